@@ -1,0 +1,6 @@
+//! The few corners of Go's standard library whose output is part of the Kubernetes API.
+//!
+//! Error texts quote values the way Go's `fmt` and `encoding/json` do, and clients compare those
+//! texts, so they are reproduced here rather than approximated with Rust's own forms.
+
+pub mod quote;
