@@ -165,6 +165,8 @@ pub enum Shown<'a> {
     Integer(i64),
     /// A list of strings.
     List(&'a [String]),
+    /// Anything else, already rendered as JSON.
+    Json(&'a str),
 }
 
 impl fmt::Display for Shown<'_> {
@@ -174,6 +176,7 @@ impl fmt::Display for Shown<'_> {
             Self::Named(text) => f.write_str(&quote_json(text)),
             Self::Integer(number) => write!(f, "{number}"),
             Self::List(items) => f.write_str(&quote_json_list(items)),
+            Self::Json(text) => f.write_str(text),
         }
     }
 }
@@ -221,6 +224,14 @@ impl FieldError {
         let noun = if limit == 1 { "item" } else { "items" };
         let detail = format!("must have at most {limit} {noun}");
         Self::new(ErrorType::TooMany, path, count.to_string(), detail)
+    }
+
+    /// The text is longer than `limit` bytes.
+    #[must_use]
+    pub fn too_long(path: &Path<'_>, limit: usize) -> Self {
+        let noun = if limit == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {limit} {noun}");
+        Self::new(ErrorType::TooLong, path, String::new(), detail)
     }
 
     /// The error without its path, as a cause's `message`.

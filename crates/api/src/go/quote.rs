@@ -36,6 +36,12 @@ pub fn quote(text: &str) -> String {
 #[must_use]
 pub fn quote_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
+    push_json(&mut out, text);
+    out
+}
+
+/// Appends what [`quote_json`] returns.
+pub(crate) fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -47,13 +53,13 @@ pub fn quote_json(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{0}'..='\u{1f}' => {
+                // Writing to a String cannot fail.
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
             c => out.push(c),
         }
     }
     out.push('"');
-    out
 }
 
 /// Quotes a list of strings as compact JSON, the way a `[]string` is shown in an error.
@@ -61,6 +67,18 @@ pub fn quote_json(text: &str) -> String {
 pub fn quote_json_list<S: AsRef<str>>(items: &[S]) -> String {
     let quoted: Vec<String> = items.iter().map(|item| quote_json(item.as_ref())).collect();
     format!("[{}]", quoted.join(","))
+}
+
+/// Shows a byte as Go's JSON scanner does in "invalid character" errors.
+pub(crate) fn quote_byte(byte: u8) -> String {
+    match byte {
+        b'\'' => String::from(r"'\''"),
+        b'"' => String::from("'\"'"),
+        byte => {
+            let quoted = quote(char::from(byte).encode_utf8(&mut [0; 2]));
+            format!("'{}'", &quoted[1..quoted.len() - 1])
+        }
+    }
 }
 
 fn push_escape(out: &mut String, c: char) {
@@ -79,7 +97,7 @@ fn push_escape(out: &mut String, c: char) {
 ///
 /// Rust's `escape_debug` keeps the same set (letters, marks, numbers, punctuation, symbols and the
 /// ASCII space) except that it also escapes grapheme extenders, which Go prints.
-fn is_printable(c: char) -> bool {
+pub(crate) fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
     }
