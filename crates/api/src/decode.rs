@@ -16,8 +16,8 @@ use crate::go::base64;
 use crate::go::quote::quote;
 use crate::meta::time::Time;
 
-pub(crate) use wire::{IsEmpty, Pointee, wire_struct};
 pub use wire::{Bytes, RawJson};
+pub(crate) use wire::{IsEmpty, Pointee, wire_struct};
 
 /// At most this many strict findings are kept.
 const MAX_STRICT_FINDINGS: usize = 100;
@@ -108,7 +108,10 @@ pub fn decode_value<T: WireStruct + Default>(root: Value<'_>) -> Result<Decoded<
     decoder.object(&mut value, root)?;
     match decoder.error {
         Some(error) => Err(error),
-        None => Ok(Decoded { value, findings: decoder.findings }),
+        None => Ok(Decoded {
+            value,
+            findings: decoder.findings,
+        }),
     }
 }
 
@@ -159,11 +162,21 @@ impl Decoder {
         let mut seen = BTreeSet::new();
         for member in value.members() {
             let Some(field) = T::FIELDS.iter().find(|field| field.json == member.key) else {
-                self.find(StrictProblem::UnknownField, member.key, member.key_span, T::FIELDS);
+                self.find(
+                    StrictProblem::UnknownField,
+                    member.key,
+                    member.key_span,
+                    T::FIELDS,
+                );
                 continue;
             };
             if !seen.insert(field.json) {
-                self.find(StrictProblem::DuplicateField, field.json, member.key_span, &[]);
+                self.find(
+                    StrictProblem::DuplicateField,
+                    field.json,
+                    member.key_span,
+                    &[],
+                );
             }
             let stack_len = self.field_stack.len();
             let outer_struct = self.struct_name;
@@ -232,7 +245,9 @@ impl Decoder {
         value: Value<'_>,
         go_type: &str,
     ) -> Step {
-        self.list(target, value, go_type, |decoder, item, value| decoder.text(item, value, go_type))
+        self.list(target, value, go_type, |decoder, item, value| {
+            decoder.text(item, value, go_type)
+        })
     }
 
     /// Decodes a map of strings.
@@ -241,9 +256,12 @@ impl Decoder {
         target: &mut Option<BTreeMap<String, String>>,
         value: Value<'_>,
     ) -> Step {
-        self.map(target, value, "map[string]string", |decoder, item, value| {
-            decoder.text(item, value, "string")
-        })
+        self.map(
+            target,
+            value,
+            "map[string]string",
+            |decoder, item, value| decoder.text(item, value, "string"),
+        )
     }
 
     /// Decodes a map of lists of strings; `go_type` is the named type of a list.
@@ -342,7 +360,12 @@ impl Decoder {
 
     /// Decodes a time; what is not one ends decoding at once.
     pub(crate) fn time(&mut self, target: &mut Option<Time>, value: Value<'_>) -> Step {
-        let stop = |message: String| Err(DecodeError { message, span: value.span() });
+        let stop = |message: String| {
+            Err(DecodeError {
+                message,
+                span: value.span(),
+            })
+        };
         match value.kind() {
             Kind::Null => *target = None,
             Kind::String => match Time::parse(value.as_str().unwrap_or_default()) {
@@ -352,7 +375,9 @@ impl Decoder {
             // The time decodes its own JSON, out of the context of the struct around it.
             _ => {
                 let found = describe(value);
-                return stop(format!("json: cannot unmarshal {found} into Go value of type string"));
+                return stop(format!(
+                    "json: cannot unmarshal {found} into Go value of type string"
+                ));
             }
         }
         Ok(())
@@ -360,7 +385,11 @@ impl Decoder {
 
     fn integer<N: TryFrom<i64>>(&mut self, target: &mut N, value: Value<'_>, go: &str) -> Step {
         match value.as_number() {
-            Some(text) => match text.parse::<i64>().ok().and_then(|number| N::try_from(number).ok()) {
+            Some(text) => match text
+                .parse::<i64>()
+                .ok()
+                .and_then(|number| N::try_from(number).ok())
+            {
                 Some(number) => *target = number,
                 None => self.type_error(&format!("number {text}"), go, value.span()),
             },
@@ -421,7 +450,12 @@ impl Decoder {
         let mut seen = HashSet::new();
         for member in value.members() {
             if !seen.insert(member.key) {
-                self.find(StrictProblem::DuplicateField, member.key, member.key_span, &[]);
+                self.find(
+                    StrictProblem::DuplicateField,
+                    member.key,
+                    member.key_span,
+                    &[],
+                );
             }
             let path_len = self.enter_key(member.key);
             let mut item = T::default();
@@ -442,20 +476,22 @@ impl Decoder {
         len
     }
 
-    fn find(
-        &mut self,
-        problem: StrictProblem,
-        key: &str,
-        span: Span,
-        known: &'static [FieldName],
-    ) {
+    fn find(&mut self, problem: StrictProblem, key: &str, span: Span, known: &'static [FieldName]) {
         if self.findings.len() >= MAX_STRICT_FINDINGS {
             return;
         }
-        let path =
-            if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        let path = if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        };
         if self.seen_findings.insert((problem, path.clone())) {
-            self.findings.push(StrictFinding { problem, path, span, known });
+            self.findings.push(StrictFinding {
+                problem,
+                path,
+                span,
+                known,
+            });
         }
     }
 
@@ -468,9 +504,16 @@ impl Decoder {
         let place = if self.field_stack.is_empty() {
             String::from("Go value")
         } else {
-            format!("Go struct field {}.{}", self.struct_name, self.field_stack.join("."))
+            format!(
+                "Go struct field {}.{}",
+                self.struct_name,
+                self.field_stack.join(".")
+            )
         };
-        self.fail(format!("json: cannot unmarshal {found} into {place} of type {go_type}"), span);
+        self.fail(
+            format!("json: cannot unmarshal {found} into {place} of type {go_type}"),
+            span,
+        );
     }
 
     fn fail(&mut self, message: String, span: Span) {
@@ -478,7 +521,8 @@ impl Decoder {
     }
 }
 
-fn describe(value: Value<'_>) -> &'static str {
+/// What a value is, in the words of decode errors.
+pub(crate) fn describe(value: Value<'_>) -> &'static str {
     match value.kind() {
         Kind::Null => "null",
         Kind::Bool => "bool",

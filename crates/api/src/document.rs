@@ -36,7 +36,10 @@ impl Span {
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {
         let clamp = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
-        Self { start: clamp(start), end: clamp(end.max(start)) }
+        Self {
+            start: clamp(start),
+            end: clamp(end.max(start)),
+        }
     }
 
     /// The span as a range of byte offsets.
@@ -99,7 +102,10 @@ impl Document {
     /// The outermost value.
     #[must_use]
     pub fn root(&self) -> Value<'_> {
-        Value { document: self, index: 0 }
+        Value {
+            document: self,
+            index: 0,
+        }
     }
 
     fn node(&self, index: u32) -> &Node {
@@ -113,7 +119,9 @@ impl Document {
 
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Document").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+        f.debug_struct("Document")
+            .field("nodes", &self.nodes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -185,19 +193,30 @@ impl<'d> Value<'d> {
     pub fn members(&self) -> impl Iterator<Item = Member<'d>> + use<'d> {
         self.children(Kind::Object).map(|value| {
             let node = value.node();
-            Member { key: value.document.text(node.key_text), key_span: node.key, value }
+            Member {
+                key: value.document.text(node.key_text),
+                key_span: node.key,
+                value,
+            }
         })
     }
 
     /// The last member called `key`, which is the one that counts when there are several.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
-        self.members().filter(|member| member.key == key).map(|member| member.value).last()
+        self.members()
+            .filter(|member| member.key == key)
+            .map(|member| member.value)
+            .last()
     }
 
     fn children(&self, kind: Kind) -> impl Iterator<Item = Self> + use<'d> {
         let document = self.document;
-        let first = if self.kind() == kind { self.node().first_child } else { NONE };
+        let first = if self.kind() == kind {
+            self.node().first_child
+        } else {
+            NONE
+        };
         std::iter::successors((first != NONE).then_some(first), move |&index| {
             let next = document.node(index).next;
             (next != NONE).then_some(next)
@@ -216,14 +235,18 @@ impl<'d> Value<'d> {
             let node = self.document.node(index);
             match node.kind {
                 Kind::String => push_json(&mut out, self.document.text(node.text)),
-                Kind::Null | Kind::Bool | Kind::Number => out.push_str(self.document.text(node.text)),
+                Kind::Null | Kind::Bool | Kind::Number => {
+                    out.push_str(self.document.text(node.text))
+                }
                 Kind::Array | Kind::Object => {
                     out.push(if node.kind == Kind::Array { '[' } else { '{' });
                     open.push((node.kind, node.first_child));
                 }
             }
             loop {
-                let Some((kind, next)) = open.last_mut() else { return out };
+                let Some((kind, next)) = open.last_mut() else {
+                    return out;
+                };
                 if *next == NONE {
                     out.push(if *kind == Kind::Array { ']' } else { '}' });
                     open.pop();
@@ -350,7 +373,15 @@ impl Builder {
     fn push(&mut self, kind: Kind, span: Span, text: Span) -> u32 {
         let index = u32::try_from(self.document.nodes.len()).unwrap_or(u32::MAX);
         let (key, key_text) = self.pending_key.take().unwrap_or_default();
-        let node = Node { kind, span, key, key_text, text, first_child: NONE, next: NONE };
+        let node = Node {
+            kind,
+            span,
+            key,
+            key_text,
+            text,
+            first_child: NONE,
+            next: NONE,
+        };
         self.document.nodes.push(node);
         if let Some((parent, last)) = self.open.last_mut() {
             if *last == NONE {

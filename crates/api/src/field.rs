@@ -24,25 +24,37 @@ impl<'a> Path<'a> {
     /// A path of one name.
     #[must_use]
     pub fn root(name: &'a str) -> Self {
-        Self { parent: None, segment: Segment::Name(name) }
+        Self {
+            parent: None,
+            segment: Segment::Name(name),
+        }
     }
 
     /// The member `name` below this path.
     #[must_use]
     pub fn child(&'a self, name: &'a str) -> Self {
-        Self { parent: Some(self), segment: Segment::Name(name) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Name(name),
+        }
     }
 
     /// The list element `index` of this path.
     #[must_use]
     pub fn index(&'a self, index: usize) -> Self {
-        Self { parent: Some(self), segment: Segment::Index(index) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Index(index),
+        }
     }
 
     /// The map entry `key` of this path.
     #[must_use]
     pub fn key(&'a self, key: &'a str) -> Self {
-        Self { parent: Some(self), segment: Segment::Key(key) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Key(key),
+        }
     }
 }
 
@@ -128,11 +140,7 @@ impl ErrorType {
     fn shows_value(self) -> bool {
         !matches!(
             self,
-            Self::Required
-                | Self::Forbidden
-                | Self::TooLong
-                | Self::TooShort
-                | Self::InternalError
+            Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::InternalError
         )
     }
 }
@@ -165,8 +173,8 @@ pub enum Shown<'a> {
     Integer(i64),
     /// A list of strings.
     List(&'a [String]),
-    /// Anything else, already rendered as JSON.
-    Json(&'a str),
+    /// Anything else, already rendered.
+    Rendered(&'a str),
 }
 
 impl fmt::Display for Shown<'_> {
@@ -176,14 +184,19 @@ impl fmt::Display for Shown<'_> {
             Self::Named(text) => f.write_str(&quote_json(text)),
             Self::Integer(number) => write!(f, "{number}"),
             Self::List(items) => f.write_str(&quote_json_list(items)),
-            Self::Json(text) => f.write_str(text),
+            Self::Rendered(text) => f.write_str(text),
         }
     }
 }
 
 impl FieldError {
     fn new(error_type: ErrorType, path: &Path<'_>, value: String, detail: String) -> Self {
-        Self { error_type, field: path.to_string(), value, detail }
+        Self {
+            error_type,
+            field: path.to_string(),
+            value,
+            detail,
+        }
     }
 
     /// The field must have a value.
@@ -292,8 +305,14 @@ mod tests {
         for (error, want) in [
             (FieldError::required(&path, ""), "f: Required value"),
             (FieldError::forbidden(&path, "no"), "f: Forbidden: no"),
-            (FieldError::invalid(&path, Shown::Text("<\n"), "bad"), "f: Invalid value: \"<\\n\": bad"),
-            (FieldError::invalid(&path, Shown::Integer(3), "bad"), "f: Invalid value: 3: bad"),
+            (
+                FieldError::invalid(&path, Shown::Text("<\n"), "bad"),
+                "f: Invalid value: \"<\\n\": bad",
+            ),
+            (
+                FieldError::invalid(&path, Shown::Integer(3), "bad"),
+                "f: Invalid value: 3: bad",
+            ),
             (
                 FieldError::invalid(&path, Shown::List(&list), ""),
                 "f: Invalid value: [\"a\",\"\\u003c\"]",
@@ -302,8 +321,14 @@ mod tests {
                 FieldError::not_supported(&path, Shown::Named("<"), &["A", "B"]),
                 "f: Unsupported value: \"\\u003c\": supported values: \"A\", \"B\"",
             ),
-            (FieldError::duplicate(&path, Shown::Text("a")), "f: Duplicate value: \"a\""),
-            (FieldError::too_many(&path, 2, 1), "f: Too many: 2: must have at most 1 item"),
+            (
+                FieldError::duplicate(&path, Shown::Text("a")),
+                "f: Duplicate value: \"a\"",
+            ),
+            (
+                FieldError::too_many(&path, 2, 1),
+                "f: Too many: 2: must have at most 1 item",
+            ),
         ] {
             assert_eq!(error.to_string(), want);
         }
@@ -314,7 +339,10 @@ mod tests {
         let path = Path::root("f");
         let required = FieldError::required(&path, "");
         let forbidden = FieldError::forbidden(&path, "");
-        assert_eq!(aggregate(&[required.clone(), required.clone()]), "f: Required value");
+        assert_eq!(
+            aggregate(&[required.clone(), required.clone()]),
+            "f: Required value"
+        );
         assert_eq!(
             aggregate(&[required.clone(), forbidden, required]),
             "[f: Required value, f: Forbidden]"

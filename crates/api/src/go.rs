@@ -4,4 +4,8 @@
 //! texts, so they are reproduced here rather than approximated with Rust's own forms.
 
 pub mod base64;
+mod ip;
+pub mod json;
+pub mod mime;
 pub mod quote;
+pub mod url;

@@ -102,15 +102,15 @@ impl<K, V> Pointee for BTreeMap<K, V> {
 /// Each line is `rust_name: Type = "jsonName", presence, reader`, in the order of Go's struct, which
 /// is the order of the JSON. `presence` is `always` or `omit_empty`; `reader` is a method of
 /// [`Decoder`](super::Decoder) with its Go type names. A member that Go embeds carries
-/// `in "GoStruct"` after its JSON name.
+/// `in "GoStruct"` after its JSON name. A Go name that is put together stands in parentheses.
 macro_rules! wire_struct {
     (
         $(#[$doc:meta])*
-        $visibility:vis struct $name:ident = $go_type:literal {
+        $visibility:vis struct $name:ident = $go_type:tt {
             $(
                 $(#[$field_doc:meta])*
                 $field:ident: $type:ty = $json:literal $(in $embedded:literal)?,
-                $presence:ident, $reader:ident $(($($go:literal),+))?;
+                $presence:ident, $reader:ident $(($($go:tt),+))?;
             )+
         }
     ) => {

@@ -23,9 +23,18 @@ use crate::go::quote::quote_byte;
 pub fn parse(source: &[u8]) -> Result<Document, SyntaxError> {
     if source.len() > MAX_BYTES {
         let message = format!("document is larger than {MAX_BYTES} bytes");
-        return Err(SyntaxError { message, span: Span::default() });
+        return Err(SyntaxError {
+            message,
+            span: Span::default(),
+        });
     }
-    Reader { source, at: 0, builder: Builder::default(), kinds: Vec::new() }.run()
+    Reader {
+        source,
+        at: 0,
+        builder: Builder::default(),
+        kinds: Vec::new(),
+    }
+    .run()
 }
 
 struct Reader<'s> {
@@ -75,7 +84,9 @@ impl Reader<'_> {
         loop {
             self.skip_space();
             let start = self.at;
-            let Some(byte) = self.peek() else { return Err(self.unexpected("")) };
+            let Some(byte) = self.peek() else {
+                return Err(self.unexpected(""));
+            };
             match byte {
                 b'{' => {
                     self.open(Kind::Object)?;
@@ -96,7 +107,8 @@ impl Reader<'_> {
                 }
                 b'"' => {
                     let text = self.string()?;
-                    self.builder.scalar(Kind::String, Span::new(start, self.at), &text);
+                    self.builder
+                        .scalar(Kind::String, Span::new(start, self.at), &text);
                     return Ok(());
                 }
                 b't' => return self.literal("true", Kind::Bool),
@@ -144,7 +156,9 @@ impl Reader<'_> {
         for expected in word.bytes() {
             if self.peek() != Some(expected) {
                 let expecting = char::from(expected);
-                return Err(self.unexpected(&format!("in literal {word} (expecting '{expecting}')")));
+                return Err(
+                    self.unexpected(&format!("in literal {word} (expecting '{expecting}')"))
+                );
             }
             self.at += 1;
         }
@@ -181,7 +195,8 @@ impl Reader<'_> {
         }
         let source = self.source;
         let text = std::str::from_utf8(&source[start..self.at]).unwrap_or_default();
-        self.builder.scalar(Kind::Number, Span::new(start, self.at), text);
+        self.builder
+            .scalar(Kind::Number, Span::new(start, self.at), text);
         Ok(())
     }
 
@@ -287,7 +302,10 @@ impl Reader<'_> {
             None => String::from("unexpected end of JSON input"),
             Some(byte) => format!("invalid character {} {context}", quote_byte(byte)),
         };
-        SyntaxError { message, span: Span::new(self.at, self.at + 1) }
+        SyntaxError {
+            message,
+            span: Span::new(self.at, self.at + 1),
+        }
     }
 }
 
@@ -315,8 +333,13 @@ mod tests {
 
     #[test]
     fn reads_escapes_like_go() {
-        let document = parse(br#"["\u00e9\ud83d\ude00\ud83dx\ude00\/\b", "\ud83d\u0041"]"#).unwrap();
-        let texts: Vec<_> = document.root().items().filter_map(|value| value.as_str()).collect();
+        let document =
+            parse(br#"["\u00e9\ud83d\ude00\ud83dx\ude00\/\b", "\ud83d\u0041"]"#).unwrap();
+        let texts: Vec<_> = document
+            .root()
+            .items()
+            .filter_map(|value| value.as_str())
+            .collect();
         assert_eq!(texts, ["é😀\u{fffd}x\u{fffd}/\u{8}", "\u{fffd}A"]);
         let document = parse(b"\"a\xff\"").unwrap();
         assert_eq!(document.root().as_str(), Some("a\u{fffd}"));
@@ -328,22 +351,52 @@ mod tests {
             ("", "unexpected end of JSON input"),
             ("[1", "unexpected end of JSON input"),
             ("tru", "unexpected end of JSON input"),
-            ("hello", "invalid character 'h' looking for beginning of value"),
-            ("trux", "invalid character 'x' in literal true (expecting 'e')"),
-            ("{a", "invalid character 'a' looking for beginning of object key string"),
+            (
+                "hello",
+                "invalid character 'h' looking for beginning of value",
+            ),
+            (
+                "trux",
+                "invalid character 'x' in literal true (expecting 'e')",
+            ),
+            (
+                "{a",
+                "invalid character 'a' looking for beginning of object key string",
+            ),
             ("{\"a\" 1", "invalid character '1' after object key"),
-            ("{\"a\":1 1", "invalid character '1' after object key:value pair"),
-            ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string"),
+            (
+                "{\"a\":1 1",
+                "invalid character '1' after object key:value pair",
+            ),
+            (
+                "{\"a\":1,}",
+                "invalid character '}' looking for beginning of object key string",
+            ),
             ("[1 2", "invalid character '2' after array element"),
-            ("[1,]", "invalid character ']' looking for beginning of value"),
+            (
+                "[1,]",
+                "invalid character ']' looking for beginning of value",
+            ),
             ("01", "invalid character '1' after top-level value"),
             ("-x", "invalid character 'x' in numeric literal"),
-            ("1.x", "invalid character 'x' after decimal point in numeric literal"),
-            ("1ex", "invalid character 'x' in exponent of numeric literal"),
+            (
+                "1.x",
+                "invalid character 'x' after decimal point in numeric literal",
+            ),
+            (
+                "1ex",
+                "invalid character 'x' in exponent of numeric literal",
+            ),
             ("\"\n\"", "invalid character '\\n' in string literal"),
             ("\"\\x\"", "invalid character 'x' in string escape code"),
-            ("\"\\u12g4\"", "invalid character 'g' in \\u hexadecimal character escape"),
-            ("'", "invalid character '\\'' looking for beginning of value"),
+            (
+                "\"\\u12g4\"",
+                "invalid character 'g' in \\u hexadecimal character escape",
+            ),
+            (
+                "'",
+                "invalid character '\\'' looking for beginning of value",
+            ),
             ("é", "invalid character 'Ã' looking for beginning of value"),
         ] {
             assert_eq!(error(source), want, "{source:?}");
@@ -355,7 +408,10 @@ mod tests {
         let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         let document = parse(deep(MAX_DEPTH).as_bytes()).unwrap();
         assert_eq!(document.root().to_json(), deep(MAX_DEPTH));
-        assert_eq!(error(&deep(MAX_DEPTH + 1)), "invalid character '[' exceeded max depth");
+        assert_eq!(
+            error(&deep(MAX_DEPTH + 1)),
+            "invalid character '[' exceeded max depth"
+        );
     }
 
     #[test]

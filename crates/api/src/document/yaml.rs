@@ -28,9 +28,9 @@ pub fn split(source: &str) -> Vec<Range<usize>> {
     let mut only_directives = true;
     let mut saw_directive = false;
     for line in source.split_inclusive('\n') {
-        let separator = line.strip_prefix("---").is_some_and(|rest| {
-            rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])
-        });
+        let separator = line
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         if separator {
             if at > start && !(saw_directive && only_directives) {
                 parts.push(start..at);
@@ -84,7 +84,10 @@ enum Limit {
 fn load(source: &str, limit: Limit) -> Result<Vec<Document>, SyntaxError> {
     if source.len() > MAX_BYTES {
         let message = format!("document is larger than {MAX_BYTES} bytes");
-        return Err(SyntaxError { message, span: Span::default() });
+        return Err(SyntaxError {
+            message,
+            span: Span::default(),
+        });
     }
     let places = Places::new(source);
     let mut documents = Vec::new();
@@ -93,7 +96,10 @@ fn load(source: &str, limit: Limit) -> Result<Vec<Document>, SyntaxError> {
         let (event, place) = event.map_err(|error| {
             let at = places.byte(error.marker().index());
             let message = error.info().to_owned();
-            SyntaxError { message, span: Span::new(at, at + 1) }
+            SyntaxError {
+                message,
+                span: Span::new(at, at + 1),
+            }
         })?;
         if matches!(event, Event::DocumentEnd) {
             let loader = std::mem::replace(&mut loader, Loader::new(&places));
@@ -120,16 +126,24 @@ impl Places {
         let offsets = if source.is_ascii() {
             Vec::new()
         } else {
-            source.char_indices().map(|(at, _)| Span::new(at, at).start).collect()
+            source
+                .char_indices()
+                .map(|(at, _)| Span::new(at, at).start)
+                .collect()
         };
-        Self { offsets, len: source.len() }
+        Self {
+            offsets,
+            len: source.len(),
+        }
     }
 
     fn byte(&self, character: usize) -> usize {
         if self.offsets.is_empty() {
             return character.min(self.len);
         }
-        self.offsets.get(character).map_or(self.len, |&at| at as usize)
+        self.offsets
+            .get(character)
+            .map_or(self.len, |&at| at as usize)
     }
 
     fn span(&self, place: Place) -> Span {
@@ -202,7 +216,13 @@ impl<'p> Loader<'p> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let tag = tag.map(|tag| format!("{}{}", tag.handle, tag.suffix));
-                self.scalar(&text, style == ScalarStyle::Plain, tag.as_deref(), anchor, span)
+                self.scalar(
+                    &text,
+                    style == ScalarStyle::Plain,
+                    tag.as_deref(),
+                    anchor,
+                    span,
+                )
             }
             Event::Alias(anchor) => self.alias(anchor, span),
             Event::SequenceStart(anchor, _) => self.enter(Shape::Array, anchor, span),
@@ -240,9 +260,18 @@ impl<'p> Loader<'p> {
         if self.merges() {
             return refuse(MERGE_NEEDS_MAPS, span);
         }
-        let index = self.builder.scalar(resolved.kind(), span, &resolved.json_text());
+        let index = self
+            .builder
+            .scalar(resolved.kind(), span, &resolved.json_text());
         self.made += 1;
-        self.finish(anchor, Finished { index, size: 1, height: 0 });
+        self.finish(
+            anchor,
+            Finished {
+                index,
+                size: 1,
+                height: 0,
+            },
+        );
         Ok(())
     }
 
@@ -256,21 +285,44 @@ impl<'p> Loader<'p> {
         }
         self.made += 1;
         let merges = self.merges();
-        let shape = if merges && shape == Shape::Array { Shape::MergeList } else { shape };
+        let shape = if merges && shape == Shape::Array {
+            Shape::MergeList
+        } else {
+            shape
+        };
         let index = (!merges).then(|| {
-            let kind = if shape == Shape::Object { Kind::Object } else { Kind::Array };
+            let kind = if shape == Shape::Object {
+                Kind::Object
+            } else {
+                Kind::Array
+            };
             self.builder.open(kind, span)
         });
-        self.open.push(Open { shape, next: Next::Key, index, anchor, height: 0 });
+        self.open.push(Open {
+            shape,
+            next: Next::Key,
+            index,
+            anchor,
+            height: 0,
+        });
         Ok(())
     }
 
     fn leave(&mut self, span: Span) {
         let Some(open) = self.open.pop() else { return };
-        let Some(index) = open.index else { return self.set_next(Next::Key) };
+        let Some(index) = open.index else {
+            return self.set_next(Next::Key);
+        };
         self.builder.close(span.end as usize);
         let size = self.builder.document.nodes.len() - index as usize;
-        self.finish(open.anchor, Finished { index, size, height: open.height });
+        self.finish(
+            open.anchor,
+            Finished {
+                index,
+                size,
+                height: open.height,
+            },
+        );
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<(), SyntaxError> {
@@ -303,7 +355,9 @@ impl<'p> Loader<'p> {
     }
 
     fn reads_key(&self) -> bool {
-        self.open.last().is_some_and(|open| open.shape == Shape::Object && open.next == Next::Key)
+        self.open
+            .last()
+            .is_some_and(|open| open.shape == Shape::Object && open.next == Next::Key)
     }
 
     /// Whether the next value is to be merged into the map around it.
@@ -337,7 +391,10 @@ const MERGE_NEEDS_MAPS: &str = "map merge requires map or sequence of maps as th
 const TOO_DEEP: &str = "exceeded max depth of 10000";
 
 fn refuse(message: &str, span: Span) -> Result<(), SyntaxError> {
-    Err(SyntaxError { message: message.to_owned(), span })
+    Err(SyntaxError {
+        message: message.to_owned(),
+        span,
+    })
 }
 
 /// Whether aliases make up more of the document than a person would write.

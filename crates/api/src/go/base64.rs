@@ -16,7 +16,9 @@ pub struct CorruptInput(pub usize);
 pub fn decode(text: &str) -> Result<Vec<u8>, CorruptInput> {
     // The common case is clean input, decoded at full speed by the crate; only when that fails is
     // the text walked as Go walks it.
-    STANDARD.decode(text).or_else(|_| decode_like_go(text.as_bytes()))
+    STANDARD
+        .decode(text)
+        .or_else(|_| decode_like_go(text.as_bytes()))
 }
 
 /// Encodes as padded standard base64.
@@ -34,7 +36,11 @@ fn decode_like_go(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
         let mut filled = 0;
         while filled < 4 {
             let Some(&byte) = text.get(at) else {
-                return if filled == 0 { Ok(out) } else { Err(CorruptInput(at - filled)) };
+                return if filled == 0 {
+                    Ok(out)
+                } else {
+                    Err(CorruptInput(at - filled))
+                };
             };
             at += 1;
             if let Some(value) = sextet(byte) {
@@ -78,7 +84,11 @@ fn finish(
         _ => return Err(CorruptInput(at - 1)),
     }
     at = skip_line_ends(at);
-    if at < text.len() { Err(CorruptInput(at)) } else { Ok(out) }
+    if at < text.len() {
+        Err(CorruptInput(at))
+    } else {
+        Ok(out)
+    }
 }
 
 fn sextet(byte: u8) -> Option<u8> {
@@ -118,9 +128,13 @@ mod tests {
 
     #[test]
     fn accepts_what_go_accepts() {
-        for (text, want) in
-            [("", ""), ("W10=", "[]"), ("W1\n0=\r\n", "[]"), ("aGVsbG8=", "hello"), ("aGk=", "hi")]
-        {
+        for (text, want) in [
+            ("", ""),
+            ("W10=", "[]"),
+            ("W1\n0=\r\n", "[]"),
+            ("aGVsbG8=", "hello"),
+            ("aGk=", "hi"),
+        ] {
             assert_eq!(decode(text).as_deref(), Ok(want.as_bytes()), "{text:?}");
         }
         // Bits beyond the last byte are not checked.

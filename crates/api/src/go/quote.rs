@@ -31,6 +31,22 @@ pub fn quote(text: &str) -> String {
     out
 }
 
+/// Quotes bytes as Go's `%q` does: what is not UTF-8 becomes `\x` escapes.
+#[must_use]
+pub fn quote_bytes(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        let quoted = quote(chunk.valid());
+        out.push_str(&quoted[1..quoted.len() - 1]);
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// Quotes `text` as a JSON string with Go's HTML escaping (`<`, `>`, `&` and the two line
 /// separators become `\u` escapes).
 #[must_use]
@@ -124,7 +140,10 @@ mod tests {
             ("plain", r#""plain""#),
             ("tab\tnul\0bell\x07", r#""tab\tnul\x00bell\a""#),
             ("é ü 漢字 😀", r#""é ü 漢字 😀""#),
-            ("\u{a0}\u{ad}\u{200b}\u{feff}", r#""\u00a0\u00ad\u200b\ufeff""#),
+            (
+                "\u{a0}\u{ad}\u{200b}\u{feff}",
+                r#""\u00a0\u00ad\u200b\ufeff""#,
+            ),
             ("e\u{301}", "\"e\u{301}\""),
             ("\u{301}", "\"\u{301}\""),
             ("\u{2028}\u{e000}\u{10ffff}", r#""\u2028\ue000\U0010ffff""#),
@@ -137,7 +156,10 @@ mod tests {
     #[test]
     fn quotes_json_with_html_escapes() {
         assert_eq!(quote_json("<a>&\"b\""), r#""\u003ca\u003e\u0026\"b\"""#);
-        assert_eq!(quote_json("\u{1}\u{2028}\u{7f}"), "\"\\u0001\\u2028\u{7f}\"");
+        assert_eq!(
+            quote_json("\u{1}\u{2028}\u{7f}"),
+            "\"\\u0001\\u2028\u{7f}\""
+        );
         assert_eq!(quote_json_list(&["a", "*"]), r#"["a","*"]"#);
     }
 }

@@ -53,7 +53,11 @@ impl LabelSelector {
     #[must_use]
     pub fn validate(&self, values: ExpressionValues, path: &Path<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        validate_labels(&mut errors, self.match_labels.as_ref(), &path.child("matchLabels"));
+        validate_labels(
+            &mut errors,
+            self.match_labels.as_ref(),
+            &path.child("matchLabels"),
+        );
         let expressions_path = path.child("matchExpressions");
         for (index, requirement) in self.match_expressions.iter().flatten().enumerate() {
             requirement.validate(&mut errors, values, &expressions_path.index(index));
@@ -69,7 +73,11 @@ impl LabelSelector {
     pub fn compile(&self) -> Result<Selector, InvalidRequirement> {
         let mut requirements = Vec::new();
         for (key, value) in self.match_labels.iter().flatten() {
-            requirements.push(Requirement::new(key, Operator::Equals, vec![value.clone()])?);
+            requirements.push(Requirement::new(
+                key,
+                Operator::Equals,
+                vec![value.clone()],
+            )?);
         }
         for requirement in self.match_expressions.iter().flatten() {
             let operator = match requirement.operator.as_str() {
@@ -78,7 +86,8 @@ impl LabelSelector {
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
                 other => {
-                    let message = format!("{} is not a valid label selector operator", quote(other));
+                    let message =
+                        format!("{} is not a valid label selector operator", quote(other));
                     return Err(InvalidRequirement(message));
                 }
             };
@@ -109,7 +118,12 @@ impl LabelSelectorRequirement {
                 "not a valid selector operator",
             )),
         }
-        invalid_each(errors, &path.child("key"), &self.key, names::check_qualified_name(&self.key));
+        invalid_each(
+            errors,
+            &path.child("key"),
+            &self.key,
+            names::check_qualified_name(&self.key),
+        );
         if checked == ExpressionValues::Checked {
             for (index, value) in values.iter().enumerate() {
                 let path = values_path.index(index);

@@ -75,7 +75,9 @@ pub fn check_qualified_name(value: &str) -> Vec<String> {
                 messages.push(String::from("prefix part must be non-empty"));
             } else {
                 if prefix.len() > SUBDOMAIN_MAX {
-                    messages.push(format!("prefix part must be no more than {SUBDOMAIN_MAX} bytes"));
+                    messages.push(format!(
+                        "prefix part must be no more than {SUBDOMAIN_MAX} bytes"
+                    ));
                 }
                 if !is_subdomain(prefix) {
                     messages.push(format!("prefix part {SUBDOMAIN}"));
@@ -93,7 +95,9 @@ pub fn check_qualified_name(value: &str) -> Vec<String> {
     if name.is_empty() {
         messages.push(String::from("name part must be non-empty"));
     } else if name.len() > QUALIFIED_NAME_MAX {
-        messages.push(format!("name part must be no more than {QUALIFIED_NAME_MAX} bytes"));
+        messages.push(format!(
+            "name part must be no more than {QUALIFIED_NAME_MAX} bytes"
+        ));
     }
     if !is_name_part(name) {
         messages.push(format!("name part {NAME_PART}"));
@@ -147,7 +151,9 @@ fn is_lower_label(value: &str) -> bool {
 
 fn is_name_part(value: &str) -> bool {
     let edge = |byte: u8| byte.is_ascii_alphanumeric();
-    has_shape(value, edge, |byte| edge(byte) || matches!(byte, b'-' | b'_' | b'.'))
+    has_shape(value, edge, |byte| {
+        edge(byte) || matches!(byte, b'-' | b'_' | b'.')
+    })
 }
 
 /// Whether the first and last bytes are `edge` and all are `inner`; an empty text has no edges.
@@ -181,16 +187,28 @@ mod tests {
         for bad in ["", "A", "-a", "a-", "a..b", ".a", "a.", "a_b", "é"] {
             assert_eq!(check_subdomain(bad), [SUBDOMAIN], "{bad}");
         }
-        assert_eq!(check_subdomain(&"a".repeat(254)), ["must be no more than 253 characters"]);
+        assert_eq!(
+            check_subdomain(&"a".repeat(254)),
+            ["must be no more than 253 characters"]
+        );
         assert_eq!(check_dns1035_label("0v"), [LABEL_1035]);
-        assert_eq!(check_qualified_name("/x"), ["prefix part must be non-empty"]);
+        assert_eq!(
+            check_qualified_name("/x"),
+            ["prefix part must be non-empty"]
+        );
         let empty = check_qualified_name("");
         assert_eq!(empty[0], "name part must be non-empty");
         assert_eq!(empty[1], format!("name part {NAME_PART}"));
         assert_eq!(check_qualified_name("a/b/c").len(), 1);
-        assert_eq!(check_label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(
+            check_label_value(&"a".repeat(64)),
+            ["must be no more than 63 bytes"]
+        );
         assert_eq!(check_path_segment(".."), ["may not be '..'"]);
-        assert_eq!(check_path_segment("a/%"), ["may not contain '/'", "may not contain '%'"]);
+        assert_eq!(
+            check_path_segment("a/%"),
+            ["may not contain '/'", "may not contain '%'"]
+        );
     }
 
     #[test]

@@ -64,7 +64,11 @@ impl Requirement {
         let messages = names::check_qualified_name(key);
         if !messages.is_empty() {
             let path = Path::root("key");
-            errors.push(FieldError::invalid(&path, Shown::Text(key), messages.join("; ")));
+            errors.push(FieldError::invalid(
+                &path,
+                Shown::Text(key),
+                messages.join("; "),
+            ));
         }
         let path = Path::root("values");
         let count_problem = match operator {
@@ -96,11 +100,19 @@ impl Requirement {
             if !messages.is_empty() {
                 let path = path.index(index);
                 let detail = messages.join("; ");
-                errors.push(FieldError::invalid(&path.key(key), Shown::Text(value), detail));
+                errors.push(FieldError::invalid(
+                    &path.key(key),
+                    Shown::Text(value),
+                    detail,
+                ));
             }
         }
         if errors.is_empty() {
-            Ok(Self { key: key.to_owned(), operator, values })
+            Ok(Self {
+                key: key.to_owned(),
+                operator,
+                values,
+            })
         } else {
             Err(InvalidRequirement(aggregate(&errors)))
         }
@@ -154,7 +166,10 @@ impl Requirement {
     }
 
     fn compares(&self, value: &str, holds: fn(&i64, &i64) -> bool) -> bool {
-        match (value.parse(), self.values.first().map(|bound| bound.parse())) {
+        match (
+            value.parse(),
+            self.values.first().map(|bound| bound.parse()),
+        ) {
             (Ok(value), Some(Ok(bound))) => holds(&value, &bound),
             _ => false,
         }
@@ -212,7 +227,11 @@ impl Selector {
     /// # Ok::<(), lockgate_api::meta::selector::ParseSelectorError>(())
     /// ```
     pub fn parse(text: &str) -> Result<Self, ParseSelectorError> {
-        Parser { tokens: lex(text), at: 0 }.selector()
+        Parser {
+            tokens: lex(text),
+            at: 0,
+        }
+        .selector()
     }
 
     /// The requirements, sorted by key.
@@ -236,7 +255,9 @@ impl Selector {
     /// Whether the labels that `look_up` knows satisfy every requirement.
     #[must_use]
     pub fn matches_with<'l>(&self, look_up: impl Fn(&str) -> Option<&'l str>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.matches(look_up(&requirement.key)))
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.matches(look_up(&requirement.key)))
     }
 }
 
@@ -295,7 +316,9 @@ fn lex(text: &str) -> Vec<Token> {
             tokens.push(token);
             len
         } else {
-            let len = rest.find(|c| is_special(c) || is_space(c)).unwrap_or(rest.len());
+            let len = rest
+                .find(|c| is_special(c) || is_space(c))
+                .unwrap_or(rest.len());
             tokens.push(match &rest[..len] {
                 "in" => Token::Symbol("in"),
                 "notin" => Token::Symbol("notin"),
@@ -321,7 +344,10 @@ fn lex_symbol(run: &str) -> (Token, usize) {
     }
     match found {
         Some(symbol) => (Token::Symbol(symbol), symbol.len()),
-        None => (Token::Error(format!("error expected: keyword found '{run}'")), run.len()),
+        None => (
+            Token::Error(format!("error expected: keyword found '{run}'")),
+            run.len(),
+        ),
     }
 }
 
@@ -379,7 +405,9 @@ impl Parser {
         let messages = names::check_qualified_name(&key);
         if !messages.is_empty() {
             let path = Path::root("<nil>");
-            return Err(FieldError::invalid(&path, Shown::Text(&key), messages.join("; ")).to_string());
+            return Err(
+                FieldError::invalid(&path, Shown::Text(&key), messages.join("; ")).to_string(),
+            );
         }
         let alone = matches!(self.peek(), Token::End | Token::Symbol(","));
         let (operator, values) = if negated {
@@ -409,7 +437,9 @@ impl Parser {
             Token::Symbol("<") => Operator::LessThan,
             other => {
                 let found = other.literal();
-                return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
+                return Err(format!(
+                    "found '{found}', expected: in, notin, =, ==, !=, gt, lt"
+                ));
             }
         })
     }
@@ -436,7 +466,10 @@ impl Parser {
                 self.value_list(&mut values)?;
             }
             other => {
-                return Err(format!("found '{}', expected: ',', ')' or identifier", other.literal()));
+                return Err(format!(
+                    "found '{}', expected: ',', ')' or identifier",
+                    other.literal()
+                ));
             }
         }
         // The list ends before the bracket, which is therefore here.
@@ -452,7 +485,9 @@ impl Parser {
                 match self.peek() {
                     Token::Symbol(",") => {}
                     Token::Symbol(")") => return Ok(()),
-                    other => return Err(format!("found '{}', expected: ',' or ')'", other.literal())),
+                    other => {
+                        return Err(format!("found '{}', expected: ',' or ')'", other.literal()));
+                    }
                 }
             } else if token == Token::Symbol(",") {
                 if values.is_empty() {
@@ -469,7 +504,10 @@ impl Parser {
                     _ => {}
                 }
             } else {
-                return Err(format!("found '{}', expected: ',', or identifier", token.literal()));
+                return Err(format!(
+                    "found '{}', expected: ',', or identifier",
+                    token.literal()
+                ));
             }
         }
     }
@@ -498,7 +536,10 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| (String::from(*key), String::from(*value))).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| (String::from(*key), String::from(*value)))
+            .collect()
     }
 
     #[test]
@@ -523,26 +564,51 @@ mod tests {
     #[test]
     fn names_errors_like_upstream() {
         for (text, want) in [
-            (",", "found ',', expected: !, identifier, or 'end of string'"),
+            (
+                ",",
+                "found ',', expected: !, identifier, or 'end of string'",
+            ),
             ("a,", "found '', expected: identifier after ','"),
-            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
-            ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+            (
+                "a b",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "a in b",
+                "unable to parse requirement: found 'b' expected: '('",
+            ),
+            (
+                "a in (b",
+                "unable to parse requirement: found '', expected: ',' or ')'",
+            ),
             ("a=b=c", "found '=', expected: ',' or 'end of string'"),
             ("!a=b", "found '=', expected: ',' or 'end of string'"),
-            ("!", "unable to parse requirement: found '', expected: identifier"),
+            (
+                "!",
+                "unable to parse requirement: found '', expected: identifier",
+            ),
             (
                 "a>x",
                 "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' \
                  operators, the value must be an integer",
             ),
         ] {
-            assert_eq!(Selector::parse(text).unwrap_err().to_string(), want, "{text}");
+            assert_eq!(
+                Selector::parse(text).unwrap_err().to_string(),
+                want,
+                "{text}"
+            );
         }
         let bad_value = Selector::parse("a=-").unwrap_err().to_string();
-        assert!(bad_value.starts_with("unable to parse requirement: values[0][a]: Invalid value: \"-\": a valid label"));
+        assert!(bad_value.starts_with(
+            "unable to parse requirement: values[0][a]: Invalid value: \"-\": a valid label"
+        ));
         let bad_key = Selector::parse("-a").unwrap_err().to_string();
-        assert!(bad_key.starts_with("unable to parse requirement: <nil>: Invalid value: \"-a\": name part"));
+        assert!(
+            bad_key.starts_with(
+                "unable to parse requirement: <nil>: Invalid value: \"-a\": name part"
+            )
+        );
     }
 
     #[test]
@@ -567,7 +633,11 @@ mod tests {
             ("tier>1", false),
             ("tier=web,missing", false),
         ] {
-            assert_eq!(Selector::parse(text).unwrap().matches(&some), want, "{text}");
+            assert_eq!(
+                Selector::parse(text).unwrap().matches(&some),
+                want,
+                "{text}"
+            );
         }
     }
 }

@@ -73,9 +73,16 @@ impl Status {
     /// 422: the object is not valid. `kind` and `group` are those of the object.
     #[must_use]
     pub fn invalid(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Self {
-        let qualified =
-            if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let what = format!("{qualified} {} is invalid: {}", quote(name), aggregate(errors));
+        let qualified = if group.is_empty() {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
+        let what = format!(
+            "{qualified} {} is invalid: {}",
+            quote(name),
+            aggregate(errors)
+        );
         let causes = errors.iter().map(|error| StatusCause {
             reason: error.error_type.reason().to_owned(),
             message: error.body(),
@@ -88,7 +95,10 @@ impl Status {
             causes: Some(causes.collect()),
             ..StatusDetails::default()
         };
-        Self { details: Some(details), ..Self::failure(422, "Invalid", what) }
+        Self {
+            details: Some(details),
+            ..Self::failure(422, "Invalid", what)
+        }
     }
 
     /// 400: the request makes no sense.
@@ -100,10 +110,19 @@ impl Status {
     /// 500: the server could not do its part.
     #[must_use]
     pub fn internal_error(message: &str) -> Self {
-        let causes = vec![StatusCause { message: message.to_owned(), ..StatusCause::default() }];
-        let details = StatusDetails { causes: Some(causes), ..StatusDetails::default() };
+        let causes = vec![StatusCause {
+            message: message.to_owned(),
+            ..StatusCause::default()
+        }];
+        let details = StatusDetails {
+            causes: Some(causes),
+            ..StatusDetails::default()
+        };
         let message = format!("Internal error occurred: {message}");
-        Self { details: Some(details), ..Self::failure(500, "InternalError", message) }
+        Self {
+            details: Some(details),
+            ..Self::failure(500, "InternalError", message)
+        }
     }
 }
 

@@ -39,7 +39,11 @@ impl Time {
     ///
     /// What Go's parser would say.
     pub fn parse(text: &str) -> Result<Self, ParseTimeError> {
-        Reader { whole: text, rest: text.as_bytes() }.time()
+        Reader {
+            whole: text,
+            rest: text.as_bytes(),
+        }
+        .time()
     }
 }
 
@@ -50,7 +54,10 @@ impl fmt::Display for Time {
         let (year, month, day) = civil_from_days(days);
         let (hour, minute) = (second / 3600, second / 60 % 60);
         let second = second % 60;
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
+        )
     }
 }
 
@@ -100,7 +107,9 @@ impl Reader<'_> {
         match self.rest.split_at_checked(count) {
             Some((digits, rest)) if digits.iter().all(u8::is_ascii_digit) => {
                 self.rest = rest;
-                Ok(digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
+                Ok(digits
+                    .iter()
+                    .fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
             }
             _ => Err(self.cannot_parse(element)),
         }
@@ -121,13 +130,24 @@ impl Reader<'_> {
 
     /// The hour alone may have one digit.
     fn hour(&mut self) -> Result<i64, ParseTimeError> {
-        let width = if self.rest.get(1).is_some_and(u8::is_ascii_digit) { 2 } else { 1 };
+        let width = if self.rest.get(1).is_some_and(u8::is_ascii_digit) {
+            2
+        } else {
+            1
+        };
         let hour = self.digits(width, "15")?;
-        if hour < 24 { Ok(hour) } else { Err(self.error(": hour out of range")) }
+        if hour < 24 {
+            Ok(hour)
+        } else {
+            Err(self.error(": hour out of range"))
+        }
     }
 
     fn literal(&mut self, literal: &str) -> Result<(), ParseTimeError> {
-        self.rest = self.rest.strip_prefix(literal.as_bytes()).ok_or_else(|| self.cannot_parse(literal))?;
+        self.rest = self
+            .rest
+            .strip_prefix(literal.as_bytes())
+            .ok_or_else(|| self.cannot_parse(literal))?;
         Ok(())
     }
 
@@ -174,7 +194,10 @@ impl Reader<'_> {
     }
 
     fn error(&self, message: &str) -> ParseTimeError {
-        ParseTimeError(format!("parsing time {}{message}", quote(self.whole.as_bytes())))
+        ParseTimeError(format!(
+            "parsing time {}{message}",
+            quote(self.whole.as_bytes())
+        ))
     }
 }
 
@@ -251,10 +274,22 @@ mod tests {
         let layout = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
         for (text, want) in [
             ("", format!("parsing time \"\" {layout} \"\" as \"2006\"")),
-            ("x", format!("parsing time \"x\" {layout} \"x\" as \"2006\"")),
-            ("2026/1", format!("parsing time \"2026/1\" {layout} \"/1\" as \"-\"")),
-            ("2026-1-1", format!("parsing time \"2026-1-1\" {layout} \"1-1\" as \"01\"")),
-            ("2026-01-01", format!("parsing time \"2026-01-01\" {layout} \"\" as \"T\"")),
+            (
+                "x",
+                format!("parsing time \"x\" {layout} \"x\" as \"2006\""),
+            ),
+            (
+                "2026/1",
+                format!("parsing time \"2026/1\" {layout} \"/1\" as \"-\""),
+            ),
+            (
+                "2026-1-1",
+                format!("parsing time \"2026-1-1\" {layout} \"1-1\" as \"01\""),
+            ),
+            (
+                "2026-01-01",
+                format!("parsing time \"2026-01-01\" {layout} \"\" as \"T\""),
+            ),
             (
                 "2026-01-01T00:00:00",
                 format!("parsing time \"2026-01-01T00:00:00\" {layout} \"\" as \"Z07:00\""),

@@ -24,12 +24,16 @@ pub struct NameRules {
 }
 
 /// Names that are DNS-1123 subdomains.
-pub const SUBDOMAIN_NAMES: NameRules =
-    NameRules { name: names::check_subdomain, prefix: names::check_subdomain_prefix };
+pub const SUBDOMAIN_NAMES: NameRules = NameRules {
+    name: names::check_subdomain,
+    prefix: names::check_subdomain_prefix,
+};
 
 /// Names that only have to fit into a URL, which every kind's must.
-pub const PATH_SEGMENT_NAMES: NameRules =
-    NameRules { name: names::check_path_segment, prefix: names::check_path_segment_prefix };
+pub const PATH_SEGMENT_NAMES: NameRules = NameRules {
+    name: names::check_path_segment,
+    prefix: names::check_path_segment_prefix,
+};
 
 /// Checks the metadata of a cluster-scoped object.
 #[must_use]
@@ -37,16 +41,32 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
     let mut errors = FieldErrors::new();
     if !meta.generate_name.is_empty() {
         let path = path.child("generateName");
-        invalid_each(&mut errors, &path, &meta.generate_name, (rules.prefix)(&meta.generate_name));
+        invalid_each(
+            &mut errors,
+            &path,
+            &meta.generate_name,
+            (rules.prefix)(&meta.generate_name),
+        );
     }
     let name_path = path.child("name");
     if meta.name.is_empty() {
-        errors.push(FieldError::required(&name_path, "name or generateName is required"));
+        errors.push(FieldError::required(
+            &name_path,
+            "name or generateName is required",
+        ));
     } else {
-        invalid_each(&mut errors, &name_path, &meta.name, (rules.name)(&meta.name));
+        invalid_each(
+            &mut errors,
+            &name_path,
+            &meta.name,
+            (rules.name)(&meta.name),
+        );
     }
     if !meta.namespace.is_empty() {
-        errors.push(FieldError::forbidden(&path.child("namespace"), "not allowed on this type"));
+        errors.push(FieldError::forbidden(
+            &path.child("namespace"),
+            "not allowed on this type",
+        ));
     }
     if meta.generation < 0 {
         errors.push(FieldError::invalid(
@@ -56,7 +76,11 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
         ));
     }
     validate_labels(&mut errors, meta.labels.as_ref(), &path.child("labels"));
-    validate_annotations(&mut errors, meta.annotations.as_ref(), &path.child("annotations"));
+    validate_annotations(
+        &mut errors,
+        meta.annotations.as_ref(),
+        &path.child("annotations"),
+    );
     let owners = meta.owner_references.as_deref().unwrap_or_default();
     validate_owner_references(&mut errors, owners, &path.child("ownerReferences"));
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
@@ -68,42 +92,78 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
 
 /// Checks metadata against what is stored.
 #[must_use]
-pub fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, path: &Path<'_>) -> FieldErrors {
+pub fn validate_metadata_update(
+    new: &ObjectMeta,
+    old: &ObjectMeta,
+    path: &Path<'_>,
+) -> FieldErrors {
     let mut errors = FieldErrors::new();
     if old.deletion_timestamp.is_some() {
         validate_no_new_finalizers(&mut errors, new, old, &path.child("finalizers"));
     }
     if new.resource_version.is_empty() {
         let path = path.child("resourceVersion");
-        errors.push(FieldError::invalid(&path, Shown::Text(""), "must be specified for an update"));
+        errors.push(FieldError::invalid(
+            &path,
+            Shown::Text(""),
+            "must be specified for an update",
+        ));
     }
     if new.generation < old.generation {
         let shown = Shown::Integer(new.generation);
-        errors.push(FieldError::invalid(&path.child("generation"), shown, "must not be decremented"));
+        errors.push(FieldError::invalid(
+            &path.child("generation"),
+            shown,
+            "must not be decremented",
+        ));
     }
     let mut immutable = |changed: bool, name: &str, shown: Shown<'_>| {
         if changed {
-            errors.push(FieldError::invalid(&path.child(name), shown, "field is immutable"));
+            errors.push(FieldError::invalid(
+                &path.child(name),
+                shown,
+                "field is immutable",
+            ));
         }
     };
     immutable(new.name != old.name, "name", Shown::Text(&new.name));
-    immutable(new.namespace != old.namespace, "namespace", Shown::Text(&new.namespace));
+    immutable(
+        new.namespace != old.namespace,
+        "namespace",
+        Shown::Text(&new.namespace),
+    );
     immutable(new.uid != old.uid, "uid", Shown::Named(&new.uid));
     let times = [
-        ("creationTimestamp", new.creation_timestamp, old.creation_timestamp),
-        ("deletionTimestamp", new.deletion_timestamp, old.deletion_timestamp),
+        (
+            "creationTimestamp",
+            new.creation_timestamp,
+            old.creation_timestamp,
+        ),
+        (
+            "deletionTimestamp",
+            new.deletion_timestamp,
+            old.deletion_timestamp,
+        ),
     ];
     for (name, new, old) in times {
         let shown = new.map_or_else(|| String::from("null"), |time| format!("\"{time}\""));
-        immutable(new != old, name, Shown::Json(&shown));
+        immutable(new != old, name, Shown::Rendered(&shown));
     }
     let grace = new.deletion_grace_period_seconds;
     let shown = grace.map_or_else(|| String::from("null"), |seconds| seconds.to_string());
     let changed = grace != old.deletion_grace_period_seconds;
-    immutable(changed, "deletionGracePeriodSeconds", Shown::Json(&shown));
+    immutable(
+        changed,
+        "deletionGracePeriodSeconds",
+        Shown::Rendered(&shown),
+    );
 
     validate_labels(&mut errors, new.labels.as_ref(), &path.child("labels"));
-    validate_annotations(&mut errors, new.annotations.as_ref(), &path.child("annotations"));
+    validate_annotations(
+        &mut errors,
+        new.annotations.as_ref(),
+        &path.child("annotations"),
+    );
     let owners = new.owner_references.as_deref().unwrap_or_default();
     validate_owner_references(&mut errors, owners, &path.child("ownerReferences"));
     let managed = new.managed_fields.as_deref().unwrap_or_default();
@@ -142,7 +202,12 @@ fn validate_annotations(
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
         // Case does not matter in the keys of annotations.
-        invalid_each(errors, path, key, names::check_qualified_name(&key.to_lowercase()));
+        invalid_each(
+            errors,
+            path,
+            key,
+            names::check_qualified_name(&key.to_lowercase()),
+        );
         size += key.len() + value.len();
     }
     if size > ANNOTATIONS_MAX_BYTES {
@@ -150,11 +215,7 @@ fn validate_annotations(
     }
 }
 
-fn validate_owner_references(
-    errors: &mut FieldErrors,
-    owners: &[OwnerReference],
-    path: &Path<'_>,
-) {
+fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference], path: &Path<'_>) {
     let mut controller: Option<String> = None;
     for owner in owners {
         validate_owner_reference(errors, owner, path);
@@ -168,7 +229,7 @@ fn validate_owner_references(
                  for {first} and {current}"
             );
             let shown = to_json(owners);
-            errors.push(FieldError::invalid(path, Shown::Json(&shown), detail));
+            errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
         } else {
             controller = Some(current);
         }
@@ -179,7 +240,10 @@ fn validate_owner_reference(errors: &mut FieldErrors, owner: &OwnerReference, pa
     // A text with more than one slash is no version at all.
     let version = match owner.api_version.matches('/').count() {
         0 => owner.api_version.as_str(),
-        1 => owner.api_version.split_once('/').map_or("", |(_, version)| version),
+        1 => owner
+            .api_version
+            .split_once('/')
+            .map_or("", |(_, version)| version),
         _ => "",
     };
     let mut check = |empty: bool, name: &str, shown: Shown<'_>, detail: &str| {
@@ -188,20 +252,45 @@ fn validate_owner_reference(errors: &mut FieldErrors, owner: &OwnerReference, pa
         }
     };
     let api_version = Shown::Text(&owner.api_version);
-    check(version.is_empty(), "apiVersion", api_version, "version must not be empty");
-    check(owner.kind.is_empty(), "kind", Shown::Text(""), "must not be empty");
-    check(owner.name.is_empty(), "name", Shown::Text(""), "must not be empty");
-    check(owner.uid.is_empty(), "uid", Shown::Named(""), "must not be empty");
+    check(
+        version.is_empty(),
+        "apiVersion",
+        api_version,
+        "version must not be empty",
+    );
+    check(
+        owner.kind.is_empty(),
+        "kind",
+        Shown::Text(""),
+        "must not be empty",
+    );
+    check(
+        owner.name.is_empty(),
+        "name",
+        Shown::Text(""),
+        "must not be empty",
+    );
+    check(
+        owner.uid.is_empty(),
+        "uid",
+        Shown::Named(""),
+        "must not be empty",
+    );
     if owner.api_version == "v1" && owner.kind == "Event" {
         let shown = to_json(owner);
         let detail = "/v1, Kind=Event is disallowed from being an owner";
-        errors.push(FieldError::invalid(path, Shown::Json(&shown), detail));
+        errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
     }
 }
 
 fn validate_finalizers(errors: &mut FieldErrors, finalizers: &[String], path: &Path<'_>) {
     for finalizer in finalizers {
-        invalid_each(errors, path, finalizer, names::check_qualified_name(finalizer));
+        invalid_each(
+            errors,
+            path,
+            finalizer,
+            names::check_qualified_name(finalizer),
+        );
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
@@ -219,7 +308,10 @@ fn validate_no_new_finalizers(
     let set = |meta: &ObjectMeta| -> BTreeSet<String> {
         meta.finalizers.iter().flatten().cloned().collect()
     };
-    let extra: Vec<String> = set(new).difference(&set(old)).map(|name| quote(name)).collect();
+    let extra: Vec<String> = set(new)
+        .difference(&set(old))
+        .map(|name| quote(name))
+        .collect();
     if !extra.is_empty() {
         let detail = format!(
             "no new finalizers can be added if the object is being deleted, found new finalizers \
@@ -244,11 +336,18 @@ fn validate_managed_fields(
         }
         if !matches!(entry.fields_type.as_str(), "" | "FieldsV1") {
             let shown = Shown::Text(&entry.fields_type);
-            errors.push(FieldError::invalid(&path.child("fieldsType"), shown, "must be `FieldsV1`"));
+            errors.push(FieldError::invalid(
+                &path.child("fieldsType"),
+                shown,
+                "must be `FieldsV1`",
+            ));
         }
         validate_field_manager(errors, &entry.manager, &path.child("manager"));
         if entry.subresource.len() > SUBRESOURCE_MAX_BYTES {
-            errors.push(FieldError::too_long(&path.child("subresource"), SUBRESOURCE_MAX_BYTES));
+            errors.push(FieldError::too_long(
+                &path.child("subresource"),
+                SUBRESOURCE_MAX_BYTES,
+            ));
         }
     }
 }
@@ -258,7 +357,10 @@ fn validate_field_manager(errors: &mut FieldErrors, manager: &str, path: &Path<'
         errors.push(FieldError::too_long(path, FIELD_MANAGER_MAX_BYTES));
     }
     for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
-        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        let detail = format!(
+            "invalid character U+{:04X} (at position {at})",
+            u32::from(c)
+        );
         errors.push(FieldError::invalid(path, Shown::Text(manager), detail));
     }
 }

@@ -97,7 +97,7 @@ fn implicit(text: &str) -> Resolved<'_> {
         Some(b'+' | b'-' | b'0'..=b'9') => number(text),
         _ => None,
     }
-    .unwrap_or(Resolved::Text(text.into()))
+    .unwrap_or_else(|| Resolved::Text(text.into()))
 }
 
 fn number(text: &str) -> Option<Resolved<'static>> {
@@ -105,7 +105,11 @@ fn number(text: &str) -> Option<Resolved<'static>> {
     if let Some(integer) = integer(&plain) {
         return Some(Resolved::Integer(integer.to_string()));
     }
-    if is_float(&plain) { parse_float(&plain) } else { None }
+    if is_float(&plain) {
+        parse_float(&plain)
+    } else {
+        None
+    }
 }
 
 /// Reads an integer with Go's base prefixes: `0x`, `0b`, `0o` and a bare leading `0` for octal.
@@ -162,16 +166,19 @@ fn parse_float(text: &str) -> Option<Resolved<'static>> {
 
 fn not_infinite(resolved: Resolved<'_>) -> Result<Resolved<'_>, String> {
     match resolved {
-        Resolved::Float(number) if !number.is_finite() => {
-            Err(String::from("JSON has no number for infinity or not-a-number"))
-        }
+        Resolved::Float(number) if !number.is_finite() => Err(String::from(
+            "JSON has no number for infinity or not-a-number",
+        )),
         other => Ok(other),
     }
 }
 
 fn binary(text: &str) -> Result<Resolved<'_>, String> {
-    let bytes = base64::decode(text).map_err(|_| String::from("!!binary value contains invalid base64 data"))?;
-    Ok(Resolved::Text(String::from_utf8_lossy(&bytes).into_owned().into()))
+    let bytes = base64::decode(text)
+        .map_err(|_| String::from("!!binary value contains invalid base64 data"))?;
+    Ok(Resolved::Text(
+        String::from_utf8_lossy(&bytes).into_owned().into(),
+    ))
 }
 
 /// Writes a number as Go's JSON encoder does.

@@ -52,14 +52,23 @@ fn resolves_scalars_like_kubernetes() {
 
 #[test]
 fn spells_out_keys() {
-    assert_eq!(json("{1: a, yes: b, 1.5: c, x: d}"), r#"{"1":"a","true":"b","1.5":"c","x":"d"}"#);
-    assert_eq!(error("? [a]\n: b"), "a key must be a scalar, not a list or a map");
+    assert_eq!(
+        json("{1: a, yes: b, 1.5: c, x: d}"),
+        r#"{"1":"a","true":"b","1.5":"c","x":"d"}"#
+    );
+    assert_eq!(
+        error("? [a]\n: b"),
+        "a key must be a scalar, not a list or a map"
+    );
     assert_eq!(error("~: b"), "a key must not be null");
 }
 
 #[test]
 fn refuses_what_json_cannot_say() {
-    assert_eq!(error("a: .inf"), "JSON has no number for infinity or not-a-number");
+    assert_eq!(
+        error("a: .inf"),
+        "JSON has no number for infinity or not-a-number"
+    );
     assert_eq!(error("a: !!int x"), "cannot decode !!str `x` as a !!int");
 }
 
@@ -77,9 +86,18 @@ fn follows_aliases_and_merges() {
         json("p: &p {a: 1}\nq: &q {b: [2]}\nm: {<<: [*p, *q, {c: 3}], d: 4}"),
         r#"{"p":{"a":1},"q":{"b":[2]},"m":{"a":1,"b":[2],"c":3,"d":4}}"#
     );
-    assert_eq!(json("a: {<<: {x: {w: 1}}, z: 2}"), r#"{"a":{"x":{"w":1},"z":2}}"#);
-    assert_eq!(error("a: {<<: 1}"), "map merge requires map or sequence of maps as the value");
-    assert_eq!(error("a: &a [*a]"), "the value of an anchor contains itself");
+    assert_eq!(
+        json("a: {<<: {x: {w: 1}}, z: 2}"),
+        r#"{"a":{"x":{"w":1},"z":2}}"#
+    );
+    assert_eq!(
+        error("a: {<<: 1}"),
+        "map merge requires map or sequence of maps as the value"
+    );
+    assert_eq!(
+        error("a: &a [*a]"),
+        "the value of an anchor contains itself"
+    );
 }
 
 #[test]
@@ -104,8 +122,19 @@ fn bounds_the_depth_without_using_the_stack() {
 #[test]
 fn splits_streams_at_separators() {
     let source = "a: 1\n---\nb: 2\n--- # c\nc: |\n  --- not a separator\n---\n";
-    let parts: Vec<&str> = split(source).into_iter().map(|part| &source[part]).collect();
-    assert_eq!(parts, ["a: 1\n", "---\nb: 2\n", "--- # c\nc: |\n  --- not a separator\n", "---\n"]);
+    let parts: Vec<&str> = split(source)
+        .into_iter()
+        .map(|part| &source[part])
+        .collect();
+    assert_eq!(
+        parts,
+        [
+            "a: 1\n",
+            "---\nb: 2\n",
+            "--- # c\nc: |\n  --- not a separator\n",
+            "---\n"
+        ]
+    );
     let source = "%YAML 1.1\n---\na: 1\n";
     assert_eq!(split(source), [0..source.len()]);
     assert_eq!(parse_all("a\n...\n---\nb\n").unwrap().len(), 2);
