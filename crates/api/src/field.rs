@@ -247,6 +247,12 @@ impl FieldError {
         Self::new(ErrorType::TooLong, path, String::new(), detail)
     }
 
+    /// The offending value as it is printed; empty for types that do not show it.
+    #[must_use]
+    pub fn shown_value(&self) -> &str {
+        &self.value
+    }
+
     /// The error without its path, as a cause's `message`.
     #[must_use]
     pub fn body(&self) -> String {

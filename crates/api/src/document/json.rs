@@ -21,20 +21,27 @@ use crate::go::quote::quote_byte;
 /// assert_eq!(error.message, "invalid character 'x' after top-level value");
 /// ```
 pub fn parse(source: &[u8]) -> Result<Document, SyntaxError> {
+    let (document, end) = parse_at(source, 0)?;
+    let mut reader = Reader::new(source, end);
+    reader.skip_space();
+    match reader.peek() {
+        None => Ok(document),
+        Some(_) => Err(reader.unexpected("after top-level value")),
+    }
+}
+
+/// Parses one JSON text of a stream, from `start`, and tells where it ended.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_at(source: &[u8], start: usize) -> Result<(Document, usize), SyntaxError> {
     if source.len() > MAX_BYTES {
         let message = format!("document is larger than {MAX_BYTES} bytes");
-        return Err(SyntaxError {
-            message,
-            span: Span::default(),
-        });
+        let span = Span::default();
+        return Err(SyntaxError { message, span });
     }
-    Reader {
-        source,
-        at: 0,
-        builder: Builder::default(),
-        kinds: Vec::new(),
-    }
-    .run()
+    Reader::new(source, start).run()
 }
 
 struct Reader<'s> {
@@ -47,33 +54,43 @@ struct Reader<'s> {
 
 type Read<T> = Result<T, SyntaxError>;
 
-impl Reader<'_> {
-    fn run(mut self) -> Read<Document> {
+impl<'s> Reader<'s> {
+    fn new(source: &'s [u8], at: usize) -> Self {
+        Self {
+            source,
+            at,
+            builder: Builder::default(),
+            kinds: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Read<(Document, usize)> {
         loop {
             self.value()?;
             // After a value: close what ends here, then go on to the next value or finish.
             loop {
+                let Some(kind) = self.kinds.last().copied() else {
+                    return Ok((self.builder.document, self.at));
+                };
                 self.skip_space();
-                match (self.kinds.last().copied(), self.peek()) {
-                    (None, None) => return Ok(self.builder.document),
-                    (None, Some(_)) => return Err(self.unexpected("after top-level value")),
-                    (Some(Kind::Object), Some(b',')) => {
+                match (kind, self.peek()) {
+                    (Kind::Object, Some(b',')) => {
                         self.at += 1;
                         self.skip_space();
                         self.key()?;
                         break;
                     }
-                    (Some(_), Some(b',')) => {
+                    (_, Some(b',')) => {
                         self.at += 1;
                         break;
                     }
-                    (Some(Kind::Object), Some(b'}')) | (Some(Kind::Array), Some(b']')) => {
+                    (Kind::Object, Some(b'}')) | (Kind::Array, Some(b']')) => {
                         self.close();
                     }
-                    (Some(Kind::Object), _) => {
+                    (Kind::Object, _) => {
                         return Err(self.unexpected("after object key:value pair"));
                     }
-                    (Some(_), _) => return Err(self.unexpected("after array element")),
+                    (_, _) => return Err(self.unexpected("after array element")),
                 }
             }
         }

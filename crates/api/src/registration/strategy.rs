@@ -66,6 +66,32 @@ pub fn prepare_create(
         .collect())
 }
 
+/// What is wrong with a new configuration whose server fields are set.
+#[must_use]
+pub fn errors_on_create(configuration: &Configuration, request: &Request<'_>) -> FieldErrors {
+    let mut errors = validate(configuration, request.version, request.expressions);
+    if request.static_manifests {
+        errors.extend(refuse_static_name(&configuration.metadata.name));
+    }
+    if errors.is_empty() {
+        // Only then, so that the kind's own messages come first.
+        let path = Path::root("metadata");
+        errors = validate_metadata(&configuration.metadata, PATH_SEGMENT_NAMES, &path);
+    }
+    errors
+}
+
+/// What the client is told about a new configuration that is fine.
+#[must_use]
+pub fn warnings_on_create(configuration: &Configuration, request: &Request<'_>) -> Vec<String> {
+    if request.static_manifests {
+        return Vec::new();
+    }
+    warn_of_static_name(&configuration.metadata.name)
+        .into_iter()
+        .collect()
+}
+
 /// Makes a decoded configuration ready to replace `old`. Returns warnings for the client.
 ///
 /// # Errors
