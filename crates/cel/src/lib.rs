@@ -14,3 +14,4 @@
 pub mod number;
 pub mod quote;
 pub mod strings;
+pub mod time;
