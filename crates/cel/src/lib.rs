@@ -11,6 +11,7 @@
     allow(clippy::indexing_slicing, reason = "a panic in a test is a failure")
 )]
 
+pub mod ext;
 pub mod go_regex;
 pub mod number;
 pub mod quote;
