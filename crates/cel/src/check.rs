@@ -1,0 +1,10 @@
+//! Type checking: from a parsed tree to one whose names and calls are resolved.
+
+mod checker;
+mod declarations;
+mod unify;
+mod validators;
+
+pub(crate) use checker::{Checked, Reference, check};
+pub use declarations::Environment;
+pub(crate) use declarations::{Function, OverloadId, functions, overload};

@@ -1,0 +1,304 @@
+//! What an expression can refer to: functions, variables, types.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock};
+
+use crate::types::Type;
+
+/// The index of an overload in the table of all overloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct OverloadId(pub(crate) u16);
+
+/// One signature of a function.
+#[derive(Debug)]
+pub(crate) struct Overload {
+    pub(crate) id: OverloadId,
+    pub(crate) name: &'static str,
+    pub(crate) member: bool,
+    pub(crate) args: Vec<Type>,
+    pub(crate) result: Type,
+    /// How many type parameters the signature has; they are numbered from zero.
+    pub(crate) params: u32,
+}
+
+/// A function and its overloads, in order of declaration.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    pub(crate) overloads: Vec<Overload>,
+}
+
+/// All functions of the environment.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    by_name: HashMap<&'static str, Function>,
+    /// For each overload, its name.
+    overloads: Vec<&'static str>,
+    /// First parts of function names with a dot in them.
+    namespaces: BTreeSet<&'static str>,
+}
+
+static FUNCTIONS: LazyLock<Functions> = LazyLock::new(Functions::load);
+
+/// The functions every environment has.
+pub(crate) fn functions() -> &'static Functions {
+    &FUNCTIONS
+}
+
+/// The name of an overload.
+pub(crate) fn overload(id: OverloadId) -> &'static str {
+    FUNCTIONS.overloads.get(id.0 as usize).copied().unwrap_or_default()
+}
+
+impl Functions {
+    fn load() -> Self {
+        let mut all =
+            Self { by_name: HashMap::new(), overloads: Vec::new(), namespaces: BTreeSet::new() };
+        for line in include_str!("overloads.txt").lines().filter(|l| !l.starts_with('#')) {
+            all.declare(line);
+        }
+        all
+    }
+
+    fn declare(&mut self, line: &'static str) {
+        let mut words = line.splitn(3, ' ');
+        let (Some(name), Some(overload), Some(rest)) = (words.next(), words.next(), words.next())
+        else {
+            return;
+        };
+        let (member, rest) = match rest.strip_prefix('.') {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let mut reader = Signature { rest, params: Vec::new() };
+        let args = reader.arguments();
+        let result = reader.result();
+        let id = OverloadId(self.overloads.len() as u16);
+        self.overloads.push(overload);
+        if let Some((namespace, _)) = name.split_once('.') {
+            self.namespaces.insert(namespace);
+        }
+        let params = reader.params.len() as u32;
+        let function =
+            self.by_name.entry(name).or_insert_with(|| Function { name, overloads: Vec::new() });
+        function.overloads.push(Overload { id, name: overload, member, args, result, params });
+    }
+
+    /// The function with this name, which may begin with a dot.
+    pub(crate) fn find(&self, name: &str) -> Option<&Function> {
+        self.by_name.get(name.strip_prefix('.').unwrap_or(name))
+    }
+
+    /// Whether a function's name begins with `first` and a dot.
+    pub(crate) fn is_namespace(&self, first: &str) -> bool {
+        self.namespaces.contains(first.strip_prefix('.').unwrap_or(first))
+    }
+
+    /// Every function, by name.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.by_name.keys().copied().collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Reads the types of one line of the table.
+struct Signature<'t> {
+    rest: &'t str,
+    params: Vec<&'t str>,
+}
+
+impl<'t> Signature<'t> {
+    fn accept(&mut self, prefix: &str) -> bool {
+        let found = self.rest.strip_prefix(prefix);
+        self.rest = found.unwrap_or(self.rest);
+        found.is_some()
+    }
+
+    fn arguments(&mut self) -> Vec<Type> {
+        self.accept("(");
+        let args = if self.accept(")") { Vec::new() } else { self.list() };
+        self.accept(" ");
+        args
+    }
+
+    fn result(&mut self) -> Type {
+        self.one()
+    }
+
+    fn list(&mut self) -> Vec<Type> {
+        let mut types = vec![self.one()];
+        while self.accept(", ") {
+            types.push(self.one());
+        }
+        self.accept(")");
+        types
+    }
+
+    fn one(&mut self) -> Type {
+        let end = self.rest.find(['(', ')', ',']).unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+        self.rest = rest;
+        if let Some(param) = name.strip_prefix('<') {
+            let nth = self.params.iter().position(|p| *p == param).unwrap_or_else(|| {
+                self.params.push(param);
+                self.params.len() - 1
+            });
+            return Type::Param(nth as u32);
+        }
+        let params = if self.accept("(") { self.list() } else { Vec::new() };
+        named(name, params)
+    }
+}
+
+fn named(name: &str, params: Vec<Type>) -> Type {
+    match (name, params.as_slice()) {
+        ("dyn", _) => Type::Dyn,
+        ("null_type", _) => Type::Null,
+        ("bool", _) => Type::Bool,
+        ("int", _) => Type::Int,
+        ("uint", _) => Type::Uint,
+        ("double", _) => Type::Double,
+        ("string", _) => Type::String,
+        ("bytes", _) => Type::Bytes,
+        ("google.protobuf.Duration", _) => Type::Duration,
+        ("google.protobuf.Timestamp", _) => Type::Timestamp,
+        ("list", [element]) => Type::list(element.clone()),
+        ("map", [key, value]) => Type::map(key.clone(), value.clone()),
+        ("type", [of]) => Type::TypeOf(Some(Arc::new(of.clone()))),
+        ("type", _) => Type::TypeOf(None),
+        ("optional_type" | "net.IP" | "net.CIDR", _) => {
+            Type::Opaque(name.into(), params.into())
+        }
+        _ => Type::object(name),
+    }
+}
+
+/// The variables and message types of one kind of expression.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    variables: Vec<(String, Type)>,
+    objects: BTreeMap<String, BTreeMap<String, Type>>,
+    /// First parts of variable names with a dot in them.
+    namespaces: BTreeSet<String>,
+    /// Whether names of fields may be keywords, spelled `__name__` in the schema.
+    pub(crate) keyword_fields: bool,
+}
+
+impl Environment {
+    /// An environment with every function and no variables.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { keyword_fields: true, ..Self::default() }
+    }
+
+    /// Declares a variable; its name may contain dots.
+    #[must_use]
+    pub fn variable(mut self, name: &str, of: Type) -> Self {
+        if let Some((namespace, _)) = name.split_once('.') {
+            self.namespaces.insert(namespace.to_owned());
+        }
+        self.variables.push((name.to_owned(), of));
+        self
+    }
+
+    /// Declares a message type with its fields.
+    #[must_use]
+    pub fn object<'f>(
+        mut self,
+        name: &str,
+        fields: impl IntoIterator<Item = (&'f str, Type)>,
+    ) -> Self {
+        let fields = fields.into_iter().map(|(n, t)| (n.to_owned(), t)).collect();
+        self.objects.insert(name.to_owned(), fields);
+        if let Some((namespace, _)) = name.split_once('.') {
+            self.namespaces.insert(namespace.to_owned());
+        }
+        self
+    }
+
+    /// The position and type of a variable.
+    pub(crate) fn find_variable(&self, name: &str) -> Option<(u16, &Type)> {
+        let nth = self.variables.iter().position(|(n, _)| n == name)?;
+        self.variables.get(nth).map(|(_, t)| (nth as u16, t))
+    }
+
+    /// Names and types of the variables, in order of declaration.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &Type)> {
+        self.variables.iter().map(|(n, t)| (n.as_str(), t))
+    }
+
+    pub(crate) fn is_namespace(&self, first: &str) -> bool {
+        self.namespaces.contains(first) || matches!(first, "google" | "net")
+    }
+
+    /// The type a name stands for when it is the name of a type.
+    ///
+    /// UPSTREAM: cel-go checker/env.go LookupIdent, apiserver pkg/cel/types.go findScalar
+    pub(crate) fn find_type(&self, name: &str) -> Option<Type> {
+        let scalar = match name {
+            "bool" => Type::Bool,
+            "int" => Type::Int,
+            "uint" => Type::Uint,
+            "double" => Type::Double,
+            "string" => Type::String,
+            "bytes" => Type::Bytes,
+            "null_type" => Type::Null,
+            "google.protobuf.Duration" | "duration" => Type::Duration,
+            "google.protobuf.Timestamp" | "timestamp" => Type::Timestamp,
+            // The parameters below are replaced when the name is used.
+            "list" => Type::list(Type::Param(0)),
+            "map" => Type::map(Type::Param(0), Type::Param(1)),
+            "type" => return Some(Type::TypeOf(Some(Arc::new(Type::TypeOf(None))))),
+            "optional_type" | "net.IP" | "net.CIDR" => {
+                Type::Opaque(name.into(), Arc::new([]))
+            }
+            "google.protobuf.Any" => Type::Any,
+            "google.protobuf.Value" => Type::Dyn,
+            "google.protobuf.Struct" => Type::map(Type::String, Type::Dyn),
+            "google.protobuf.ListValue" => Type::list(Type::Dyn),
+            "google.protobuf.NullValue" => Type::Null,
+            _ => match wrapper(name) {
+                Some(wrapped) => wrapped,
+                None if self.objects.contains_key(name) => Type::object(name),
+                None => return None,
+            },
+        };
+        Some(Type::TypeOf(Some(Arc::new(scalar))))
+    }
+
+    /// Whether fields of this message type are known.
+    pub(crate) fn has_object(&self, name: &str) -> bool {
+        self.objects.contains_key(name)
+    }
+
+    /// The type of a field of a message type.
+    pub(crate) fn field(&self, object: &str, field: &str) -> Option<&Type> {
+        let fields = self.objects.get(object)?;
+        fields.get(field).or_else(|| {
+            let keyword = self.keyword_fields && KEYWORDS.contains(&field);
+            if keyword { fields.get(&format!("__{field}__")) } else { None }
+        })
+    }
+}
+
+/// Words of the language that schemas escape.
+const KEYWORDS: [&str; 19] = [
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
+    "if", "import", "let", "loop", "package", "namespace", "return", "var",
+];
+
+/// What a protobuf wrapper message means.
+fn wrapper(name: &str) -> Option<Type> {
+    let scalar = match name.strip_prefix("google.protobuf.")? {
+        "BoolValue" => Type::Bool,
+        "BytesValue" => Type::Bytes,
+        "DoubleValue" | "FloatValue" => Type::Double,
+        "Int64Value" | "Int32Value" => Type::Int,
+        "UInt64Value" | "UInt32Value" => Type::Uint,
+        "StringValue" => Type::String,
+        _ => return None,
+    };
+    Some(Type::Wrapper(Arc::new(scalar)))
+}

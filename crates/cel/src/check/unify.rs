@@ -1,0 +1,226 @@
+//! Whether one type can stand for another, finding out type parameters.
+//!
+//! UPSTREAM: cel-go checker/types.go
+
+use std::sync::Arc;
+
+use crate::types::Type;
+
+/// What is known about type parameters so far.
+#[derive(Debug, Default)]
+pub(crate) struct Substitution {
+    bound: Vec<Option<Type>>,
+    /// Bindings to undo when an attempt fails: the parameter and what it was.
+    trail: Vec<(u32, Option<Type>)>,
+}
+
+impl Substitution {
+    fn find(&self, param: u32) -> Option<&Type> {
+        self.bound.get(param as usize)?.as_ref()
+    }
+
+    fn bind(&mut self, param: u32, to: Type) {
+        let at = param as usize;
+        if self.bound.len() <= at {
+            self.bound.resize(at + 1, None);
+        }
+        if let Some(slot) = self.bound.get_mut(at) {
+            self.trail.push((param, slot.replace(to)));
+        }
+    }
+
+    fn undo(&mut self, mark: usize) {
+        while self.trail.len() > mark {
+            if let Some((param, before)) = self.trail.pop()
+                && let Some(slot) = self.bound.get_mut(param as usize)
+            {
+                *slot = before;
+            }
+        }
+    }
+
+    /// Whether every type of `from` can stand for its counterpart; bindings stay only if so.
+    pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
+        let mark = self.trail.len();
+        let fits = self.all_assignable(from, to);
+        if !fits {
+            self.undo(mark);
+        }
+        fits
+    }
+
+    /// Whether `from` can stand for `to`; bindings stay only if so.
+    pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        let mark = self.trail.len();
+        let fits = self.assignable(from, to);
+        if !fits {
+            self.undo(mark);
+        }
+        fits
+    }
+
+    fn all_assignable(&mut self, from: &[Type], to: &[Type]) -> bool {
+        from.len() == to.len() && from.iter().zip(to).all(|(a, b)| self.assignable(a, b))
+    }
+
+    fn assignable(&mut self, t1: &Type, t2: &Type) -> bool {
+        if let Type::Param(p2) = t2 {
+            let (valid, known) = self.substitutes(t1, *p2);
+            if valid {
+                return true;
+            }
+            if known {
+                return false;
+            }
+        }
+        if let Type::Param(p1) = t1 {
+            return self.substitutes(t2, *p1).0;
+        }
+        if t1.is_dyn_or_error() || t2.is_dyn_or_error() {
+            return true;
+        }
+        match (t1.unwrapped(), t2.unwrapped()) {
+            (Type::Null, _) => accepts_null(t2),
+            (_, Type::Null) => accepts_null(t1),
+            (Type::TypeOf(_), Type::TypeOf(_)) => true,
+            (Type::List(a), Type::List(b)) => self.assignable(a, b),
+            (Type::Map(a), Type::Map(b)) => {
+                self.assignable(&a.0, &b.0) && self.assignable(&a.1, &b.1)
+            }
+            (Type::Opaque(a, p), Type::Opaque(b, q)) => a == b && self.all_assignable(p, q),
+            (Type::Object(a), Type::Object(b)) => a == b,
+            (
+                Type::Bool
+                | Type::Bytes
+                | Type::Double
+                | Type::Int
+                | Type::String
+                | Type::Uint
+                | Type::Duration
+                | Type::Timestamp,
+                _,
+            ) => std::mem::discriminant(t1.unwrapped()) == std::mem::discriminant(t2.unwrapped()),
+            _ => false,
+        }
+    }
+
+    /// Whether `t1` is or can become what `param` stands for, and whether that was known.
+    fn substitutes(&mut self, t1: &Type, param: u32) -> (bool, bool) {
+        if matches!(t1, Type::Param(p) if *p == param) {
+            return (true, true);
+        }
+        if let Some(known) = self.find(param).cloned() {
+            if t1.is_exactly(&known) {
+                return (true, true);
+            }
+            if self.assignable(t1, &known) {
+                let general = most_general(t1, &known);
+                if self.absent(param, &general) {
+                    self.bind(param, general);
+                }
+                return (true, true);
+            }
+            return (false, true);
+        }
+        if self.absent(param, t1) {
+            self.bind(param, t1.clone());
+            return (true, false);
+        }
+        (false, false)
+    }
+
+    /// Whether `param` does not occur within `t`.
+    fn absent(&self, param: u32, t: &Type) -> bool {
+        match t {
+            Type::Param(p) if *p == param => false,
+            Type::Param(p) => self.find(*p).is_none_or(|known| self.absent(param, known)),
+            Type::Map(kv) => self.absent(param, &kv.0) && self.absent(param, &kv.1),
+            _ => t.params().iter().all(|inner| self.absent(param, inner)),
+        }
+    }
+
+    /// `t` with known parameters replaced; unknown ones become `dyn` if asked to.
+    pub(crate) fn apply(&self, t: &Type, unknown_as_dyn: bool) -> Type {
+        match t {
+            Type::Param(p) => match self.find(*p) {
+                Some(known) => self.apply(known, unknown_as_dyn),
+                None if unknown_as_dyn => Type::Dyn,
+                None => t.clone(),
+            },
+            Type::List(element) if !is_ground(element) => {
+                Type::list(self.apply(element, unknown_as_dyn))
+            }
+            Type::Map(kv) if !is_ground(&kv.0) || !is_ground(&kv.1) => {
+                Type::map(self.apply(&kv.0, unknown_as_dyn), self.apply(&kv.1, unknown_as_dyn))
+            }
+            Type::TypeOf(Some(of)) if !is_ground(of) => {
+                Type::TypeOf(Some(Arc::new(self.apply(of, unknown_as_dyn))))
+            }
+            Type::Opaque(name, params) if !params.iter().all(is_ground) => {
+                let params = params.iter().map(|p| self.apply(p, unknown_as_dyn)).collect();
+                Type::Opaque(name.clone(), params)
+            }
+            _ => t.clone(),
+        }
+    }
+}
+
+/// Whether no type parameter occurs in `t`.
+fn is_ground(t: &Type) -> bool {
+    match t {
+        Type::Param(_) => false,
+        Type::Map(kv) => is_ground(&kv.0) && is_ground(&kv.1),
+        _ => t.params().iter().all(is_ground),
+    }
+}
+
+/// `t` with its parameters, numbered from zero, renumbered from `base`.
+pub(crate) fn instantiate(t: &Type, base: u32) -> Type {
+    match t {
+        Type::Param(p) => Type::Param(base + p),
+        _ if is_ground(t) => t.clone(),
+        Type::List(element) => Type::list(instantiate(element, base)),
+        Type::Map(kv) => Type::map(instantiate(&kv.0, base), instantiate(&kv.1, base)),
+        Type::TypeOf(Some(of)) => Type::TypeOf(Some(Arc::new(instantiate(of, base)))),
+        Type::Opaque(name, params) => {
+            Type::Opaque(name.clone(), params.iter().map(|p| instantiate(p, base)).collect())
+        }
+        _ => t.clone(),
+    }
+}
+
+/// The type of the two that says less.
+pub(crate) fn most_general(t1: &Type, t2: &Type) -> Type {
+    if says_no_more(t1, t2) { t1.clone() } else { t2.clone() }
+}
+
+fn says_no_more(t1: &Type, t2: &Type) -> bool {
+    if t1.is_dyn() || matches!(t1, Type::Param(_)) {
+        return true;
+    }
+    if t2.is_dyn() || matches!(t2, Type::Param(_)) {
+        return false;
+    }
+    match (t1.unwrapped(), t2.unwrapped()) {
+        (Type::Opaque(a, p), Type::Opaque(b, q)) => {
+            a == b && p.len() == q.len() && p.iter().zip(q.iter()).all(|(x, y)| says_no_more(x, y))
+        }
+        (Type::List(a), Type::List(b)) => says_no_more(a, b),
+        (Type::Map(a), Type::Map(b)) => says_no_more(&a.0, &b.0) && says_no_more(&a.1, &b.1),
+        (Type::TypeOf(_), Type::TypeOf(_)) => true,
+        (a, b) => a.is_exactly(b),
+    }
+}
+
+/// Whether null may stand where a value of this type is expected.
+fn accepts_null(t: &Type) -> bool {
+    matches!(
+        t,
+        Type::Null
+            | Type::Opaque(..)
+            | Type::Object(_)
+            | Type::Duration
+            | Type::Timestamp
+            | Type::Wrapper(_)
+    )
+}

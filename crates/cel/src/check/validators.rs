@@ -1,0 +1,238 @@
+//! Checks on a tree that already has types: literals that can never work.
+//!
+//! UPSTREAM: cel-go cel/validator.go, ext/formatting.go
+
+use super::checker::Checked;
+use crate::source::Issue;
+use crate::strings::{Clause, ClauseError, Piece, pieces};
+use crate::syntax::ast::{Expr, Literal, NodeId};
+use crate::types::Type;
+
+/// A node, and whether it stands somewhere below a call of `format`.
+type Placed = (NodeId, bool);
+
+/// What is wrong although every type fits.
+pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
+    let mut order = Vec::with_capacity(checked.ast.len());
+    descend(checked, checked.ast.root, false, &mut order);
+    let mut issues = Vec::new();
+    for (id, in_format) in &order {
+        match checked.ast.expr(*id) {
+            // Arguments of `format` may be of any mixture.
+            Expr::List { .. } if !in_format => homogeneous_list(checked, *id, &mut issues),
+            Expr::Map { .. } if !in_format => homogeneous_map(checked, *id, &mut issues),
+            Expr::Call { function, .. } => match &**function {
+                "duration" | "timestamp" | "matches" => {
+                    literal_argument(checked, *id, &mut issues);
+                }
+                "format" => format_string(checked, *id, &mut issues),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    issues
+}
+
+fn descend(checked: &Checked<'_>, id: NodeId, in_format: bool, out: &mut Vec<Placed>) {
+    out.push((id, in_format));
+    let mut each = |child: NodeId, inside: bool| descend(checked, child, in_format || inside, out);
+    match checked.ast.expr(id) {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+        Expr::Select { operand, .. } => each(*operand, false),
+        Expr::Call { function, target, args } => {
+            for child in target.iter().chain(args) {
+                each(*child, function == "format");
+            }
+        }
+        Expr::List { elements, .. } => {
+            for child in elements {
+                each(*child, false);
+            }
+        }
+        Expr::Map { entries } => {
+            for entry in entries {
+                each(entry.key, false);
+                each(entry.value, false);
+            }
+        }
+        Expr::Struct { fields, .. } => {
+            for field in fields {
+                each(field.value, false);
+            }
+        }
+        Expr::Comprehension(c) => {
+            for child in [c.range, c.init, c.condition, c.step, c.result] {
+                each(child, false);
+            }
+        }
+    }
+}
+
+/// A literal first argument must be one the function accepts.
+fn literal_argument(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
+    let Expr::Call { function, args, .. } = checked.ast.expr(id) else { return };
+    let Some(first) = args.first() else { return };
+    let Expr::Literal(literal) = checked.ast.expr(*first) else { return };
+    if !crate::eval::accepts_literal(function, literal) {
+        issues.push(Issue::at(checked.ast.offset(*first), format!("invalid {function} argument")));
+    }
+}
+
+/// A literal format string must fit a literal list of arguments.
+fn format_string(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
+    let Expr::Call { target: Some(target), args, .. } = checked.ast.expr(id) else { return };
+    let Expr::Literal(Literal::String(format)) = checked.ast.expr(*target) else { return };
+    let [arg] = args.as_slice() else { return };
+    let Expr::List { elements, .. } = checked.ast.expr(*arg) else { return };
+    let offset = checked.ast.offset(id);
+    let mut used = 0;
+    for piece in pieces(format) {
+        let Piece::Clause(clause) = piece else { continue };
+        let clause = match (clause, elements.get(used)) {
+            (Err(ClauseError::UnexpectedEnd), _) => {
+                issues.push(Issue::at(offset, ClauseError::UnexpectedEnd.to_string()));
+                return;
+            }
+            (_, None) => {
+                issues.push(Issue::at(offset, format!("index {used} out of range")));
+                return;
+            }
+            (Err(error), Some(_)) => {
+                issues.push(Issue::at(offset, error.to_string()));
+                return;
+            }
+            (Ok(clause), Some(element)) => (clause, *element),
+        };
+        let (clause, element) = clause;
+        if let Err(at) = clause_accepts(checked, clause, element) {
+            let refused = clause_refusal(clause, checked.type_of(at).name());
+            issues.push(Issue::at(
+                checked.ast.offset(at),
+                format!("error during formatting: {refused}"),
+            ));
+            return;
+        }
+        used += 1;
+    }
+    if elements.len() > used {
+        let given = elements.len();
+        issues.push(Issue::at(
+            offset,
+            format!("too many arguments supplied to string.format (expected {used}, got {given})"),
+        ));
+    }
+}
+
+/// Whether a clause can print a value of this node's type; if not, which node is at fault.
+fn clause_accepts(checked: &Checked<'_>, clause: Clause, id: NodeId) -> Result<(), NodeId> {
+    let t = checked.type_of(id).unwrapped();
+    let fits = match (clause, t) {
+        (_, Type::Dyn) => true,
+        (Clause::String, _) => return prints_as_string(checked, id),
+        (Clause::Decimal | Clause::Octal, t) => matches!(t, Type::Int | Type::Uint),
+        (Clause::Fixed(_) | Clause::Scientific(_), t) => matches!(t, Type::Double | Type::String),
+        (Clause::Binary, t) => matches!(t, Type::Int | Type::Uint | Type::Bool),
+        (Clause::Hex { .. }, t) => {
+            matches!(t, Type::Int | Type::Uint | Type::String | Type::Bytes)
+        }
+    };
+    if fits { Ok(()) } else { Err(id) }
+}
+
+fn prints_as_string(checked: &Checked<'_>, id: NodeId) -> Result<(), NodeId> {
+    let printable = matches!(
+        checked.type_of(id).unwrapped(),
+        Type::Dyn
+            | Type::List(_)
+            | Type::Map(_)
+            | Type::Int
+            | Type::Uint
+            | Type::Double
+            | Type::Bool
+            | Type::String
+            | Type::Timestamp
+            | Type::Bytes
+            | Type::Duration
+            | Type::TypeOf(_)
+            | Type::Null
+    );
+    if !printable {
+        return Err(id);
+    }
+    match checked.ast.expr(id) {
+        Expr::List { elements, .. } => {
+            elements.iter().try_for_each(|e| prints_as_string(checked, *e))
+        }
+        Expr::Map { entries } => entries.iter().try_for_each(|e| {
+            prints_as_string(checked, e.key)?;
+            prints_as_string(checked, e.value)
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Why a clause cannot print a value of the type named.
+pub(crate) fn clause_refusal(clause: Clause, type_name: &str) -> String {
+    let rule = match clause {
+        Clause::String => {
+            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+        }
+        Clause::Decimal => "decimal clause can only be used on integers",
+        Clause::Fixed(_) => "fixed-point clause can only be used on doubles",
+        Clause::Scientific(_) => "scientific clause can only be used on doubles",
+        Clause::Binary => "only integers and bools can be formatted as binary",
+        Clause::Hex { .. } => {
+            "only integers, byte buffers, and strings can be formatted as hex"
+        }
+        Clause::Octal => "octal clause can only be used on integers",
+    };
+    format!("{rule}, was given {type_name}")
+}
+
+fn element_type(checked: &Checked<'_>, id: NodeId, optional: bool) -> Type {
+    let t = checked.type_of(id);
+    match t.optional_inner() {
+        Some(inner) if optional => inner.clone(),
+        _ => t.clone(),
+    }
+}
+
+fn mismatch(checked: &Checked<'_>, at: NodeId, expected: &Type, found: &Type) -> Issue {
+    let (expected, found) = (expected.in_message(), found.in_message());
+    Issue::at(
+        checked.ast.offset(at),
+        format!("expected type '{expected}' but found '{found}'"),
+    )
+}
+
+fn homogeneous_list(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
+    let Expr::List { elements, optional } = checked.ast.expr(id) else { return };
+    let mut typed = elements
+        .iter()
+        .zip(optional)
+        .map(|(element, optional)| (*element, element_type(checked, *element, *optional)));
+    let Some((_, expected)) = typed.next() else { return };
+    if let Some((at, found)) = typed.find(|(_, t)| !expected.is_equivalent(t)) {
+        issues.push(mismatch(checked, at, &expected, &found));
+    }
+}
+
+fn homogeneous_map(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
+    let Expr::Map { entries } = checked.ast.expr(id) else { return };
+    let mut expected: Option<(Type, Type)> = None;
+    for entry in entries {
+        let key = checked.type_of(entry.key).clone();
+        let value = element_type(checked, entry.value, entry.optional);
+        let Some((keys, values)) = &expected else {
+            expected = Some((key, value));
+            continue;
+        };
+        if !keys.is_equivalent(&key) {
+            issues.push(mismatch(checked, entry.key, keys, &key));
+        }
+        if !values.is_equivalent(&value) {
+            issues.push(mismatch(checked, entry.value, values, &value));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Text to numbers: what Go's `strconv` accepts, no more and no less.
+
+use super::AtoiError;
+
+/// Parses a decimal `int`: an optional sign and ASCII digits.
+#[must_use]
+pub fn parse_int(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !is_digits(digits) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Parses a decimal `uint`: ASCII digits without a sign.
+#[must_use]
+pub fn parse_uint(text: &str) -> Option<u64> {
+    if !is_digits(text) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Parses a bool in one of the spellings Go knows.
+#[must_use]
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Parses a decimal integer and says in Go's words why it cannot.
+///
+/// # Errors
+///
+/// Anything [`parse_int`] refuses.
+pub fn atoi(text: &str) -> Result<i64, AtoiError> {
+    parse_int(text).ok_or_else(|| {
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let reason = if is_digits(digits) {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        AtoiError {
+            text: text.to_owned(),
+            reason,
+        }
+    })
+}
+
+/// Parses a double: decimal or hexadecimal, with Go's digit separators, `inf`, `infinity` and
+/// `nan` in any case. A number too large for a double is refused, one too small becomes zero.
+#[must_use]
+pub fn parse_double(text: &str) -> Option<f64> {
+    let (negative, body) = match text.as_bytes().first()? {
+        b'-' => (true, text.get(1..)?),
+        b'+' => (false, text.get(1..)?),
+        _ => (false, text),
+    };
+    let sign = |value: f64| if negative { -value } else { value };
+    if body.eq_ignore_ascii_case("inf") || body.eq_ignore_ascii_case("infinity") {
+        return Some(sign(f64::INFINITY));
+    }
+    if body.len() == text.len() && body.eq_ignore_ascii_case("nan") {
+        return Some(f64::NAN);
+    }
+    if !underscores_separate_digits(body) {
+        return None;
+    }
+    let plain: String;
+    let body = if body.contains('_') {
+        plain = body.replace('_', "");
+        &plain
+    } else {
+        body
+    };
+    let value = match body.get(..2) {
+        // A lone prefix is a syntax error either way.
+        Some("0x" | "0X") => parse_hex(body.get(2..)?)?,
+        _ => parse_decimal(body)?,
+    };
+    value.is_finite().then(|| sign(value))
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether each underscore stands between two digits; a base prefix counts as a digit.
+fn underscores_separate_digits(body: &str) -> bool {
+    if !body.contains('_') {
+        return true;
+    }
+    let bytes = body.as_bytes();
+    let prefixed = matches!(bytes, [b'0', b'b' | b'B' | b'o' | b'O' | b'x' | b'X', ..]);
+    let hex = matches!(bytes, [b'0', b'x' | b'X', ..]);
+    let is_digit = |b: u8| b.is_ascii_digit() || (hex && b.is_ascii_hexdigit());
+    let mut after_digit = prefixed;
+    let mut after_underscore = false;
+    for &b in bytes.iter().skip(if prefixed { 2 } else { 0 }) {
+        if b == b'_' {
+            if !after_digit {
+                return false;
+            }
+            (after_digit, after_underscore) = (false, true);
+        } else if is_digit(b) {
+            (after_digit, after_underscore) = (true, false);
+        } else if after_underscore {
+            return false;
+        } else {
+            after_digit = false;
+        }
+    }
+    !after_underscore
+}
+
+fn parse_decimal(body: &str) -> Option<f64> {
+    let (mantissa, exponent) = match body.find(['e', 'E']) {
+        Some(at) => (body.get(..at)?, Some(body.get(at + 1..)?)),
+        None => (body, None),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !all_digits(whole) || !all_digits(fraction) {
+        return None;
+    }
+    if let Some(exponent) = exponent
+        && !is_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))
+    {
+        return None;
+    }
+    body.parse().ok()
+}
+
+/// Parses what follows `0x`; the binary exponent is not optional.
+fn parse_hex(body: &str) -> Option<f64> {
+    let at = body.find(['p', 'P'])?;
+    let (mantissa, exponent) = (body.get(..at)?, body.get(at + 1..)?);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all_hex = |s: &str| s.bytes().all(|b| b.is_ascii_hexdigit());
+    if (whole.is_empty() && fraction.is_empty()) || !all_hex(whole) || !all_hex(fraction) {
+        return None;
+    }
+    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if !is_digits(digits) {
+        return None;
+    }
+    // Far beyond what moves any mantissa into range; keeps the sum below from overflowing.
+    let magnitude = digits
+        .parse::<i64>()
+        .unwrap_or(i64::MAX)
+        .min(1_000_000_000_000);
+    let mut power = if exponent.starts_with('-') {
+        -magnitude
+    } else {
+        magnitude
+    };
+
+    let mut bits: u64 = 0;
+    let mut lost = false;
+    let mut fraction_started = false;
+    for part in [whole, fraction] {
+        for digit in part.chars().filter_map(|c| c.to_digit(16)) {
+            if bits >> 60 == 0 {
+                bits = bits << 4 | u64::from(digit);
+                power -= if fraction_started { 4 } else { 0 };
+            } else {
+                lost |= digit != 0;
+                power += if fraction_started { 0 } else { 4 };
+            }
+        }
+        fraction_started = true;
+    }
+    Some(scale(bits, lost, power))
+}
+
+/// Rounds `bits * 2^power` to the nearest double, ties to even; `lost` says that nonzero bits
+/// below the last one were dropped.
+fn scale(bits: u64, lost: bool, power: i64) -> f64 {
+    if bits == 0 {
+        return 0.0;
+    }
+    let shift_up = i64::from(bits.leading_zeros());
+    let bits = bits << shift_up;
+    // The value is `bits * 2^power` with the top bit set, so it lies in [2^e, 2^(e+1)).
+    let power = power - shift_up;
+    let e = power + 63;
+    if e > 1023 {
+        return f64::INFINITY;
+    }
+    // Bits that a double keeps: 53, fewer below the normal range.
+    let kept = if e >= -1022 { 53 } else { 53 - (-1022 - e) };
+    if kept < 0 {
+        return 0.0;
+    }
+    let drop = 64 - kept;
+    let (head, tail) = if drop >= 64 {
+        (0, bits)
+    } else {
+        (bits >> drop, bits << (64 - drop))
+    };
+    const HALF: u64 = 1 << 63;
+    let up = tail > HALF || (tail == HALF && (lost || head & 1 == 1));
+    let head = head + u64::from(up);
+    // `head` has at most 53 bits and one carry, so the product is exact unless it overflows.
+    let exponent = power + drop;
+    if exponent >= -1022 {
+        head as f64 * pow2(exponent)
+    } else {
+        head as f64 * pow2(-1022) * pow2(exponent + 1022)
+    }
+}
+
+fn pow2(exponent: i64) -> f64 {
+    match u64::try_from(exponent + 1023) {
+        Ok(biased @ 1..=2046) => f64::from_bits(biased << 52),
+        Ok(biased) if biased > 2046 => f64::INFINITY,
+        _ => 0.0,
+    }
+}

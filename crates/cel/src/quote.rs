@@ -1,0 +1,89 @@
+//! Go's `%q`, the way upstream's error texts show user input.
+
+use std::fmt::Write as _;
+
+/// Quotes `text` as Go's `%q` does.
+///
+/// ```
+/// use lockgate_cel::quote::quote;
+/// assert_eq!(quote("a\"b\n\u{7f}"), r#""a\"b\n\x7f""#);
+/// ```
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{07}' => out.push_str("\\a"),
+            '\u{08}' => out.push_str("\\b"),
+            '\u{0c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{0b}' => out.push_str("\\v"),
+            c if is_printable(c) => out.push(c),
+            c => push_escape(&mut out, c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn push_escape(out: &mut String, c: char) {
+    let code = u32::from(c);
+    // Writing to a String cannot fail.
+    let _ = if code < 0x80 {
+        write!(out, "\\x{code:02x}")
+    } else if code <= 0xffff {
+        write!(out, "\\u{code:04x}")
+    } else {
+        write!(out, "\\U{code:08x}")
+    };
+}
+
+/// Whether Go's `strconv.IsPrint` lets the character through.
+///
+/// Rust's `escape_debug` keeps the same set (letters, marks, numbers, punctuation, symbols and the
+/// ASCII space) except that it also escapes grapheme extenders, which Go prints.
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return (' '..='~').contains(&c);
+    }
+    let escaped_by_rust = c.escape_debug().len() > 1;
+    !escaped_by_rust || is_grapheme_extender(c)
+}
+
+fn is_grapheme_extender(c: char) -> bool {
+    // `str::escape_debug` escapes a grapheme extender only at the start of the text, so putting
+    // a letter before it tells extenders from characters that are never printable.
+    let mut text = String::from("a");
+    text.push(c);
+    text.escape_debug().nth(1) == Some(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_like_go() {
+        for (text, want) in [
+            ("", r#""""#),
+            ("plain", r#""plain""#),
+            ("tab\tnul\0bell\x07", r#""tab\tnul\x00bell\a""#),
+            ("é ü 漢字 😀", r#""é ü 漢字 😀""#),
+            (
+                "\u{a0}\u{ad}\u{200b}\u{feff}",
+                r#""\u00a0\u00ad\u200b\ufeff""#,
+            ),
+            ("e\u{301}", "\"e\u{301}\""),
+            ("\u{301}", "\"\u{301}\""),
+            ("\u{2028}\u{e000}\u{10ffff}", r#""\u2028\ue000\U0010ffff""#),
+            ("<a>&'", r#""<a>&'""#),
+        ] {
+            assert_eq!(quote(text), want, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Reads the format string of `format`.
+
+use crate::number::{self, AtoiError};
+
+/// What a clause prints its argument as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clause {
+    /// `%s`
+    String,
+    /// `%d`
+    Decimal,
+    /// `%f`, with the number of `%.2f` if there is one.
+    Fixed(Option<u64>),
+    /// `%e`, with the number of `%.2e` if there is one.
+    Scientific(Option<u64>),
+    /// `%b`
+    Binary,
+    /// `%x`, or `%X` for upper case digits.
+    Hex {
+        /// Whether the digits are upper case.
+        upper: bool,
+    },
+    /// `%o`
+    Octal,
+}
+
+/// A clause that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClauseError {
+    /// The text ends with the percent sign.
+    UnexpectedEnd,
+    /// The text ends within the precision.
+    EndlessPrecision,
+    /// The precision is empty or too large.
+    Precision(AtoiError),
+    /// The letter is none of the known ones.
+    Unrecognized(char),
+}
+
+impl std::fmt::Display for ClauseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const CLAUSE: &str = "could not parse formatting clause";
+        const PRECISION: &str = "error while parsing precision";
+        match self {
+            Self::UnexpectedEnd => f.write_str("unexpected end of string"),
+            Self::EndlessPrecision => {
+                write!(
+                    f,
+                    "{CLAUSE}: {PRECISION}: could not find end of precision specifier"
+                )
+            }
+            Self::Precision(error) => {
+                write!(
+                    f,
+                    "{CLAUSE}: {PRECISION}: error while converting precision to integer: {error}"
+                )
+            }
+            Self::Unrecognized(c) => {
+                write!(f, "{CLAUSE}: unrecognized formatting clause \"{c}\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClauseError {}
+
+/// A part of a format string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Text that stands for itself; `%%` yields a piece `%`.
+    Text(&'a str),
+    /// A clause, which takes the next argument. That there is one must be checked before the
+    /// error in here is looked at: upstream reports a missing argument first.
+    Clause(Result<Clause, ClauseError>),
+}
+
+/// Iterates over the pieces of a format string; ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
+    rest: &'a str,
+}
+
+/// Splits a format string into text and clauses.
+#[must_use]
+pub fn pieces(format: &str) -> Pieces<'_> {
+    Pieces { rest: format }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some(clause) = self.rest.strip_prefix('%') else {
+            let end = self.rest.find('%').unwrap_or(self.rest.len());
+            let (text, rest) = self.rest.split_at_checked(end)?;
+            self.rest = rest;
+            return Some(Piece::Text(text));
+        };
+        if let Some(rest) = clause.strip_prefix('%') {
+            self.rest = rest;
+            return Some(Piece::Text("%"));
+        }
+        let parsed = parse(clause);
+        self.rest = parsed.as_ref().map_or("", |(_, rest)| rest);
+        Some(Piece::Clause(parsed.map(|(clause, _)| clause)))
+    }
+}
+
+fn parse(text: &str) -> Result<(Clause, &str), ClauseError> {
+    if text.is_empty() {
+        return Err(ClauseError::UnexpectedEnd);
+    }
+    let (precision, text) = parse_precision(text)?;
+    let mut bytes = text.bytes();
+    let letter = bytes.next().ok_or(ClauseError::EndlessPrecision)?;
+    let clause = match letter {
+        b's' => Clause::String,
+        b'd' => Clause::Decimal,
+        b'f' => Clause::Fixed(precision),
+        b'e' => Clause::Scientific(precision),
+        b'b' => Clause::Binary,
+        b'x' | b'X' => Clause::Hex {
+            upper: letter == b'X',
+        },
+        b'o' => Clause::Octal,
+        // UPSTREAM: cel-go ext/formatting.go takes the first byte for a character.
+        other => return Err(ClauseError::Unrecognized(char::from(other))),
+    };
+    Ok((clause, text.get(1..).unwrap_or("")))
+}
+
+fn parse_precision(text: &str) -> Result<(Option<u64>, &str), ClauseError> {
+    let Some(text) = text.strip_prefix('.') else {
+        return Ok((None, text));
+    };
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    if rest.is_empty() {
+        return Err(ClauseError::EndlessPrecision);
+    }
+    let digits = text.get(..text.len() - rest.len()).unwrap_or("");
+    let precision = number::atoi(digits).map_err(ClauseError::Precision)?;
+    Ok((Some(precision.unsigned_abs()), rest))
+}

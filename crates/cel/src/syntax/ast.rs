@@ -1,0 +1,217 @@
+//! The abstract syntax tree: nodes in one flat list, children by index.
+
+use std::borrow::Cow;
+
+/// A name in the tree, usually borrowed from the source text.
+pub(crate) type Name<'s> = Cow<'s, str>;
+
+/// The index of a node in its [`Ast`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NodeId(pub(crate) u32);
+
+/// A parsed expression.
+#[derive(Debug, Clone)]
+pub(crate) struct Ast<'s> {
+    nodes: Vec<Node<'s>>,
+    pub(crate) root: NodeId,
+}
+
+/// A node and where its defining token begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Node<'s> {
+    pub(crate) expr: Expr<'s>,
+    pub(crate) offset: u32,
+}
+
+/// A literal value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Literal<'s> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Cow<'s, str>),
+    Bytes(Vec<u8>),
+}
+
+/// What a node is.
+#[derive(Debug, Clone)]
+pub(crate) enum Expr<'s> {
+    /// Stands where an error was reported.
+    Unspecified,
+    Literal(Literal<'s>),
+    Ident(Name<'s>),
+    Select { operand: NodeId, field: Name<'s>, test_only: bool },
+    Call { function: Name<'s>, target: Option<NodeId>, args: Vec<NodeId> },
+    List { elements: Vec<NodeId>, optional: Vec<bool> },
+    Map { entries: Vec<MapEntry> },
+    Struct { type_name: Name<'s>, fields: Vec<StructField<'s>> },
+    Comprehension(Box<Comprehension<'s>>),
+}
+
+/// A key with its value in a map literal.
+#[derive(Debug, Clone)]
+pub(crate) struct MapEntry {
+    pub(crate) key: NodeId,
+    pub(crate) value: NodeId,
+    pub(crate) optional: bool,
+}
+
+/// A field with its value in a message literal.
+#[derive(Debug, Clone)]
+pub(crate) struct StructField<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) value: NodeId,
+    pub(crate) optional: bool,
+    pub(crate) offset: u32,
+}
+
+/// What the looping macros expand to.
+#[derive(Debug, Clone)]
+pub(crate) struct Comprehension<'s> {
+    pub(crate) range: NodeId,
+    pub(crate) var: Name<'s>,
+    pub(crate) var2: Option<Name<'s>>,
+    pub(crate) accu: Name<'s>,
+    pub(crate) init: NodeId,
+    pub(crate) condition: NodeId,
+    pub(crate) step: NodeId,
+    pub(crate) result: NodeId,
+}
+
+impl<'s> Ast<'s> {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { nodes: Vec::with_capacity(capacity), root: NodeId(0) }
+    }
+
+    pub(crate) fn add(&mut self, offset: u32, expr: Expr<'s>) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(Node { expr, offset });
+        id
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node with this id.
+    ///
+    /// Ids come only from [`Ast::add`] of the same tree.
+    #[expect(clippy::indexing_slicing, reason = "ids are made by this tree and nodes are never removed")]
+    pub(crate) fn node(&self, id: NodeId) -> &Node<'s> {
+        &self.nodes[id.0 as usize]
+    }
+
+    pub(crate) fn expr(&self, id: NodeId) -> &Expr<'s> {
+        &self.node(id).expr
+    }
+
+    pub(crate) fn offset(&self, id: NodeId) -> u32 {
+        self.node(id).offset
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "ids are made by this tree and nodes are never removed")]
+    pub(crate) fn replace(&mut self, id: NodeId, expr: Expr<'s>) {
+        self.nodes[id.0 as usize].expr = expr;
+    }
+
+    /// `a.b.c` as one name, when the node is nothing but a chain of names.
+    pub(crate) fn qualified_name(&self, id: NodeId) -> Option<String> {
+        match self.expr(id) {
+            Expr::Ident(name) => Some(name.to_string()),
+            Expr::Select { operand, field, test_only: false } => {
+                let mut name = self.qualified_name(*operand)?;
+                name.push('.');
+                name.push_str(field);
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+
+    /// A deep copy of a subtree, made of new nodes.
+    ///
+    /// Bounded like every walk over the tree: no deeper than the parser allows.
+    pub(crate) fn copy(&mut self, id: NodeId, entry_offset: u32) -> NodeId {
+        let node = self.node(id).clone();
+        let expr = match node.expr {
+            Expr::Select { operand, field, test_only } => {
+                Expr::Select { operand: self.copy(operand, entry_offset), field, test_only }
+            }
+            Expr::Call { function, target, args } => {
+                let args = args.iter().map(|a| self.copy(*a, entry_offset)).collect();
+                let target = target.map(|t| self.copy(t, entry_offset));
+                Expr::Call { function, target, args }
+            }
+            Expr::List { elements, optional } => {
+                let elements = elements.iter().map(|e| self.copy(*e, entry_offset)).collect();
+                Expr::List { elements, optional }
+            }
+            Expr::Map { entries } => Expr::Map {
+                entries: entries
+                    .iter()
+                    .map(|e| MapEntry {
+                        key: self.copy(e.key, entry_offset),
+                        value: self.copy(e.value, entry_offset),
+                        optional: e.optional,
+                    })
+                    .collect(),
+            },
+            Expr::Struct { type_name, fields } => Expr::Struct {
+                type_name,
+                fields: fields
+                    .into_iter()
+                    .map(|f| StructField {
+                        value: self.copy(f.value, entry_offset),
+                        offset: entry_offset,
+                        ..f
+                    })
+                    .collect(),
+            },
+            Expr::Comprehension(c) => {
+                let c = *c;
+                Expr::Comprehension(Box::new(Comprehension {
+                    range: self.copy(c.range, entry_offset),
+                    init: self.copy(c.init, entry_offset),
+                    condition: self.copy(c.condition, entry_offset),
+                    step: self.copy(c.step, entry_offset),
+                    result: self.copy(c.result, entry_offset),
+                    ..c
+                }))
+            }
+            leaf @ (Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_)) => leaf,
+        };
+        self.add(node.offset, expr)
+    }
+}
+
+/// Names of the operators, as functions.
+pub(crate) mod operators {
+    pub(crate) const CONDITIONAL: &str = "_?_:_";
+    pub(crate) const AND: &str = "_&&_";
+    pub(crate) const OR: &str = "_||_";
+    pub(crate) const NOT: &str = "!_";
+    pub(crate) const NEGATE: &str = "-_";
+    pub(crate) const EQUALS: &str = "_==_";
+    pub(crate) const NOT_EQUALS: &str = "_!=_";
+    pub(crate) const LESS: &str = "_<_";
+    pub(crate) const LESS_EQUALS: &str = "_<=_";
+    pub(crate) const GREATER: &str = "_>_";
+    pub(crate) const GREATER_EQUALS: &str = "_>=_";
+    pub(crate) const ADD: &str = "_+_";
+    pub(crate) const SUBTRACT: &str = "_-_";
+    pub(crate) const MULTIPLY: &str = "_*_";
+    pub(crate) const DIVIDE: &str = "_/_";
+    pub(crate) const MODULO: &str = "_%_";
+    pub(crate) const INDEX: &str = "_[_]";
+    pub(crate) const OPT_INDEX: &str = "_[?_]";
+    pub(crate) const OPT_SELECT: &str = "_?._";
+    pub(crate) const IN: &str = "@in";
+    pub(crate) const NOT_STRICTLY_FALSE: &str = "@not_strictly_false";
+    /// The variable the looping macros accumulate in; no source text can name it.
+    pub(crate) const ACCUMULATOR: &str = "@result";
+    /// The former accumulator name, still refused as a loop variable.
+    pub(crate) const OLD_ACCUMULATOR: &str = "__result__";
+    pub(crate) const UNUSED: &str = "#unused";
+}

@@ -1,0 +1,452 @@
+//! Says what is wrong with an expression that does not parse.
+//!
+//! Runs the grammar the way ANTLR's generated parser does, with its rules for
+//! skipping, inserting and giving up, so that the messages are the ones users
+//! of Kubernetes see. It runs only for expressions known to be wrong.
+//!
+//! UPSTREAM: antlr4-go error_strategy.go, cel-go parser/parser.go
+
+use std::collections::BTreeSet;
+
+use super::MAX_DEPTH;
+use super::grammar::{
+    EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit,
+};
+use super::lexer::{Kind, Token};
+use super::predict::Predictor;
+use crate::source::Issue;
+
+const MAX_REPORTS: usize = 100;
+const MAX_RECOVERIES: usize = 30;
+const MAX_SKIPPED: usize = 256;
+
+/// The syntax errors of `source`, in the order they are found.
+pub(super) fn syntax_errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec<Issue> {
+    let mut run = Recovery {
+        source,
+        tokens,
+        next: 0,
+        state: NETWORK.start(Rule::Start),
+        callers: Vec::new(),
+        precedence: 0,
+        depth: [0; RULES],
+        recovering: false,
+        last_error: None,
+        error_states: BTreeSet::new(),
+        recoveries: 0,
+        skipped: None,
+        predictor: Predictor::default(),
+        reports: lexical.len().min(MAX_REPORTS),
+        issues: lexical,
+    };
+    // An abort has already said why.
+    let _ = run.rule(Rule::Start, 0);
+    run.issues
+}
+
+/// Parsing was abandoned.
+struct Abort;
+
+/// Why a rule cannot go on.
+enum Failure {
+    Mismatch { state: StateId },
+    NoAlternative { start: usize, offending: usize },
+    Abort,
+}
+
+impl From<Abort> for Failure {
+    fn from(_: Abort) -> Self {
+        Self::Abort
+    }
+}
+
+struct Recovery<'s, 't> {
+    source: &'s str,
+    tokens: &'t [Token],
+    next: usize,
+    state: StateId,
+    /// The states that made the calls now running, outermost first.
+    callers: Vec<StateId>,
+    precedence: u8,
+    depth: [u32; RULES],
+    recovering: bool,
+    last_error: Option<usize>,
+    error_states: BTreeSet<StateId>,
+    recoveries: usize,
+    /// Tokens skipped in the recovery under way.
+    skipped: Option<usize>,
+    predictor: Predictor,
+    reports: usize,
+    issues: Vec<Issue>,
+}
+
+impl Recovery<'_, '_> {
+    fn token(&self, at: usize) -> Token {
+        let end = self.source.len() as u32;
+        let last = Token { kind: Kind::Eof, start: end, end };
+        self.tokens.get(at).copied().unwrap_or(last)
+    }
+
+    fn la(&self, ahead: usize) -> Kind {
+        self.token(self.next + ahead - 1).kind
+    }
+
+    fn consume(&mut self) -> Result<(), Abort> {
+        if let Some(skipped) = &mut self.skipped {
+            if *skipped >= MAX_SKIPPED {
+                self.issues.push(Issue::whole(format!(
+                    "error recovery token lookahead limit exceeded: {MAX_SKIPPED}"
+                )));
+                return Err(Abort);
+            }
+            *skipped += 1;
+        }
+        if self.la(1) != Kind::Eof {
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, at: Token, message: &str) -> Result<(), Abort> {
+        let place = |text: String| Issue::at(at.start, format!("Syntax error: {text}"));
+        if self.reports >= MAX_REPORTS {
+            self.issues.push(place(format!("More than {MAX_REPORTS} syntax errors")));
+            return Err(Abort);
+        }
+        self.reports += 1;
+        self.issues.push(place(message.to_owned()));
+        Ok(())
+    }
+
+    fn display(&self, token: Token) -> String {
+        let text = if token.kind == Kind::Eof { "<EOF>" } else { token.text(self.source) };
+        quote(text)
+    }
+
+    /// Runs a rule; what goes wrong inside is reported and recovered from here.
+    fn rule(&mut self, rule: Rule, precedence: u8) -> Result<(), Abort> {
+        let outer = std::mem::replace(&mut self.precedence, precedence);
+        if let Some(depth) = self.depth.get_mut(rule as usize) {
+            *depth += 1;
+            if *depth > MAX_DEPTH {
+                self.issues.push(Issue::whole(format!(
+                    "expression recursion limit exceeded: {MAX_DEPTH}"
+                )));
+                return Err(Abort);
+            }
+        }
+        match self.steps(NETWORK.body(rule)) {
+            Ok(()) => {}
+            Err(Failure::Abort) => return Err(Abort),
+            Err(failure) => {
+                self.report_failure(&failure)?;
+                self.recover()?;
+            }
+        }
+        if let Some(depth) = self.depth.get_mut(rule as usize) {
+            *depth -= 1;
+        }
+        self.precedence = outer;
+        Ok(())
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> Result<(), Failure> {
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Failure> {
+        match step {
+            Step::Tokens { state, set } => {
+                self.state = *state;
+                self.match_tokens(*set)
+            }
+            Step::Call { state, rule, precedence } => {
+                self.state = *state;
+                self.callers.push(*state);
+                self.rule(*rule, *precedence)?;
+                self.callers.pop();
+                Ok(())
+            }
+            Step::Optional { state, first, body } => {
+                self.sync(*state)?;
+                if first & bit(self.la(1)) != 0 { self.steps(body) } else { Ok(()) }
+            }
+            Step::Star1 { entry, back, first, body } => {
+                self.sync(*entry)?;
+                while first & bit(self.la(1)) != 0 {
+                    self.steps(body)?;
+                    self.sync(*back)?;
+                }
+                Ok(())
+            }
+            Step::Star { entry, back, block, bodies } => {
+                self.sync(*entry)?;
+                while self.predict(*entry)? == 1 {
+                    let chosen = if bodies.len() > 1 {
+                        self.sync(*block)?;
+                        self.predict(*block)?
+                    } else {
+                        1
+                    };
+                    if let Some(body) = bodies.get(chosen - 1) {
+                        self.steps(body)?;
+                    }
+                    self.sync(*back)?;
+                }
+                Ok(())
+            }
+            Step::Plus { block, back, first, body } => {
+                self.sync(*block)?;
+                loop {
+                    self.steps(body)?;
+                    self.sync(*back)?;
+                    let again = match first {
+                        Some(first) => first & bit(self.la(1)) != 0,
+                        None => self.predict(*back)? == 1,
+                    };
+                    if !again {
+                        return Ok(());
+                    }
+                }
+            }
+            Step::Choice { state, first, bodies } => {
+                self.sync(*state)?;
+                let chosen = match first {
+                    None => self.predict(*state)?,
+                    Some(first) => {
+                        let next = bit(self.la(1));
+                        let fits = first.iter().position(|set| set & next != 0);
+                        fits.map(|at| at + 1).ok_or(Failure::NoAlternative {
+                            start: self.next,
+                            offending: self.next,
+                        })?
+                    }
+                };
+                bodies.get(chosen - 1).map_or(Ok(()), |body| self.steps(body))
+            }
+        }
+    }
+
+    fn predict(&mut self, choice: StateId) -> Result<usize, Failure> {
+        let follows: Vec<_> = self.callers.iter().filter_map(|state| follow_of(*state)).collect();
+        self.predictor
+            .predict(choice, self.precedence, &follows, self.tokens, self.next)
+            .map_err(|none| Failure::NoAlternative { start: self.next, offending: none.offending })
+    }
+
+    fn match_tokens(&mut self, set: TokenSet) -> Result<(), Failure> {
+        if set & bit(self.la(1)) != 0 {
+            self.matched();
+            self.consume()?;
+            return Ok(());
+        }
+        self.attempt()?;
+        self.skipped = Some(0);
+        let outcome = self.recover_inline();
+        self.skipped = None;
+        outcome
+    }
+
+    fn matched(&mut self) {
+        self.recovering = false;
+        self.error_states.clear();
+        self.last_error = None;
+    }
+
+    /// Counts a recovery, and gives up after too many.
+    fn attempt(&mut self) -> Result<(), Abort> {
+        if self.recoveries == MAX_RECOVERIES {
+            self.recoveries += 1;
+            let message = format!("error recovery attempt limit exceeded: {MAX_RECOVERIES}");
+            self.report(self.token(self.next), &message)?;
+            return Err(Abort);
+        }
+        self.recoveries += 1;
+        Ok(())
+    }
+
+    fn recover_inline(&mut self) -> Result<(), Failure> {
+        if self.delete_token()? {
+            self.consume()?;
+            return Ok(());
+        }
+        if self.insert_token()? {
+            return Ok(());
+        }
+        Err(Failure::Mismatch { state: self.state })
+    }
+
+    /// Skips one token if the one after it fits.
+    fn delete_token(&mut self) -> Result<bool, Abort> {
+        if self.expected(self.state) & bit(self.la(2)) == 0 {
+            return Ok(false);
+        }
+        self.report_unwanted()?;
+        self.consume()?;
+        self.matched();
+        Ok(true)
+    }
+
+    /// Pretends the expected token is there if the current one fits after it.
+    fn insert_token(&mut self) -> Result<bool, Abort> {
+        let after = match NETWORK.state(self.state).edges.first() {
+            Some(Edge::Tokens(_, to)) => *to,
+            _ => return Ok(false),
+        };
+        if self.expected(after) & bit(self.la(1)) == 0 {
+            return Ok(false);
+        }
+        if !self.recovering {
+            self.recovering = true;
+            let token = self.token(self.next);
+            let expecting = list(self.expected(self.state));
+            let message = format!("missing {expecting} at {}", self.display(token));
+            self.report(token, &message)?;
+        }
+        Ok(true)
+    }
+
+    fn report_unwanted(&mut self) -> Result<(), Abort> {
+        if self.recovering {
+            return Ok(());
+        }
+        self.recovering = true;
+        let token = self.token(self.next);
+        let expecting = list(self.expected(self.state));
+        let message = format!("extraneous input {} expecting {expecting}", self.display(token));
+        self.report(token, &message)
+    }
+
+    fn report_failure(&mut self, failure: &Failure) -> Result<(), Abort> {
+        if self.recovering {
+            return Ok(());
+        }
+        self.recovering = true;
+        match failure {
+            Failure::Abort => Err(Abort),
+            Failure::Mismatch { state } => {
+                let token = self.token(self.next);
+                let expecting = list(self.expected(*state));
+                let message =
+                    format!("mismatched input {} expecting {expecting}", self.display(token));
+                self.report(token, &message)
+            }
+            Failure::NoAlternative { start, offending } => {
+                let (first, last) = (self.token(*start), self.token(*offending));
+                let text = if first.kind == Kind::Eof {
+                    "<EOF>"
+                } else {
+                    self.source.get(first.start as usize..last.end as usize).unwrap_or_default()
+                };
+                let message = format!("no viable alternative at input {}", quote(text));
+                self.report(last, &reserved_as_mismatch(message))
+            }
+        }
+    }
+
+    /// Skips to a token that one of the running rules can go on with.
+    fn recover(&mut self) -> Result<(), Abort> {
+        self.attempt()?;
+        self.skipped = Some(0);
+        if self.last_error == Some(self.next) && self.error_states.contains(&self.state) {
+            // Nothing was read since the last failure here: do not fail for ever.
+            self.consume()?;
+        }
+        self.last_error = Some(self.next);
+        self.error_states.insert(self.state);
+        self.skip_until(self.recovery_set())?;
+        self.skipped = None;
+        Ok(())
+    }
+
+    fn recovery_set(&self) -> TokenSet {
+        let follows = self.callers.iter().filter_map(|state| follow_of(*state));
+        follows.fold(0, |set, follow| set | NETWORK.next_tokens(follow)) & !EPSILON
+    }
+
+    fn skip_until(&mut self, set: TokenSet) -> Result<(), Abort> {
+        while self.la(1) != Kind::Eof && set & bit(self.la(1)) == 0 {
+            self.consume()?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure the next token fits before a choice or another round.
+    fn sync(&mut self, state: StateId) -> Result<(), Failure> {
+        self.state = state;
+        if self.recovering {
+            return Ok(());
+        }
+        let next = NETWORK.next_tokens(state);
+        if next & (EPSILON | bit(self.la(1))) != 0 {
+            return Ok(());
+        }
+        match NETWORK.state(state).kind {
+            StateKind::Choice => {
+                if self.delete_token()? {
+                    return Ok(());
+                }
+                Err(Failure::Mismatch { state })
+            }
+            StateKind::LoopBack => {
+                self.report_unwanted()?;
+                let set = self.expected(state) | self.recovery_set();
+                Ok(self.skip_until(set)?)
+            }
+            StateKind::Basic | StateKind::RuleStop => Ok(()),
+        }
+    }
+
+    /// Every token that can come next, looking through the ends of rules.
+    fn expected(&self, state: StateId) -> TokenSet {
+        let mut following = NETWORK.next_tokens(state);
+        let mut expected = following & !EPSILON;
+        for caller in self.callers.iter().rev() {
+            if following & EPSILON == 0 {
+                break;
+            }
+            following = follow_of(*caller).map_or(0, |f| NETWORK.next_tokens(f));
+            expected |= following & !EPSILON;
+        }
+        if following & EPSILON != 0 { expected | bit(Kind::Eof) } else { expected }
+    }
+}
+
+/// Where a calling state goes on once the call returns.
+fn follow_of(state: StateId) -> Option<StateId> {
+    match NETWORK.state(state).edges.first() {
+        Some(Edge::Call { follow, .. }) => Some(*follow),
+        _ => None,
+    }
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"))
+}
+
+/// The expected tokens as a list in braces, or a single one bare.
+fn list(set: TokenSet) -> String {
+    let names: Vec<_> =
+        Kind::ALL.into_iter().filter(|k| set & bit(*k) != 0).map(Kind::display).collect();
+    match names.as_slice() {
+        [only] => (*only).to_owned(),
+        _ => format!("{{{}}}", names.join(", ")),
+    }
+}
+
+/// A literal where a name should be is reported as such.
+fn reserved_as_mismatch(message: String) -> String {
+    const PREFIX: &str = "no viable alternative at input '";
+    for word in ["true", "false", "null"] {
+        if let Some(rest) = message.strip_prefix(PREFIX)
+            && let Some((first, tail)) = rest.split_at_checked(
+                rest.chars().next().map_or(0, char::len_utf8),
+            )
+            && !first.is_empty()
+            && tail.strip_suffix('\'') == Some(word)
+        {
+            return format!("mismatched input '{word}' expecting IDENTIFIER");
+        }
+    }
+    message
+}

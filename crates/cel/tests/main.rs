@@ -1,0 +1,3 @@
+//! Everything the crate promises, tried from outside.
+
+mod vectors;
