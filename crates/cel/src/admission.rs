@@ -16,7 +16,10 @@ static MATCH_CONDITIONS: LazyLock<Environment> = LazyLock::new(|| {
         .variable("oldObject", Type::Dyn)
         .variable("namespaceObject", Type::object("kubernetes.Namespace"))
         .variable("request", Type::object("kubernetes.AdmissionRequest"))
-        .variable("authorizer", Type::object("kubernetes.authorization.Authorizer"))
+        .variable(
+            "authorizer",
+            Type::object("kubernetes.authorization.Authorizer"),
+        )
         .variable(
             "authorizer.requestResource",
             Type::object("kubernetes.authorization.ResourceCheck"),
@@ -45,17 +48,29 @@ fn request_types(env: Environment) -> Environment {
         ("kind", Type::object("kubernetes.GroupVersionKind")),
         ("resource", Type::object("kubernetes.GroupVersionResource")),
         ("requestKind", Type::object("kubernetes.GroupVersionKind")),
-        ("requestResource", Type::object("kubernetes.GroupVersionResource")),
+        (
+            "requestResource",
+            Type::object("kubernetes.GroupVersionResource"),
+        ),
         ("userInfo", Type::object("kubernetes.UserInfo")),
         ("dryRun", Type::Bool),
         ("options", Type::Dyn),
     ]);
     let mut user = strings(&["username", "uid"]);
-    user.extend([("groups", texts.clone()), ("extra", Type::map(Type::String, texts))]);
-    env.object("kubernetes.GroupVersionKind", strings(&["group", "version", "kind"]))
-        .object("kubernetes.GroupVersionResource", strings(&["group", "version", "resource"]))
-        .object("kubernetes.UserInfo", user)
-        .object("kubernetes.AdmissionRequest", request)
+    user.extend([
+        ("groups", texts.clone()),
+        ("extra", Type::map(Type::String, texts)),
+    ]);
+    env.object(
+        "kubernetes.GroupVersionKind",
+        strings(&["group", "version", "kind"]),
+    )
+    .object(
+        "kubernetes.GroupVersionResource",
+        strings(&["group", "version", "resource"]),
+    )
+    .object("kubernetes.UserInfo", user)
+    .object("kubernetes.AdmissionRequest", request)
 }
 
 fn namespace_types(env: Environment) -> Environment {
@@ -63,33 +78,45 @@ fn namespace_types(env: Environment) -> Environment {
     let labels = Type::map(Type::String, Type::String);
     let condition = Type::list(Type::object("kubernetes.NamespaceCondition"));
     env.object("kubernetes.NamespaceSpec", [("finalizers", texts.clone())])
-        .object("kubernetes.NamespaceCondition", [
-            ("status", Type::String),
-            ("type", Type::String),
-            ("lastTransitionTime", Type::Timestamp),
-            ("message", Type::String),
-            ("reason", Type::String),
-        ])
-        .object("kubernetes.NamespaceStatus", [("conditions", condition), ("phase", Type::String)])
-        .object("kubernetes.NamespaceMetadata", [
-            ("name", Type::String),
-            ("generateName", Type::String),
-            ("namespace", Type::String),
-            ("labels", labels.clone()),
-            ("annotations", labels),
-            ("UID", Type::String),
-            ("creationTimestamp", Type::Timestamp),
-            ("deletionGracePeriodSeconds", Type::Int),
-            ("deletionTimestamp", Type::Timestamp),
-            ("generation", Type::Int),
-            ("resourceVersion", Type::String),
-            ("finalizers", texts),
-        ])
-        .object("kubernetes.Namespace", [
-            ("metadata", Type::object("kubernetes.NamespaceMetadata")),
-            ("spec", Type::object("kubernetes.NamespaceSpec")),
-            ("status", Type::object("kubernetes.NamespaceStatus")),
-        ])
+        .object(
+            "kubernetes.NamespaceCondition",
+            [
+                ("status", Type::String),
+                ("type", Type::String),
+                ("lastTransitionTime", Type::Timestamp),
+                ("message", Type::String),
+                ("reason", Type::String),
+            ],
+        )
+        .object(
+            "kubernetes.NamespaceStatus",
+            [("conditions", condition), ("phase", Type::String)],
+        )
+        .object(
+            "kubernetes.NamespaceMetadata",
+            [
+                ("name", Type::String),
+                ("generateName", Type::String),
+                ("namespace", Type::String),
+                ("labels", labels.clone()),
+                ("annotations", labels),
+                ("UID", Type::String),
+                ("creationTimestamp", Type::Timestamp),
+                ("deletionGracePeriodSeconds", Type::Int),
+                ("deletionTimestamp", Type::Timestamp),
+                ("generation", Type::Int),
+                ("resourceVersion", Type::String),
+                ("finalizers", texts),
+            ],
+        )
+        .object(
+            "kubernetes.Namespace",
+            [
+                ("metadata", Type::object("kubernetes.NamespaceMetadata")),
+                ("spec", Type::object("kubernetes.NamespaceSpec")),
+                ("status", Type::object("kubernetes.NamespaceStatus")),
+            ],
+        )
 }
 
 /// The result type of an expression, or why Kubernetes refuses it.

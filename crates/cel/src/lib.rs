@@ -1,6 +1,11 @@
 //! The Common Expression Language as Kubernetes runs it.
 
-#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, missing_docs)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    missing_docs
+)]
 #![cfg_attr(
     test,
     allow(clippy::indexing_slicing, reason = "a panic in a test is a failure")

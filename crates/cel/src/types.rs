@@ -129,7 +129,10 @@ impl Type {
             (a, b) => {
                 std::mem::discriminant(a) == std::mem::discriminant(b)
                     && a.params().len() == b.params().len()
-                    && a.params().iter().zip(b.params()).all(|(x, y)| x.same(y, names))
+                    && a.params()
+                        .iter()
+                        .zip(b.params())
+                        .all(|(x, y)| x.same(y, names))
             }
         }
     }

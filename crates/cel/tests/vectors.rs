@@ -44,7 +44,11 @@ impl Tally {
             })
             .map(|(kind, _)| *kind)
             .collect();
-        assert!(below.is_empty(), "{name} below the bar in {below:?}\n{}", self.shown.join("\n"));
+        assert!(
+            below.is_empty(),
+            "{name} below the bar in {below:?}\n{}",
+            self.shown.join("\n")
+        );
     }
 }
 
@@ -56,9 +60,13 @@ fn read(path: &Path) -> String {
     let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut text = String::new();
     if path.extension().is_some_and(|e| e == "gz") {
-        flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
+        flate2::read::GzDecoder::new(file)
+            .read_to_string(&mut text)
+            .unwrap();
     } else {
-        std::io::BufReader::new(file).read_to_string(&mut text).unwrap();
+        std::io::BufReader::new(file)
+            .read_to_string(&mut text)
+            .unwrap();
     }
     text
 }
@@ -82,14 +90,26 @@ fn run(path: &Path) {
         if refused.is_some_and(|text| text.starts_with("program instantiation failed")) {
             continue;
         }
-        tally.record("accepted or refused", got.is_ok() == refused.is_none(), detail);
+        tally.record(
+            "accepted or refused",
+            got.is_ok() == refused.is_none(),
+            detail,
+        );
         match (&got, refused) {
             (Err(got), Some(refused)) if refused.contains("Syntax error") => {
-                tally.record("syntax", got.lines().next() == refused.lines().next(), detail);
+                tally.record(
+                    "syntax",
+                    got.lines().next() == refused.lines().next(),
+                    detail,
+                );
             }
             (Err(got), Some(refused)) => tally.record("check", got == refused, detail),
             (Ok(got), None) => {
-                tally.record("type", case["OutType"] == Json::from(got.to_string()), detail);
+                tally.record(
+                    "type",
+                    case["OutType"] == Json::from(got.to_string()),
+                    detail,
+                );
             }
             _ => {}
         }

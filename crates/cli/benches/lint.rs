@@ -3,7 +3,7 @@
 #![expect(missing_docs, reason = "criterion's macros declare public functions")]
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use lockgate_api::registration::validation::Unchecked;
+use lockgate_cli::lint::MatchConditions;
 use lockgate_cli::lint::check::check;
 use lockgate_cli::lint::render::{human, json};
 use lockgate_cli::lint::source::Source;
@@ -49,7 +49,7 @@ fn lint(criterion: &mut Criterion) {
             bencher.iter_batched(
                 || vec![Source::new("large.yaml", text.clone())],
                 |sources| {
-                    let report = check(sources, &Unchecked);
+                    let report = check(sources, &MatchConditions);
                     let options = human::Options {
                         color: false,
                         max_findings: 100,

@@ -3,7 +3,7 @@
 use lockgate_api::decode::strict_error;
 use lockgate_api::document::json;
 use lockgate_api::registration::strategy::{Request, prepare_create, prepare_update};
-use lockgate_api::registration::validation::Unchecked;
+use lockgate_api::registration::validation::{Environment, ExpressionChecker};
 use lockgate_api::registration::{Configuration, Version, codec};
 use serde_json::{Value, json};
 
@@ -12,6 +12,14 @@ use crate::gaps::{run_suite, same};
 #[test]
 fn registration_vectors_agree() {
     run_suite("registration", "LOCKGATE_REGISTRATION_VECTORS", check);
+}
+
+struct Conditions;
+
+impl ExpressionChecker for Conditions {
+    fn check(&self, expression: &str, _: Environment) -> Result<(), String> {
+        lockgate_cel::admission::check_condition(expression)
+    }
 }
 
 fn check(vector: &Value) -> Result<(), String> {
@@ -28,7 +36,7 @@ fn check(vector: &Value) -> Result<(), String> {
 
     let request = Request {
         version,
-        expressions: &Unchecked,
+        expressions: &Conditions,
         static_manifests: false,
     };
     let result = if vector["old"].is_null() {

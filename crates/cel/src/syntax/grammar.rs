@@ -86,14 +86,28 @@ static SPECS: [&[Spec]; RULES] = [
     &[R(Rule::Expr, 0), T(K::Eof)],
     &[
         R(Rule::Or, 0),
-        Opt(&[T(K::Question), R(Rule::Or, 0), T(K::Colon), R(Rule::Expr, 0)]),
+        Opt(&[
+            T(K::Question),
+            R(Rule::Or, 0),
+            T(K::Colon),
+            R(Rule::Expr, 0),
+        ]),
     ],
     &[R(Rule::And, 0), Star1(&[T(K::Or), R(Rule::And, 0)])],
-    &[R(Rule::Relation, 0), Star1(&[T(K::And), R(Rule::Relation, 0)])],
-    &[R(Rule::Calc, 0), Star(&[&[P(1), S(RELATIONS), R(Rule::Relation, 2)]])],
+    &[
+        R(Rule::Relation, 0),
+        Star1(&[T(K::And), R(Rule::Relation, 0)]),
+    ],
+    &[
+        R(Rule::Calc, 0),
+        Star(&[&[P(1), S(RELATIONS), R(Rule::Relation, 2)]]),
+    ],
     &[
         R(Rule::Unary, 0),
-        Star(&[&[P(2), S(FACTORS), R(Rule::Calc, 3)], &[P(1), S(TERMS), R(Rule::Calc, 2)]]),
+        Star(&[
+            &[P(2), S(FACTORS), R(Rule::Calc, 3)],
+            &[P(1), S(TERMS), R(Rule::Calc, 2)],
+        ]),
     ],
     &[Alt(&[
         &[R(Rule::Member, 0)],
@@ -103,7 +117,12 @@ static SPECS: [&[Spec]; RULES] = [
     &[
         R(Rule::Primary, 0),
         Star(&[
-            &[P(3), T(K::Dot), Opt(&[T(K::Question)]), R(Rule::EscapeIdent, 0)],
+            &[
+                P(3),
+                T(K::Dot),
+                Opt(&[T(K::Question)]),
+                R(Rule::EscapeIdent, 0),
+            ],
             &[
                 P(2),
                 T(K::Dot),
@@ -112,7 +131,13 @@ static SPECS: [&[Spec]; RULES] = [
                 Opt(&[R(Rule::ExprList, 0)]),
                 T(K::RParen),
             ],
-            &[P(1), T(K::LBracket), Opt(&[T(K::Question)]), R(Rule::Expr, 0), T(K::RBracket)],
+            &[
+                P(1),
+                T(K::LBracket),
+                Opt(&[T(K::Question)]),
+                R(Rule::Expr, 0),
+                T(K::RBracket),
+            ],
         ]),
     ],
     &[Alt(&[
@@ -125,8 +150,18 @@ static SPECS: [&[Spec]; RULES] = [
             T(K::RParen),
         ],
         &[T(K::LParen), R(Rule::Expr, 0), T(K::RParen)],
-        &[T(K::LBracket), Opt(&[R(Rule::ListInit, 0)]), Opt(&[T(K::Comma)]), T(K::RBracket)],
-        &[T(K::LBrace), Opt(&[R(Rule::MapInit, 0)]), Opt(&[T(K::Comma)]), T(K::RBrace)],
+        &[
+            T(K::LBracket),
+            Opt(&[R(Rule::ListInit, 0)]),
+            Opt(&[T(K::Comma)]),
+            T(K::RBracket),
+        ],
+        &[
+            T(K::LBrace),
+            Opt(&[R(Rule::MapInit, 0)]),
+            Opt(&[T(K::Comma)]),
+            T(K::RBrace),
+        ],
         &[
             Opt(&[T(K::Dot)]),
             T(K::Ident),
@@ -139,19 +174,32 @@ static SPECS: [&[Spec]; RULES] = [
         &[R(Rule::Literal, 0)],
     ])],
     &[R(Rule::Expr, 0), Star1(&[T(K::Comma), R(Rule::Expr, 0)])],
-    &[R(Rule::OptExpr, 0), Star(&[&[T(K::Comma), R(Rule::OptExpr, 0)]])],
+    &[
+        R(Rule::OptExpr, 0),
+        Star(&[&[T(K::Comma), R(Rule::OptExpr, 0)]]),
+    ],
     &[
         R(Rule::OptField, 0),
         T(K::Colon),
         R(Rule::Expr, 0),
-        Star(&[&[T(K::Comma), R(Rule::OptField, 0), T(K::Colon), R(Rule::Expr, 0)]]),
+        Star(&[&[
+            T(K::Comma),
+            R(Rule::OptField, 0),
+            T(K::Colon),
+            R(Rule::Expr, 0),
+        ]]),
     ],
     &[Opt(&[T(K::Question)]), R(Rule::EscapeIdent, 0)],
     &[
         R(Rule::OptExpr, 0),
         T(K::Colon),
         R(Rule::Expr, 0),
-        Star(&[&[T(K::Comma), R(Rule::OptExpr, 0), T(K::Colon), R(Rule::Expr, 0)]]),
+        Star(&[&[
+            T(K::Comma),
+            R(Rule::OptExpr, 0),
+            T(K::Colon),
+            R(Rule::Expr, 0),
+        ]]),
     ],
     &[Alt1(&[&[T(K::Ident)], &[T(K::EscapedIdent)]])],
     &[Opt(&[T(K::Question)]), R(Rule::Expr, 0)],
@@ -185,7 +233,11 @@ pub(super) enum StateKind {
 pub(super) enum Edge {
     Free(StateId),
     Tokens(TokenSet, StateId),
-    Call { rule: Rule, precedence: u8, follow: StateId },
+    Call {
+        rule: Rule,
+        precedence: u8,
+        follow: StateId,
+    },
     Precedence(u8, StateId),
 }
 
@@ -199,15 +251,45 @@ pub(super) struct State {
 /// What the interpreter does, step by step, with the states it announces.
 #[derive(Debug)]
 pub(super) enum Step {
-    Tokens { state: StateId, set: TokenSet },
-    Call { state: StateId, rule: Rule, precedence: u8 },
-    Optional { state: StateId, first: TokenSet, body: Vec<Step> },
+    Tokens {
+        state: StateId,
+        set: TokenSet,
+    },
+    Call {
+        state: StateId,
+        rule: Rule,
+        precedence: u8,
+    },
+    Optional {
+        state: StateId,
+        first: TokenSet,
+        body: Vec<Step>,
+    },
     /// A loop that runs while the next token is in `first`.
-    Star1 { entry: StateId, back: StateId, first: TokenSet, body: Vec<Step> },
+    Star1 {
+        entry: StateId,
+        back: StateId,
+        first: TokenSet,
+        body: Vec<Step>,
+    },
     /// A loop whose continuation is predicted at `entry`.
-    Star { entry: StateId, back: StateId, block: StateId, bodies: Vec<Vec<Step>> },
-    Plus { block: StateId, back: StateId, first: Option<TokenSet>, body: Vec<Step> },
-    Choice { state: StateId, first: Option<Vec<TokenSet>>, bodies: Vec<Vec<Step>> },
+    Star {
+        entry: StateId,
+        back: StateId,
+        block: StateId,
+        bodies: Vec<Vec<Step>>,
+    },
+    Plus {
+        block: StateId,
+        back: StateId,
+        first: Option<TokenSet>,
+        body: Vec<Step>,
+    },
+    Choice {
+        state: StateId,
+        first: Option<Vec<TokenSet>>,
+        bodies: Vec<Vec<Step>>,
+    },
 }
 
 /// The transition network of the whole grammar.
@@ -227,7 +309,11 @@ pub(super) static NETWORK: LazyLock<Network> = LazyLock::new(Network::build);
 
 impl Network {
     fn build() -> Self {
-        let mut builder = Builder { states: Vec::new(), starts: [0; RULES], stops: [0; RULES] };
+        let mut builder = Builder {
+            states: Vec::new(),
+            starts: [0; RULES],
+            stops: [0; RULES],
+        };
         for rule in ALL_RULES {
             let start = builder.state(rule, StateKind::Basic);
             let stop = builder.state(rule, StateKind::RuleStop);
@@ -241,7 +327,11 @@ impl Network {
             builder.edge(end, Edge::Free(stop));
             bodies.push(body);
         }
-        let Builder { states, starts, stops } = builder;
+        let Builder {
+            states,
+            starts,
+            stops,
+        } = builder;
         let mut follows = vec![Vec::new(); RULES];
         for state in &states {
             for edge in &state.edges {
@@ -252,12 +342,22 @@ impl Network {
                 }
             }
         }
-        let mut network =
-            Self { states, starts, stops, bodies, follows, next: Vec::new() };
+        let mut network = Self {
+            states,
+            starts,
+            stops,
+            bodies,
+            follows,
+            next: Vec::new(),
+        };
         network.next = (0..network.states.len())
             .map(|s| {
                 let mut set = 0;
-                network.look(s as StateId, &mut vec![false; network.states.len()], &mut set);
+                network.look(
+                    s as StateId,
+                    &mut vec![false; network.states.len()],
+                    &mut set,
+                );
                 set
             })
             .collect();
@@ -353,7 +453,9 @@ fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
                 *first = lead(*state, 0);
                 fill_first(body, next, states);
             }
-            Step::Star1 { entry, first, body, .. } => {
+            Step::Star1 {
+                entry, first, body, ..
+            } => {
                 *first = lead(*entry, 0);
                 fill_first(body, next, states);
             }
@@ -362,13 +464,19 @@ fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
                     fill_first(body, next, states);
                 }
             }
-            Step::Plus { block, first, body, .. } => {
+            Step::Plus {
+                block, first, body, ..
+            } => {
                 if let Some(first) = first {
                     *first = lead(*block, 0);
                 }
                 fill_first(body, next, states);
             }
-            Step::Choice { state, first, bodies } => {
+            Step::Choice {
+                state,
+                first,
+                bodies,
+            } => {
                 if let Some(first) = first {
                     for (nth, first) in first.iter_mut().enumerate() {
                         *first = lead(*state, nth);
@@ -390,7 +498,11 @@ struct Builder {
 
 impl Builder {
     fn state(&mut self, rule: Rule, kind: StateKind) -> StateId {
-        self.states.push(State { rule, kind, edges: Vec::new() });
+        self.states.push(State {
+            rule,
+            kind,
+            edges: Vec::new(),
+        });
         (self.states.len() - 1) as StateId
     }
 
@@ -438,9 +550,17 @@ impl Builder {
             R(callee, precedence) => {
                 let right = self.state(rule, StateKind::Basic);
                 self.edge(from, Edge::Free(left));
-                let call = Edge::Call { rule: *callee, precedence: *precedence, follow: right };
+                let call = Edge::Call {
+                    rule: *callee,
+                    precedence: *precedence,
+                    follow: right,
+                };
                 self.edge(left, call);
-                let step = Step::Call { state: left, rule: *callee, precedence: *precedence };
+                let step = Step::Call {
+                    state: left,
+                    rule: *callee,
+                    precedence: *precedence,
+                };
                 (Some(step), right)
             }
             P(precedence) => {
@@ -454,22 +574,52 @@ impl Builder {
                 let (mut bodies, join) = self.block(rule, choice, &[specs]);
                 self.edge(choice, Edge::Free(join));
                 let body = bodies.pop().unwrap_or_default();
-                (Some(Step::Optional { state: choice, first: 0, body }), join)
+                (
+                    Some(Step::Optional {
+                        state: choice,
+                        first: 0,
+                        body,
+                    }),
+                    join,
+                )
             }
             Alt(alternatives) | Alt1(alternatives) => {
                 let choice = self.choice(rule, from);
                 let (bodies, join) = self.block(rule, choice, alternatives);
                 let first = matches!(spec, Alt1(_)).then(|| vec![0; bodies.len()]);
-                (Some(Step::Choice { state: choice, first, bodies }), join)
+                (
+                    Some(Step::Choice {
+                        state: choice,
+                        first,
+                        bodies,
+                    }),
+                    join,
+                )
             }
             Star1(specs) => {
                 let (entry, back, _, mut bodies, end) = self.star(rule, from, &[specs]);
                 let body = bodies.pop().unwrap_or_default();
-                (Some(Step::Star1 { entry, back, first: 0, body }), end)
+                (
+                    Some(Step::Star1 {
+                        entry,
+                        back,
+                        first: 0,
+                        body,
+                    }),
+                    end,
+                )
             }
             Star(alternatives) => {
                 let (entry, back, block, bodies, end) = self.star(rule, from, alternatives);
-                (Some(Step::Star { entry, back, block, bodies }), end)
+                (
+                    Some(Step::Star {
+                        entry,
+                        back,
+                        block,
+                        bodies,
+                    }),
+                    end,
+                )
             }
             Plus(specs) | Plus1(specs) => {
                 let block = self.choice(rule, from);
@@ -481,7 +631,15 @@ impl Builder {
                 self.edge(back, Edge::Free(end));
                 let first = matches!(spec, Plus1(_)).then_some(0);
                 let body = bodies.pop().unwrap_or_default();
-                (Some(Step::Plus { block, back, first, body }), end)
+                (
+                    Some(Step::Plus {
+                        block,
+                        back,
+                        first,
+                        body,
+                    }),
+                    end,
+                )
             }
         }
     }

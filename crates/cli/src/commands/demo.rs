@@ -1,12 +1,10 @@
 //! `lockgate demo`
 
-use lockgate_api::registration::validation::Unchecked;
-
 use super::Stop;
 use crate::exit_code::ExitCode;
-use crate::lint::check;
 use crate::lint::render::{human, summary};
 use crate::lint::source::Source;
+use crate::lint::{MatchConditions, check};
 use crate::output::Printer;
 
 const SAMPLES: [(&str, &str, &str); 2] = [
@@ -30,7 +28,7 @@ const SAMPLES: [(&str, &str, &str); 2] = [
 pub fn run(printer: &mut Printer) -> Result<ExitCode, Stop> {
     for (what, name, text) in SAMPLES {
         printer.line(&format!("── lockgate lint -f {name}: {what}\n"))?;
-        let report = check::check(vec![Source::new(name, text)], &Unchecked);
+        let report = check::check(vec![Source::new(name, text)], &MatchConditions);
         let options = human::Options {
             color: printer.color(),
             max_findings: 100,

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use lockgate_api::registration::validation::Unchecked;
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::lint::finding::Severity;
 use crate::lint::render::{github, human, json, sarif, summary};
 use crate::lint::source::{self, ReadError, Source};
-use crate::lint::{Report, check};
+use crate::lint::{MatchConditions, Report, check};
 use crate::output::Printer;
 
 /// Arguments of `lockgate lint`.
@@ -91,7 +90,7 @@ pub enum FailOn {
 ///
 /// A file cannot be read, or standard output cannot be written.
 pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let report = check::check(read(args)?, &Unchecked);
+    let report = check::check(read(args)?, &MatchConditions);
     let text = match args.output {
         OutputFormat::Table => human::render(
             &report,

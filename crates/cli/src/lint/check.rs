@@ -1,6 +1,6 @@
 //! Checking sources: documents, then objects, then rules.
 
-use lockgate_api::decode::{StrictFinding, StrictProblem};
+use lockgate_api::decode::{DecodeError, StrictFinding, StrictProblem};
 use lockgate_api::document::{Document, Span, SyntaxError, Value, json, yaml};
 use lockgate_api::registration::defaults::{DIFFERENCES, DefaultDifference};
 use lockgate_api::registration::strategy::{
@@ -196,8 +196,10 @@ impl Checker<'_> {
         };
         match decoded {
             Err(error) => {
-                let finding =
+                let help = self.quoting_help(&error);
+                let mut finding =
                     about.finding(Rule::Decode, Severity::Error, error.message, "", error.span);
+                finding.help = help;
                 self.add(finding);
             }
             Ok(decoded) => {
@@ -207,6 +209,22 @@ impl Checker<'_> {
                 self.rules(&about, decoded.value);
             }
         }
+    }
+
+    /// YAML takes `n`, `on` and `1.0` for booleans and numbers, which surprises where a text is wanted.
+    fn quoting_help(&self, error: &DecodeError) -> Option<String> {
+        let document = self.source.text.get(self.base..)?;
+        let written = document.get(error.span.range())?;
+        let is_surprise = error.message.ends_with("of type string") && written.len() < 40;
+        let what = match () {
+            () if !is_surprise => return None,
+            () if error.message.contains("unmarshal bool") => "boolean",
+            () if error.message.contains("unmarshal number") => "number",
+            () => return None,
+        };
+        Some(format!(
+            "`{written}` is a {what} unless it is quoted: \"{written}\""
+        ))
     }
 
     fn rules(&mut self, about: &ObjectChecker<'_>, mut configuration: Configuration) {
