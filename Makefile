@@ -30,7 +30,9 @@ bench: ## Measure: criterion benches of every crate
 	$(CARGO) bench --workspace --locked
 
 .PHONY: conformance
-conformance: ## Compare with recorded truth only; VECTORS=DIR takes other recordings
+conformance: ## Compare with recorded truth only; VECTORS=DIR takes the recordings of another folder
+	$(if $(VECTORS),LOCKGATE_REGISTRATION_VECTORS=$(abspath $(VECTORS))/registration.jsonl \
+	LOCKGATE_REVIEW_RESPONSE_VECTORS=$(abspath $(VECTORS))/review-responses.jsonl) \
 	$(CARGO) test --locked -p lockgate-api --test it -- vectors
 	$(CARGO) test --locked -p lockgate-cel
 

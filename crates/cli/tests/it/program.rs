@@ -59,3 +59,14 @@ fn the_demo_shows_an_accepted_and_a_refused_configuration() {
     let run = lockgate(&["demo"]);
     insta::assert_snapshot!(run.transcript());
 }
+
+#[test]
+fn the_readme_shows_what_the_demo_prints() {
+    let readme = include_str!("../../../../README.md");
+    let shown = readme
+        .split("```text\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
+    assert!(lockgate(&["demo"]).stdout.contains(shown));
+}
