@@ -14,11 +14,11 @@ pub mod codec;
 pub mod defaults;
 pub mod hub;
 pub mod strategy;
-pub mod v1;
-pub mod v1beta1;
 pub mod validation;
+mod wire;
 
 pub use hub::{Configuration, ConfigurationKind, Version, Webhook};
+pub use wire::{v1, v1beta1};
 
 /// The API group.
 pub const GROUP: &str = "admissionregistration.k8s.io";
