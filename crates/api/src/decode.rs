@@ -358,29 +358,34 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a time; what is not one ends decoding at once.
+    /// Decodes a time that is a plain member in Go, where the zero time means none.
     pub(crate) fn time(&mut self, target: &mut Option<Time>, value: Value<'_>) -> Step {
-        let stop = |message: String| {
-            Err(DecodeError {
-                message,
-                span: value.span(),
-            })
-        };
-        match value.kind() {
-            Kind::Null => *target = None,
-            Kind::String => match Time::parse(value.as_str().unwrap_or_default()) {
-                Ok(time) => *target = Some(time),
-                Err(error) => return stop(error.to_string()),
-            },
-            // The time decodes its own JSON, out of the context of the struct around it.
-            _ => {
-                let found = describe(value);
-                return stop(format!(
-                    "json: cannot unmarshal {found} into Go value of type string"
-                ));
-            }
-        }
+        self.opt_time(target, value)?;
+        *target = target.filter(|time| !time.is_zero());
         Ok(())
+    }
+
+    /// Decodes a pointer to a time. What is not one ends decoding at once, whatever was wrong
+    /// before.
+    pub(crate) fn opt_time(&mut self, target: &mut Option<Time>, value: Value<'_>) -> Step {
+        let message = match value.kind() {
+            Kind::Null => {
+                *target = None;
+                return Ok(());
+            }
+            Kind::String => match Time::parse(value.as_str().unwrap_or_default()) {
+                Ok(time) => {
+                    *target = Some(time);
+                    return Ok(());
+                }
+                Err(error) => error.to_string(),
+            },
+            _ => self.type_message(describe(value), "string"),
+        };
+        Err(DecodeError {
+            message,
+            span: value.span(),
+        })
     }
 
     fn integer<N: TryFrom<i64>>(&mut self, target: &mut N, value: Value<'_>, go: &str) -> Step {
@@ -501,6 +506,11 @@ impl Decoder {
     }
 
     fn type_error(&mut self, found: &str, go_type: &str, span: Span) {
+        let message = self.type_message(found, go_type);
+        self.fail(message, span);
+    }
+
+    fn type_message(&self, found: &str, go_type: &str) -> String {
         let place = if self.field_stack.is_empty() {
             String::from("Go value")
         } else {
@@ -510,10 +520,7 @@ impl Decoder {
                 self.field_stack.join(".")
             )
         };
-        self.fail(
-            format!("json: cannot unmarshal {found} into {place} of type {go_type}"),
-            span,
-        );
+        format!("json: cannot unmarshal {found} into {place} of type {go_type}")
     }
 
     fn fail(&mut self, message: String, span: Span) {

@@ -9,6 +9,7 @@
 pub mod json;
 pub mod yaml;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -106,6 +107,42 @@ impl Document {
             document: self,
             index: 0,
         }
+    }
+
+    /// The same values with the members of every object in the order of their names, and of several
+    /// with one name only the last.
+    #[must_use]
+    pub(crate) fn sorted(&self) -> Self {
+        let mut builder = Builder::default();
+        // Values still to add, the next one last; `None` closes a container.
+        let mut work = vec![Some(self.root())];
+        while let Some(next) = work.pop() {
+            let Some(value) = next else {
+                builder.open.pop();
+                continue;
+            };
+            let node = value.node();
+            if !builder.open.is_empty() {
+                builder.key(node.key, self.text(node.key_text));
+            }
+            match node.kind {
+                Kind::Array | Kind::Object => {
+                    builder.open(node.kind, node.span);
+                    work.push(None);
+                    let members: BTreeMap<&str, Value<'_>> = value
+                        .members()
+                        .map(|member| (member.key, member.value))
+                        .collect();
+                    let mut children: Vec<_> = value.items().chain(members.into_values()).collect();
+                    children.reverse();
+                    work.extend(children.into_iter().map(Some));
+                }
+                _ => {
+                    builder.scalar(node.kind, node.span, self.text(node.text));
+                }
+            }
+        }
+        builder.document
     }
 
     fn node(&self, index: u32) -> &Node {

@@ -6,4 +6,5 @@ pub mod object;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod type_meta;
 pub mod validation;

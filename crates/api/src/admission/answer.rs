@@ -11,11 +11,12 @@
 use std::collections::BTreeMap;
 
 use super::{GROUP, ReviewVersion, v1, v1beta1};
-use crate::decode::{WireStruct, decode_value, describe};
-use crate::document::{Document, Kind, Value, json, yaml};
+use crate::decode::{WireStruct, decode_value};
+use crate::document::{Document, Value, json, yaml};
 use crate::go::mime::parse_media_type;
-use crate::go::quote::quote;
+use crate::go::quote::{push_lossy, quote, quote_bytes};
 use crate::meta::status::Status;
+use crate::meta::type_meta::TypeMeta;
 
 /// Where upstream builds the scheme that knows the answers; part of one error text.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
@@ -85,6 +86,15 @@ pub enum AnswerError {
 ///
 /// The response is not a review, or not an answer to `question`.
 pub fn read(http: &HttpAnswer<'_>, question: &Question<'_>) -> Result<Answer, AnswerError> {
+    let http = &HttpAnswer {
+        // These two never have a body, whatever was sent after the headers.
+        body: if matches!(http.code, 204 | 304) {
+            b""
+        } else {
+            http.body
+        },
+        ..*http
+    };
     check_http(http)?;
     match question.version {
         ReviewVersion::V1 => {
@@ -106,7 +116,9 @@ fn call_error<T>(message: impl Into<String>) -> Result<T, AnswerError> {
 }
 
 fn check_http(http: &HttpAnswer<'_>) -> Result<(), AnswerError> {
-    let media_type = match http.content_type.filter(|text| !text.is_empty()) {
+    let content_type = http.content_type.map(|text| text.trim_matches([' ', '\t']));
+    let content_type = content_type.filter(|text| !text.is_empty());
+    let media_type = match content_type {
         None => None,
         Some(text) => match parse_media_type(text) {
             Ok(media_type) => Some(media_type),
@@ -120,7 +132,6 @@ fn check_http(http: &HttpAnswer<'_>) -> Result<(), AnswerError> {
         return Err(http_error(http, is_text));
     }
     if http.body.is_empty() {
-        let content_type = http.content_type.filter(|text| !text.is_empty());
         return call_error(format!(
             "0-length response with status code: {} and content type: {}",
             http.code,
@@ -139,19 +150,23 @@ fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
             code: Some(status.code),
         };
     }
-    let body = &http.body[..http.body.len().min(MAX_SHOWN_BODY)];
-    let body = String::from_utf8_lossy(body);
-    let shown = if is_text { body.trim() } else { "unknown" };
+    let shown_bytes = if is_text {
+        trim_space(&http.body[..http.body.len().min(MAX_SHOWN_BODY)])
+    } else {
+        b"unknown"
+    };
+    let mut shown = String::new();
+    push_lossy(&mut shown, shown_bytes);
     let message = match http.code {
         400 => "the server rejected our request for an unknown reason",
         401 => "the server has asked for the client to provide credentials",
-        403 | 415 => shown,
+        403 | 415 => &shown,
         404 => "the server could not find the requested resource",
         405 => "the server does not allow this method on the requested resource",
         406 if shown.is_empty() || shown == "unknown" => {
             "the server was unable to respond with a content type that the client supports"
         }
-        406 => shown,
+        406 => &shown,
         409 => "the server reported a conflict",
         422 => "the server rejected our request due to an error in our request",
         429 => "the server has received too many requests and has asked us to try again later",
@@ -162,7 +177,7 @@ fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
         }
         code => {
             let message = if code >= 500 {
-                let shown = quote(shown);
+                let shown = quote_bytes(shown_bytes);
                 format!(
                     "an error on the server ({shown}) has prevented the request from succeeding"
                 )
@@ -184,16 +199,28 @@ fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
     }
 }
 
+/// Removes white space at both ends of a text that may be cut in the middle of a character.
+fn trim_space(text: &[u8]) -> &[u8] {
+    let Some(first) = text.utf8_chunks().next() else {
+        return text;
+    };
+    let text = &text[first.valid().len() - first.valid().trim_start().len()..];
+    let end = match text.utf8_chunks().last() {
+        Some(last) if last.invalid().is_empty() => {
+            last.valid().len() - last.valid().trim_end().len()
+        }
+        _ => 0,
+    };
+    &text[..text.len() - end]
+}
+
 fn failure_status(body: &[u8]) -> Option<Status> {
     let document = parse(body).ok()?;
     let mut type_meta = TypeMeta::read(document.root()).ok()?;
-    type_meta.complete("", "v1", "Status");
-    if (
-        type_meta.group.as_str(),
-        type_meta.version.as_str(),
-        type_meta.kind.as_str(),
-    ) != ("", "v1", "Status")
-    {
+    // The version is made up for old servers, the kind is not; and a status is the same in all
+    // versions.
+    type_meta.complete("", "v1", "");
+    if type_meta.kind != "Status" || type_meta.version.is_empty() {
         return None;
     }
     let status: Status = decode_value(document.root()).ok()?.value;
@@ -207,86 +234,13 @@ fn parse(body: &[u8]) -> Result<Document, String> {
         let prefix = "couldn't get version/kind; json parse error: ";
         return json::parse(body).map_err(|error| format!("{prefix}{error}"));
     }
-    let text = std::str::from_utf8(body)
-        .map_err(|_| String::from("yaml: control characters are not allowed"))?;
-    yaml::parse(text).map_err(|error| format!("yaml: {error}"))
-}
-
-/// `apiVersion` and `kind`, taken apart.
-#[derive(Debug, Default)]
-struct TypeMeta {
-    group: String,
-    version: String,
-    kind: String,
-}
-
-impl TypeMeta {
-    fn read(root: Value<'_>) -> Result<Self, String> {
-        let prefix = "couldn't get version/kind; json parse error: json: cannot unmarshal";
-        if !matches!(root.kind(), Kind::Object | Kind::Null) {
-            let found = describe(root);
-            return Err(format!(
-                "{prefix} {found} into Go value of type struct {{ APIVersion string \
-                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
-                 \"json:\\\"kind,omitempty\\\"\" }}"
-            ));
-        }
-        // Here, unlike everywhere else, names match in any case.
-        let (mut api_version, mut kind) = ("", "");
-        let mut problem = None;
-        for member in root.members() {
-            let (field, target) = if member.key.eq_ignore_ascii_case("apiVersion") {
-                ("apiVersion", &mut api_version)
-            } else if member.key.eq_ignore_ascii_case("kind") {
-                ("kind", &mut kind)
-            } else {
-                continue;
-            };
-            match member.value.kind() {
-                Kind::String => *target = member.value.as_str().unwrap_or_default(),
-                Kind::Null => {}
-                _ => {
-                    let found = describe(member.value);
-                    problem.get_or_insert_with(|| {
-                        format!("{prefix} {found} into Go struct field .{field} of type string")
-                    });
-                }
-            }
-        }
-        if let Some(problem) = problem {
-            return Err(problem);
-        }
-        let (group, version) = match api_version.matches('/').count() {
-            0 => ("", api_version),
-            1 => api_version.split_once('/').unwrap_or_default(),
-            _ => return Err(format!("unexpected GroupVersion string: {api_version}")),
-        };
-        Ok(Self {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: kind.to_owned(),
-        })
-    }
-
-    /// Fills in what is missing from what was expected.
-    fn complete(&mut self, group: &str, version: &str, kind: &str) {
-        if self.kind.is_empty() {
-            kind.clone_into(&mut self.kind);
-        }
-        if self.version.is_empty() && self.group.is_empty() {
-            group.clone_into(&mut self.group);
-        }
-        if self.version.is_empty() && self.group == group {
-            version.clone_into(&mut self.version);
-        }
-    }
-
-    fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+    let text =
+        std::str::from_utf8(body).map_err(|_| String::from("yaml: invalid leading UTF-8 octet"))?;
+    // YAML becomes JSON by way of a map, which leaves one member of each name, in order.
+    match yaml::parse(text) {
+        Ok(document) => Ok(document.sorted()),
+        Err(error) if error.message.starts_with("json: ") => Err(error.message),
+        Err(error) => Err(format!("yaml: {}", yaml::problem::with_line(&error, text))),
     }
 }
 
@@ -297,53 +251,72 @@ fn decode_review<T: WireStruct + Default>(
     let document = parse(body).or_else(call_error)?;
     let mut type_meta = TypeMeta::read(document.root()).or_else(call_error)?;
     type_meta.complete(GROUP, version.name(), "AdmissionReview");
-    check_type(&type_meta, version).or_else(call_error)?;
+    if type_meta.version.is_empty() {
+        let body = String::from_utf8_lossy(body);
+        return call_error(format!("Object 'apiVersion' is missing in '{body}'"));
+    }
+    check_type(&type_meta, version, document.root()).or_else(call_error)?;
     let decoded = decode_value::<T>(document.root());
     Ok(decoded.or_else(|error| call_error(error.message))?.value)
 }
 
 /// Checks that the body is the review that was asked for. Other kinds that the webhook client knows
-/// are refused as such, the rest as unknown.
-fn check_type(found: &TypeMeta, version: ReviewVersion) -> Result<(), String> {
-    let known = match (found.group.as_str(), found.version.as_str()) {
-        (GROUP, "v1" | "v1beta1") => {
-            found.kind == "AdmissionReview" || OPTION_KINDS.contains(&found.kind.as_str())
+/// are decoded too, and then refused as such; the rest is unknown.
+fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Result<(), String> {
+    let kind = found.kind.as_str();
+    let found_type = match (found.group.as_str(), found.version.as_str()) {
+        (GROUP, name) if kind == "AdmissionReview" && name == version.name() => return Ok(()),
+        (GROUP, "v1") if kind == "AdmissionReview" => {
+            decode_other::<v1::AdmissionReview>(root)?;
+            String::from("v1.AdmissionReview")
         }
-        ("", "v1") => UNVERSIONED_KINDS.contains(&found.kind.as_str()),
-        _ => false,
-    };
-    if !known {
-        if found.version.is_empty() {
+        (GROUP, "v1beta1") if kind == "AdmissionReview" => {
+            decode_other::<v1beta1::AdmissionReview>(root)?;
+            String::from("v1beta1.AdmissionReview")
+        }
+        (GROUP, "v1" | "v1beta1") if GROUP_KINDS.contains(&kind) => format!("v1.{kind}"),
+        (GROUP, INTERNAL) if kind == "WatchEvent" => String::from("v1.InternalEvent"),
+        _ if kind == "Status" => {
+            decode_other::<Status>(root)?;
+            String::from("v1.Status")
+        }
+        _ if UNVERSIONED_KINDS.contains(&kind) => format!("v1.{kind}"),
+        (group, INTERNAL) => {
             return Err(format!(
-                "no version {} has been registered in scheme {}",
+                "no kind {} is registered for the internal version of group {} in scheme {}",
+                quote(kind),
+                quote(group),
+                quote(SCHEME)
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "no kind {} is registered for version {} in scheme {}",
+                quote(kind),
                 quote(&found.api_version()),
                 quote(SCHEME)
             ));
         }
-        return Err(format!(
-            "no kind {} is registered for version {} in scheme {}",
-            quote(&found.kind),
-            quote(&found.api_version()),
-            quote(SCHEME)
-        ));
-    }
-    if found.kind == "AdmissionReview" && found.version == version.name() {
-        return Ok(());
-    }
-    let package = if OPTION_KINDS.contains(&found.kind.as_str()) {
-        "v1"
-    } else {
-        &found.version
     };
     Err(format!(
-        "converting ({package}.{}) to ({}.AdmissionReview): unknown conversion",
-        found.kind,
+        "converting ({found_type}) to ({}.AdmissionReview): unknown conversion",
         version.name()
     ))
 }
 
+/// What is wrong with the members of another kind is found before the kind itself is.
+fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), String> {
+    decode_value::<T>(root)
+        .map(|_| ())
+        .map_err(|error| error.message)
+}
+
+/// The version of types that are never written.
+const INTERNAL: &str = "__internal";
+
 /// Kinds that every API group of the webhook client's scheme has.
-const OPTION_KINDS: [&str; 6] = [
+const GROUP_KINDS: [&str; 7] = [
+    "WatchEvent",
     "ListOptions",
     "GetOptions",
     "DeleteOptions",
@@ -351,14 +324,9 @@ const OPTION_KINDS: [&str; 6] = [
     "UpdateOptions",
     "PatchOptions",
 ];
-/// Kinds of the core group in that scheme.
-const UNVERSIONED_KINDS: [&str; 5] = [
-    "Status",
-    "APIVersions",
-    "APIGroup",
-    "APIGroupList",
-    "APIResourceList",
-];
+
+/// Kinds that the scheme knows in any group and version.
+const UNVERSIONED_KINDS: [&str; 4] = ["APIVersions", "APIGroup", "APIGroupList", "APIResourceList"];
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, AnswerError> {
     Err(AnswerError::Invalid(message.into()))

@@ -4,7 +4,7 @@
 //! heap and never stack.
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
-use crate::go::quote::quote_byte;
+use crate::go::quote::{push_lossy, quote_byte};
 
 /// Parses one JSON text.
 ///
@@ -248,7 +248,7 @@ impl<'s> Reader<'s> {
     }
 
     fn take_plain(&self, out: &mut String, from: usize) {
-        out.push_str(&String::from_utf8_lossy(&self.source[from..self.at]));
+        push_lossy(out, &self.source[from..self.at]);
     }
 
     fn escape(&mut self, out: &mut String) -> Read<()> {
@@ -315,7 +315,15 @@ impl<'s> Reader<'s> {
     }
 
     fn unexpected(&self, context: &str) -> SyntaxError {
-        let message = match self.peek() {
+        // Go puts a space after the text to see whether a value ends there, and names that space
+        // where none may stand.
+        let refuses_space = || {
+            ["in literal", "numeric literal", "escape"]
+                .iter()
+                .any(|place| context.contains(place))
+        };
+        let found = self.peek().or_else(|| refuses_space().then_some(b' '));
+        let message = match found {
             None => String::from("unexpected end of JSON input"),
             Some(byte) => format!("invalid character {} {context}", quote_byte(byte)),
         };
@@ -358,8 +366,9 @@ mod tests {
             .filter_map(|value| value.as_str())
             .collect();
         assert_eq!(texts, ["é😀\u{fffd}x\u{fffd}/\u{8}", "\u{fffd}A"]);
-        let document = parse(b"\"a\xff\"").unwrap();
-        assert_eq!(document.root().as_str(), Some("a\u{fffd}"));
+        // Each byte that is not UTF-8 is replaced by itself.
+        let document = parse(b"\"a\xe2\x82\xff\"").unwrap();
+        assert_eq!(document.root().as_str(), Some("a\u{fffd}\u{fffd}\u{fffd}"));
     }
 
     #[test]
@@ -367,7 +376,21 @@ mod tests {
         for (source, want) in [
             ("", "unexpected end of JSON input"),
             ("[1", "unexpected end of JSON input"),
-            ("tru", "unexpected end of JSON input"),
+            ("\"", "unexpected end of JSON input"),
+            ("{\"a\"", "unexpected end of JSON input"),
+            (
+                "tru",
+                "invalid character ' ' in literal true (expecting 'e')",
+            ),
+            ("-", "invalid character ' ' in numeric literal"),
+            (
+                "1.",
+                "invalid character ' ' after decimal point in numeric literal",
+            ),
+            (
+                "\"\\u0",
+                "invalid character ' ' in \\u hexadecimal character escape",
+            ),
             (
                 "hello",
                 "invalid character 'h' looking for beginning of value",

@@ -6,6 +6,7 @@
 //!
 //! UPSTREAM: sigs.k8s.io/yaml, go.yaml.in/yaml/v2 resolve.go and decode.go.
 
+pub(crate) mod problem;
 mod scalar;
 
 use std::collections::HashMap;
@@ -89,15 +90,20 @@ fn load(source: &str, limit: Limit) -> Result<Vec<Document>, SyntaxError> {
             span: Span::default(),
         });
     }
+    if let Some((at, c)) = problem::control_character(source) {
+        return Err(SyntaxError {
+            message: problem::CONTROL_CHARACTER.to_owned(),
+            span: Span::new(at, at + c.len_utf8()),
+        });
+    }
     let places = Places::new(source);
     let mut documents = Vec::new();
     let mut loader = Loader::new(&places);
     for event in Parser::new_from_str(source) {
         let (event, place) = event.map_err(|error| {
             let at = places.byte(error.marker().index());
-            let message = error.info().to_owned();
             SyntaxError {
-                message,
+                message: problem::translate(error.info(), source, at).into_owned(),
                 span: Span::new(at, at + 1),
             }
         })?;
@@ -335,7 +341,7 @@ impl<'p> Loader<'p> {
         self.made += target.size;
         self.copied += target.size;
         if is_excessive(self.made, self.copied) {
-            return refuse("document contains excessive aliasing", span);
+            return refuse(EXCESSIVE_ALIASING, span);
         }
         if self.open.len() + target.height > MAX_DEPTH {
             return refuse(TOO_DEEP, span);
@@ -388,6 +394,7 @@ impl<'p> Loader<'p> {
 }
 
 const MERGE_NEEDS_MAPS: &str = "map merge requires map or sequence of maps as the value";
+const EXCESSIVE_ALIASING: &str = "document contains excessive aliasing";
 const TOO_DEEP: &str = "exceeded max depth of 10000";
 
 fn refuse(message: &str, span: Span) -> Result<(), SyntaxError> {

@@ -76,7 +76,8 @@ fn finish(
             match text.get(at) {
                 None => return Err(CorruptInput(text.len())),
                 Some(b'=') => at += 1,
-                Some(_) => return Err(CorruptInput(at)),
+                // Not the byte that is wrong, but the one before it.
+                Some(_) => return Err(CorruptInput(at - 1)),
             }
             out.push(a << 2 | b >> 4);
         }
@@ -116,7 +117,7 @@ mod tests {
             ("AAAAW1", 4),
             ("AAAAW", 4),
             ("W===", 1),
-            ("W1=x", 3),
+            ("W1=x", 2),
             ("W1=", 3),
             ("W10=x", 4),
             ("=", 0),

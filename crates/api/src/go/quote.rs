@@ -47,6 +47,14 @@ pub fn quote_bytes(bytes: &[u8]) -> String {
     out
 }
 
+/// Appends bytes as Go turns them into text: each byte that is not UTF-8 becomes U+FFFD.
+pub(crate) fn push_lossy(out: &mut String, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+}
+
 /// Quotes `text` as a JSON string with Go's HTML escaping (`<`, `>`, `&` and the two line
 /// separators become `\u` escapes).
 #[must_use]

@@ -25,7 +25,7 @@ wire_struct! {
         /// When the object was created.
         creation_timestamp: Option<Time> = "creationTimestamp", omit_empty, time;
         /// When deletion was asked for.
-        deletion_timestamp: Option<Time> = "deletionTimestamp", omit_empty, time;
+        deletion_timestamp: Option<Time> = "deletionTimestamp", omit_empty, opt_time;
         /// How long deletion may take.
         deletion_grace_period_seconds: Option<i64> = "deletionGracePeriodSeconds", omit_empty, opt_int64;
         /// Labels.
@@ -69,7 +69,7 @@ wire_struct! {
         /// The version the field set is written in.
         api_version: String = "apiVersion", omit_empty, text("string");
         /// When the entry last changed.
-        time: Option<Time> = "time", omit_empty, time;
+        time: Option<Time> = "time", omit_empty, opt_time;
         /// The format of `fieldsV1`.
         fields_type: String = "fieldsType", omit_empty, text("string");
         /// The field set.

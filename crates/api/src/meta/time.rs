@@ -18,6 +18,7 @@ pub struct Time {
 #[error("{0}")]
 pub struct ParseTimeError(String);
 
+const ZERO_UNIX_SECONDS: i64 = -62_135_596_800;
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 
 impl Time {
@@ -25,6 +26,12 @@ impl Time {
     #[must_use]
     pub fn from_unix_seconds(unix_seconds: i64) -> Self {
         Self { unix_seconds }
+    }
+
+    /// Whether this is Go's zero time, the start of the year 1, which stands for no time at all.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self.unix_seconds == ZERO_UNIX_SECONDS
     }
 
     /// Seconds since 1970-01-01T00:00:00Z.
@@ -63,6 +70,9 @@ impl fmt::Display for Time {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.is_zero() {
+            return serializer.serialize_none();
+        }
         serializer.collect_str(self)
     }
 }
@@ -267,6 +277,13 @@ mod tests {
         ] {
             assert_eq!(Time::parse(text).unwrap().to_string(), want, "{text}");
         }
+    }
+
+    #[test]
+    fn writes_the_zero_time_as_null() {
+        let json = |text| serde_json::to_string(&Time::parse(text).unwrap()).unwrap();
+        assert_eq!(json("0001-01-01T01:00:00+01:00"), "null");
+        assert_eq!(json("0001-01-01T00:00:01Z"), "\"0001-01-01T00:00:01Z\"");
     }
 
     #[test]

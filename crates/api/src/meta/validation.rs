@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names;
 use super::object::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use crate::field::{FieldError, FieldErrors, Path, Shown};
+use crate::go::json::to_string;
 use crate::go::quote::{is_printable, quote};
 
 /// Annotations may take this many bytes in total, keys and values together.
@@ -146,7 +147,7 @@ pub fn validate_metadata_update(
         ),
     ];
     for (name, new, old) in times {
-        let shown = new.map_or_else(|| String::from("null"), |time| format!("\"{time}\""));
+        let shown = to_string(&new);
         immutable(new != old, name, Shown::Rendered(&shown));
     }
     let grace = new.deletion_grace_period_seconds;
@@ -228,7 +229,7 @@ fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference]
                 "Only one reference can have Controller set to true. Found \"true\" in references \
                  for {first} and {current}"
             );
-            let shown = to_json(owners);
+            let shown = to_string(owners);
             errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
         } else {
             controller = Some(current);
@@ -238,13 +239,10 @@ fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference]
 
 fn validate_owner_reference(errors: &mut FieldErrors, owner: &OwnerReference, path: &Path<'_>) {
     // A text with more than one slash is no version at all.
-    let version = match owner.api_version.matches('/').count() {
-        0 => owner.api_version.as_str(),
-        1 => owner
-            .api_version
-            .split_once('/')
-            .map_or("", |(_, version)| version),
-        _ => "",
+    let (group, version) = match owner.api_version.matches('/').count() {
+        0 => ("", owner.api_version.as_str()),
+        1 => owner.api_version.split_once('/').unwrap_or_default(),
+        _ => ("", ""),
     };
     let mut check = |empty: bool, name: &str, shown: Shown<'_>, detail: &str| {
         if empty {
@@ -276,8 +274,8 @@ fn validate_owner_reference(errors: &mut FieldErrors, owner: &OwnerReference, pa
         Shown::Named(""),
         "must not be empty",
     );
-    if owner.api_version == "v1" && owner.kind == "Event" {
-        let shown = to_json(owner);
+    if (group, version, owner.kind.as_str()) == ("", "v1", "Event") {
+        let shown = to_string(owner);
         let detail = "/v1, Kind=Event is disallowed from being an owner";
         errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
     }
@@ -363,8 +361,4 @@ fn validate_field_manager(errors: &mut FieldErrors, manager: &str, path: &Path<'
         );
         errors.push(FieldError::invalid(path, Shown::Text(manager), detail));
     }
-}
-
-fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

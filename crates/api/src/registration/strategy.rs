@@ -110,7 +110,10 @@ pub fn prepare_update(
         meta.uid.clone_from(&old.metadata.uid);
     }
     meta.creation_timestamp = old.metadata.creation_timestamp.or(meta.creation_timestamp);
-    meta.deletion_timestamp = old.metadata.deletion_timestamp.or(meta.deletion_timestamp);
+    let deletion = old.metadata.deletion_timestamp;
+    meta.deletion_timestamp = deletion
+        .filter(|time| !time.is_zero())
+        .or(meta.deletion_timestamp);
     meta.deletion_grace_period_seconds = meta
         .deletion_grace_period_seconds
         .or(old.metadata.deletion_grace_period_seconds);

@@ -7,5 +7,6 @@
 )]
 
 mod gaps;
+mod properties;
 mod registration_vectors;
 mod review_vectors;

@@ -1,7 +1,8 @@
 //! What the registration API answered to create and update requests.
 
 use lockgate_api::decode::strict_error;
-use lockgate_api::document::json;
+use lockgate_api::document::{self, Document};
+use lockgate_api::meta::type_meta::TypeMeta;
 use lockgate_api::registration::strategy::{Request, prepare_create, prepare_update};
 use lockgate_api::registration::validation::{Environment, ExpressionChecker};
 use lockgate_api::registration::{Configuration, Version, codec};
@@ -22,9 +23,9 @@ impl ExpressionChecker for Conditions {
     }
 }
 
-fn check(vector: &Value) -> Result<(), String> {
+fn check(vector: &Value, document: &Document) -> Result<(), String> {
     let want = |key: &str| vector.get(key).cloned().unwrap_or(Value::Null);
-    let (mut new, version) = match decode(&vector["new"]) {
+    let (mut new, version) = match decode(document.root().get("new").unwrap()) {
         Ok(decoded) => decoded,
         Err(problem) => return same("decodeError", &json!(problem), &want("decodeError")),
     };
@@ -39,16 +40,21 @@ fn check(vector: &Value) -> Result<(), String> {
         expressions: &Conditions,
         static_manifests: false,
     };
-    let result = if vector["old"].is_null() {
+    let old = document.root().get("old");
+    let is_create = old.is_none();
+    let result = if let Some(old) = old {
+        let (mut old, _) = decode(old).map_err(|error| format!("old: {error}"))?;
+        old.metadata.generation = 1;
+        old.metadata.resource_version = String::from("1");
+        if new.metadata.resource_version.is_empty() {
+            new.metadata.resource_version = String::from("1");
+        }
+        prepare_update(&mut new, &old, &request)
+    } else {
         if new.metadata.name.is_empty() && !new.metadata.generate_name.is_empty() {
             new.metadata.name = format!("{}abcde", new.metadata.generate_name);
         }
         prepare_create(&mut new, &request)
-    } else {
-        let (mut old, _) = decode(&vector["old"]).map_err(|error| format!("old: {error}"))?;
-        old.metadata.generation = 1;
-        new.metadata.resource_version = String::from("1");
-        prepare_update(&mut new, &old, &request)
     };
     match result {
         Ok(warnings) => {
@@ -64,10 +70,16 @@ fn check(vector: &Value) -> Result<(), String> {
                 &json!(new.metadata.generation),
                 &want("generation"),
             )?;
-            if let Some(stored) = vector.get("storedWebhooks") {
-                let json = codec::to_json(new, Version::V1);
-                let webhooks = json.get("webhooks").cloned().unwrap_or(Value::Null);
-                same("storedWebhooks", &webhooks, stored)?;
+            let stored = codec::to_json(new, Version::V1);
+            for (key, member) in [
+                ("storedWebhooks", "webhooks"),
+                ("storedMetadata", "metadata"),
+            ] {
+                if vector.get(key).is_some() {
+                    let got = stored.get(member).cloned().unwrap_or(Value::Null);
+                    let clear = |value| without_identity(value, is_create);
+                    same(key, &clear(got), &clear(want(key)))?;
+                }
             }
             Ok(())
         }
@@ -82,14 +94,21 @@ fn check(vector: &Value) -> Result<(), String> {
     }
 }
 
+/// What the server makes up on creation is in no two answers the same.
+fn without_identity(mut value: Value, is_create: bool) -> Value {
+    if let Some(members) = value.as_object_mut().filter(|_| is_create) {
+        members.remove("uid");
+        members.remove("creationTimestamp");
+    }
+    value
+}
+
 /// Decodes strictly, as a client that asks for field validation sees it.
-fn decode(object: &Value) -> Result<(Configuration, Version), String> {
-    let api_version = object["apiVersion"].as_str().unwrap_or_default();
-    let kind = object["kind"].as_str().unwrap_or_default();
-    let (kind, version) = codec::identify(api_version, kind).expect("a webhook configuration");
-    let document = json::parse(object.to_string().as_bytes()).map_err(|error| error.to_string())?;
-    let decoded =
-        codec::decode(document.root(), kind, version).map_err(|error| error.to_string())?;
+fn decode(object: document::Value<'_>) -> Result<(Configuration, Version), String> {
+    let claim = TypeMeta::read(object)?;
+    let (kind, version) =
+        codec::identify(&claim.api_version(), &claim.kind).expect("a webhook configuration");
+    let decoded = codec::decode(object, kind, version).map_err(|error| error.to_string())?;
     if !decoded.findings.is_empty() {
         return Err(strict_error(&decoded.findings));
     }

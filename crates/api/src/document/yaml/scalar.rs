@@ -166,9 +166,16 @@ fn parse_float(text: &str) -> Option<Resolved<'static>> {
 
 fn not_infinite(resolved: Resolved<'_>) -> Result<Resolved<'_>, String> {
     match resolved {
-        Resolved::Float(number) if !number.is_finite() => Err(String::from(
-            "JSON has no number for infinity or not-a-number",
-        )),
+        Resolved::Float(number) if !number.is_finite() => {
+            let shown = if number.is_nan() {
+                "NaN"
+            } else if number > 0.0 {
+                "+Inf"
+            } else {
+                "-Inf"
+            };
+            Err(format!("json: unsupported value: {shown}"))
+        }
         other => Ok(other),
     }
 }
