@@ -1,6 +1,6 @@
 //! The store in memory: writes, reads, lists and watch fan-out.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "benches")]
+#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use lockgate_store::{List, MemoryStore, ReadAt, Store};

@@ -1,7 +1,5 @@
 //! The backends, held to the contract and to what they promise beyond it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use lockgate_store::{
