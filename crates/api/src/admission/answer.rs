@@ -234,10 +234,8 @@ fn parse(body: &[u8]) -> Result<Document, String> {
         let prefix = "couldn't get version/kind; json parse error: ";
         return json::parse(body).map_err(|error| format!("{prefix}{error}"));
     }
-    let text =
-        std::str::from_utf8(body).map_err(|_| String::from("yaml: invalid leading UTF-8 octet"))?;
     // YAML becomes JSON by way of a map, which leaves one member of each name, in order.
-    yaml::parse_like_kubernetes(text).map(|document| document.sorted())
+    yaml::parse_like_kubernetes(body).map(|document| document.sorted())
 }
 
 fn decode_review<T: WireStruct + Default>(

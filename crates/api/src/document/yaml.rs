@@ -63,8 +63,12 @@ pub fn parse(source: &str) -> Result<Document, SyntaxError> {
 }
 
 /// As [`parse`], with the error as Kubernetes prints it.
-pub(crate) fn parse_like_kubernetes(source: &str) -> Result<Document, String> {
-    first(source).map_err(|problem| problem.to_string())
+pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, String> {
+    match std::str::from_utf8(source) {
+        Ok(text) => first(text),
+        Err(error) => Err(Problem::not_utf8(source, error)),
+    }
+    .map_err(|problem| problem.to_string())
 }
 
 /// Parses every YAML document of `source`.
@@ -97,9 +101,8 @@ fn load(source: &str, limit: Limit) -> Result<Vec<Document>, Problem> {
         let message = format!("document is larger than {MAX_BYTES} bytes");
         return Err(Problem::other(message, Span::default()));
     }
-    if let Some((at, c)) = problem::control_character(source) {
-        let span = Span::new(at, at + c.len_utf8());
-        return Err(Problem::other(problem::CONTROL_CHARACTER.to_owned(), span));
+    if let Some(problem) = Problem::control_character(source) {
+        return Err(problem);
     }
     let places = Places::new(source);
     let mut documents = Vec::new();

@@ -6,10 +6,10 @@
 //! UPSTREAM: go.yaml.in/yaml/v2 scannerc.go, parserc.go and decode.go (fail).
 
 use std::fmt;
+use std::str::Utf8Error;
 
 use crate::document::{Span, SyntaxError};
 
-pub(super) const CONTROL_CHARACTER: &str = "control characters are not allowed";
 pub(super) const TOO_DEEP: &str = "exceeded max depth of 10000";
 const CANNOT_START_TOKEN: &str = "found character that cannot start any token";
 const EXPECTED_NODE: &str = "did not find expected node content";
@@ -48,6 +48,24 @@ impl Problem {
         };
         let problem = Self::other(text, Span::new(at, at + 1));
         Self { line, ..problem }
+    }
+
+    /// The first character that YAML does not allow anywhere.
+    pub(super) fn control_character(source: &str) -> Option<Self> {
+        let (at, c) = source.char_indices().find(|&(_, c)| !is_allowed(c))?;
+        let span = Span::new(at, at + c.len_utf8());
+        let message = "control characters are not allowed".to_owned();
+        Some(Self::other(message, span))
+    }
+
+    /// Says why a text is not UTF-8, unless something before that is wrong already.
+    pub(super) fn not_utf8(source: &[u8], error: Utf8Error) -> Self {
+        let (before, rest) = source.split_at(error.valid_up_to());
+        let before = str::from_utf8(before).unwrap_or_default();
+        Self::control_character(before).unwrap_or_else(|| {
+            let at = error.valid_up_to();
+            Self::other(utf8_problem(rest).to_owned(), Span::new(at, at + 1))
+        })
     }
 
     /// Something that is right as YAML and wrong all the same.
@@ -134,11 +152,33 @@ fn unknown_anchor(source: &str, at: usize) -> String {
     format!("unknown anchor '{name}' referenced")
 }
 
-/// The first character that YAML does not allow anywhere.
-pub(super) fn control_character(source: &str) -> Option<(usize, char)> {
-    source.char_indices().find(|&(_, c)| {
-        !matches!(c,
-            '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}'
-            | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
-    })
+fn is_allowed(c: char) -> bool {
+    matches!(c,
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}'
+        | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// What is wrong with bytes that do not start with a character.
+///
+/// UPSTREAM: go.yaml.in/yaml/v2 readerc.go (yaml_parser_update_buffer).
+fn utf8_problem(bytes: &[u8]) -> &'static str {
+    let width = match bytes.first() {
+        Some(0xc0..=0xdf) => 2,
+        Some(0xe0..=0xef) => 3,
+        Some(0xf0..=0xf7) => 4,
+        _ => return "invalid leading UTF-8 octet",
+    };
+    let Some(bytes) = bytes.get(..width) else {
+        return "incomplete UTF-8 octet sequence";
+    };
+    if bytes[1..].iter().any(|byte| byte & 0xc0 != 0x80) {
+        return "invalid trailing UTF-8 octet";
+    }
+    // Well-formed as bytes: either more of them than needed, or no character has that number.
+    match bytes {
+        [0xc0 | 0xc1, ..] | [0xe0, ..=0x9f, ..] | [0xf0, ..=0x8f, ..] => {
+            "invalid length of a UTF-8 sequence"
+        }
+        _ => "invalid Unicode character",
+    }
 }
