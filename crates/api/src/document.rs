@@ -9,7 +9,7 @@
 pub mod json;
 pub mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -375,13 +375,16 @@ impl Builder {
         copied
     }
 
-    /// Adds copies of the members of the finished object `source`.
-    fn copy_members(&mut self, source: u32) {
+    /// Adds copies of those members of the finished object `source` whose names are not in `known`,
+    /// and adds their names to it.
+    fn copy_members(&mut self, source: u32, known: &mut HashSet<String>) {
         let mut child = self.document.node(source).first_child;
         while child != NONE {
             let node = *self.document.node(child);
-            self.pending_key = Some((node.key, node.key_text));
-            self.copy(child);
+            if known.insert(self.document.text(node.key_text).to_owned()) {
+                self.pending_key = Some((node.key, node.key_text));
+                self.copy(child);
+            }
             child = node.next;
         }
     }

@@ -234,14 +234,8 @@ fn parse(body: &[u8]) -> Result<Document, String> {
         let prefix = "couldn't get version/kind; json parse error: ";
         return json::parse(body).map_err(|error| format!("{prefix}{error}"));
     }
-    let text =
-        std::str::from_utf8(body).map_err(|_| String::from("yaml: invalid leading UTF-8 octet"))?;
     // YAML becomes JSON by way of a map, which leaves one member of each name, in order.
-    match yaml::parse(text) {
-        Ok(document) => Ok(document.sorted()),
-        Err(error) if error.message.starts_with("json: ") => Err(error.message),
-        Err(error) => Err(format!("yaml: {}", yaml::problem::with_line(&error, text))),
-    }
+    yaml::parse_like_kubernetes(body).map(|document| document.sorted())
 }
 
 fn decode_review<T: WireStruct + Default>(

@@ -6,15 +6,16 @@
 //!
 //! UPSTREAM: sigs.k8s.io/yaml, go.yaml.in/yaml/v2 resolve.go and decode.go.
 
-pub(crate) mod problem;
+mod problem;
 mod scalar;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span as Place};
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
+use problem::Problem;
 use scalar::Resolved;
 
 /// Cuts a stream of YAML documents at its `---` lines.
@@ -58,13 +59,16 @@ pub fn split(source: &str) -> Vec<Range<usize>> {
 /// The first syntax error, an unsupported key, nesting beyond [`MAX_DEPTH`], or aliases that
 /// multiply beyond what a person would write.
 pub fn parse(source: &str) -> Result<Document, SyntaxError> {
-    let documents = load(source, Limit::First)?;
-    let null = || {
-        let mut builder = Builder::default();
-        builder.scalar(Kind::Null, Span::new(0, source.len()), "null");
-        builder.document
-    };
-    Ok(documents.into_iter().next().unwrap_or_else(null))
+    Ok(first(source)?)
+}
+
+/// As [`parse`], with the error as Kubernetes prints it.
+pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, String> {
+    match std::str::from_utf8(source) {
+        Ok(text) => first(text),
+        Err(error) => Err(Problem::not_utf8(source, error)),
+    }
+    .map_err(|problem| problem.to_string())
 }
 
 /// Parses every YAML document of `source`.
@@ -73,7 +77,17 @@ pub fn parse(source: &str) -> Result<Document, SyntaxError> {
 ///
 /// As [`parse`]; the first error ends the stream.
 pub fn parse_all(source: &str) -> Result<Vec<Document>, SyntaxError> {
-    load(source, Limit::All)
+    Ok(load(source, Limit::All)?)
+}
+
+fn first(source: &str) -> Result<Document, Problem> {
+    let null = || {
+        let mut builder = Builder::default();
+        builder.scalar(Kind::Null, Span::new(0, source.len()), "null");
+        builder.document
+    };
+    let documents = load(source, Limit::First)?;
+    Ok(documents.into_iter().next().unwrap_or_else(null))
 }
 
 #[derive(PartialEq)]
@@ -82,39 +96,37 @@ enum Limit {
     All,
 }
 
-fn load(source: &str, limit: Limit) -> Result<Vec<Document>, SyntaxError> {
+fn load(source: &str, limit: Limit) -> Result<Vec<Document>, Problem> {
     if source.len() > MAX_BYTES {
         let message = format!("document is larger than {MAX_BYTES} bytes");
-        return Err(SyntaxError {
-            message,
-            span: Span::default(),
-        });
+        return Err(Problem::other(message, Span::default()));
     }
-    if let Some((at, c)) = problem::control_character(source) {
-        return Err(SyntaxError {
-            message: problem::CONTROL_CHARACTER.to_owned(),
-            span: Span::new(at, at + c.len_utf8()),
-        });
+    if let Some(problem) = Problem::control_character(source) {
+        return Err(problem);
     }
     let places = Places::new(source);
     let mut documents = Vec::new();
-    let mut loader = Loader::new(&places);
+    let mut loader = Loader::default();
+    // What is wrong with the content of a document is said only when its syntax is right.
+    let mut refused = None;
     for event in Parser::new_from_str(source) {
         let (event, place) = event.map_err(|error| {
             let at = places.byte(error.marker().index());
-            SyntaxError {
-                message: problem::translate(error.info(), source, at).into_owned(),
-                span: Span::new(at, at + 1),
-            }
+            Problem::syntax(error.info(), source, at)
         })?;
         if matches!(event, Event::DocumentEnd) {
-            let loader = std::mem::replace(&mut loader, Loader::new(&places));
-            documents.push(loader.builder.document);
+            if let Some(problem) = refused {
+                return Err(problem);
+            }
+            documents.push(std::mem::take(&mut loader).builder.document);
             if limit == Limit::First {
                 break;
             }
-        } else {
-            loader.event(event, place)?;
+        } else if refused.is_none() {
+            match loader.event(event, places.span(place)) {
+                Err(problem) if problem.is_depth() => return Err(problem),
+                outcome => refused = outcome.err(),
+            }
         }
     }
     Ok(documents)
@@ -158,8 +170,8 @@ impl Places {
 }
 
 /// Builds one document from parser events.
-struct Loader<'p> {
-    places: &'p Places,
+#[derive(Default)]
+struct Loader {
     builder: Builder,
     open: Vec<Open>,
     anchors: HashMap<usize, Finished>,
@@ -176,6 +188,8 @@ struct Open {
     /// Its node; none for what is written in place after `<<`, whose members join the map around.
     index: Option<u32>,
     anchor: usize,
+    /// Which names the maps of a list given to `<<` had so far; the first one counts.
+    merged: HashSet<String>,
     /// How deep its children go so far.
     height: usize,
 }
@@ -205,30 +219,15 @@ struct Finished {
     height: usize,
 }
 
-impl<'p> Loader<'p> {
-    fn new(places: &'p Places) -> Self {
-        Self {
-            places,
-            builder: Builder::default(),
-            open: Vec::new(),
-            anchors: HashMap::new(),
-            made: 0,
-            copied: 0,
-        }
-    }
+type Step = Result<(), Problem>;
 
-    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), SyntaxError> {
-        let span = self.places.span(place);
+impl Loader {
+    fn event(&mut self, event: Event<'_>, span: Span) -> Step {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let tag = tag.map(|tag| format!("{}{}", tag.handle, tag.suffix));
-                self.scalar(
-                    &text,
-                    style == ScalarStyle::Plain,
-                    tag.as_deref(),
-                    anchor,
-                    span,
-                )
+                let plain = style == ScalarStyle::Plain;
+                self.scalar(&text, plain, tag.as_deref(), anchor, span)
             }
             Event::Alias(anchor) => self.alias(anchor, span),
             Event::SequenceStart(anchor, _) => self.enter(Shape::Array, anchor, span),
@@ -248,13 +247,13 @@ impl<'p> Loader<'p> {
         tag: Option<&str>,
         anchor: usize,
         span: Span,
-    ) -> Result<(), SyntaxError> {
+    ) -> Step {
         if self.reads_key() && plain && tag.is_none() && text == "<<" {
             self.set_next(Next::Merge);
             return Ok(());
         }
         let resolved =
-            scalar::resolve(text, plain, tag).map_err(|message| SyntaxError { message, span })?;
+            scalar::resolve(text, plain, tag).map_err(|message| Problem::other(message, span))?;
         if self.reads_key() {
             if resolved == Resolved::Null {
                 return refuse("a key must not be null", span);
@@ -265,6 +264,9 @@ impl<'p> Loader<'p> {
         }
         if self.merges() {
             return refuse(MERGE_NEEDS_MAPS, span);
+        }
+        if let Some(message) = resolved.unsupported() {
+            return Err(Problem::other(message, span));
         }
         let index = self
             .builder
@@ -281,13 +283,13 @@ impl<'p> Loader<'p> {
         Ok(())
     }
 
-    fn enter(&mut self, shape: Shape, anchor: usize, span: Span) -> Result<(), SyntaxError> {
+    fn enter(&mut self, shape: Shape, anchor: usize, span: Span) -> Step {
         let start = Span::new(span.start as usize, span.start as usize + 1);
         if self.reads_key() {
             return refuse("a key must be a scalar, not a list or a map", start);
         }
         if self.open.len() >= MAX_DEPTH {
-            return refuse(TOO_DEEP, start);
+            return refuse(problem::TOO_DEEP, start);
         }
         self.made += 1;
         let merges = self.merges();
@@ -309,6 +311,7 @@ impl<'p> Loader<'p> {
             next: Next::Key,
             index,
             anchor,
+            merged: HashSet::new(),
             height: 0,
         });
         Ok(())
@@ -331,7 +334,7 @@ impl<'p> Loader<'p> {
         );
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), SyntaxError> {
+    fn alias(&mut self, anchor: usize, span: Span) -> Step {
         if self.reads_key() {
             return refuse("a key must be a scalar, not an alias", span);
         }
@@ -344,13 +347,17 @@ impl<'p> Loader<'p> {
             return refuse(EXCESSIVE_ALIASING, span);
         }
         if self.open.len() + target.height > MAX_DEPTH {
-            return refuse(TOO_DEEP, span);
+            return refuse(problem::TOO_DEEP, span);
         }
         if self.merges() {
             if self.builder.document.node(target.index).kind != Kind::Object {
                 return refuse(MERGE_NEEDS_MAPS, span);
             }
-            self.builder.copy_members(target.index);
+            let merged = match self.open.last_mut() {
+                Some(open) if open.shape == Shape::MergeList => &mut open.merged,
+                _ => &mut HashSet::new(),
+            };
+            self.builder.copy_members(target.index, merged);
             self.set_next(Next::Key);
         } else {
             let index = self.builder.copy(target.index);
@@ -395,13 +402,9 @@ impl<'p> Loader<'p> {
 
 const MERGE_NEEDS_MAPS: &str = "map merge requires map or sequence of maps as the value";
 const EXCESSIVE_ALIASING: &str = "document contains excessive aliasing";
-const TOO_DEEP: &str = "exceeded max depth of 10000";
 
-fn refuse(message: &str, span: Span) -> Result<(), SyntaxError> {
-    Err(SyntaxError {
-        message: message.to_owned(),
-        span,
-    })
+fn refuse(message: &str, span: Span) -> Step {
+    Err(Problem::other(message.to_owned(), span))
 }
 
 /// Whether aliases make up more of the document than a person would write.

@@ -218,6 +218,8 @@ fn validate_annotations(
 
 fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference], path: &Path<'_>) {
     let mut controller: Option<String> = None;
+    // Every error shows all owners, so they are written once.
+    let mut shown = None;
     for owner in owners {
         validate_owner_reference(errors, owner, path);
         if owner.controller != Some(true) {
@@ -229,8 +231,8 @@ fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference]
                 "Only one reference can have Controller set to true. Found \"true\" in references \
                  for {first} and {current}"
             );
-            let shown = to_string(owners);
-            errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
+            let shown = shown.get_or_insert_with(|| to_string(owners));
+            errors.push(FieldError::invalid(path, Shown::Rendered(shown), detail));
         } else {
             controller = Some(current);
         }
@@ -354,11 +356,13 @@ fn validate_field_manager(errors: &mut FieldErrors, manager: &str, path: &Path<'
     if manager.len() > FIELD_MANAGER_MAX_BYTES {
         errors.push(FieldError::too_long(path, FIELD_MANAGER_MAX_BYTES));
     }
+    let mut shown = None;
     for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        let shown = shown.get_or_insert_with(|| quote(manager));
         let detail = format!(
             "invalid character U+{:04X} (at position {at})",
             u32::from(c)
         );
-        errors.push(FieldError::invalid(path, Shown::Text(manager), detail));
+        errors.push(FieldError::invalid(path, Shown::Rendered(shown), detail));
     }
 }

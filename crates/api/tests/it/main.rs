@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod differences;
 mod gaps;
 mod properties;
 mod registration_vectors;

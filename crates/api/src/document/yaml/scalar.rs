@@ -40,7 +40,24 @@ impl Resolved<'_> {
 
     /// The text of a key: JSON has only string keys, so numbers and booleans are spelled out.
     pub(super) fn key_text(&self) -> Cow<'_, str> {
-        self.json_text()
+        match self {
+            Self::Float(number) => format_key(*number).into(),
+            other => other.json_text(),
+        }
+    }
+
+    /// What JSON has no number for, in the words of its encoder.
+    pub(super) fn unsupported(&self) -> Option<String> {
+        let Self::Float(number) = self else {
+            return None;
+        };
+        let shown = match *number {
+            number if number.is_nan() => "NaN",
+            f64::INFINITY => "+Inf",
+            f64::NEG_INFINITY => "-Inf",
+            _ => return None,
+        };
+        Some(format!("json: unsupported value: {shown}"))
     }
 }
 
@@ -51,7 +68,7 @@ pub(super) fn resolve<'t>(
     tag: Option<&str>,
 ) -> Result<Resolved<'t>, String> {
     let wanted = match tag.map(|tag| tag.strip_prefix(CORE_TAGS).unwrap_or(tag)) {
-        None if plain => return not_infinite(implicit(text)),
+        None if plain => return Ok(implicit(text)),
         None | Some("str" | "!") => return Ok(Resolved::Text(text.into())),
         Some("binary") => return binary(text),
         Some(wanted @ ("null" | "bool" | "int" | "float" | "timestamp")) => wanted,
@@ -67,9 +84,8 @@ pub(super) fn resolve<'t>(
         Resolved::Text(_) => "str",
     };
     match (wanted, &resolved) {
-        ("float", Resolved::Integer(_)) => not_infinite(resolved),
-        ("timestamp", Resolved::Text(_)) => Ok(resolved),
-        _ if wanted == found => not_infinite(resolved),
+        ("float", Resolved::Integer(_)) | ("timestamp", Resolved::Text(_)) => Ok(resolved),
+        _ if wanted == found => Ok(resolved),
         _ => Err(format!("cannot decode !!{found} `{text}` as a !!{wanted}")),
     }
 }
@@ -164,22 +180,6 @@ fn parse_float(text: &str) -> Option<Resolved<'static>> {
     number.is_finite().then_some(Resolved::Float(number))
 }
 
-fn not_infinite(resolved: Resolved<'_>) -> Result<Resolved<'_>, String> {
-    match resolved {
-        Resolved::Float(number) if !number.is_finite() => {
-            let shown = if number.is_nan() {
-                "NaN"
-            } else if number > 0.0 {
-                "+Inf"
-            } else {
-                "-Inf"
-            };
-            Err(format!("json: unsupported value: {shown}"))
-        }
-        other => Ok(other),
-    }
-}
-
 fn binary(text: &str) -> Result<Resolved<'_>, String> {
     let bytes = base64::decode(text)
         .map_err(|_| String::from("!!binary value contains invalid base64 data"))?;
@@ -201,4 +201,33 @@ fn format_float(number: f64) -> String {
         };
     }
     format!("{number}")
+}
+
+/// Writes a number that is a key: the fewest digits that tell it from other 32-bit numbers, with an
+/// exponent where it is large or small.
+///
+/// UPSTREAM: sigs.k8s.io/yaml yaml.go (convertToJSONableObject).
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "upstream prints keys at half the precision they are read at"
+)]
+fn format_key(number: f64) -> String {
+    let number = number as f32;
+    if !number.is_finite() {
+        let text = if number.is_nan() { ".nan" } else { ".inf" };
+        let sign = if number < 0.0 { "-" } else { "" };
+        return format!("{sign}{text}");
+    }
+    let text = format!("{number:e}");
+    let exponent = text.split_once('e').and_then(|(mantissa, exponent)| {
+        let exponent: i32 = exponent.parse().ok()?;
+        (!(-4..6).contains(&exponent)).then_some((mantissa, exponent))
+    });
+    match exponent {
+        Some((mantissa, exponent)) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.abs())
+        }
+        None => format!("{number}"),
+    }
 }

@@ -57,6 +57,10 @@ fn spells_out_keys() {
         r#"{"1":"a","true":"b","1.5":"c","x":"d"}"#
     );
     assert_eq!(
+        json("{.inf: a, -.inf: b, .nan: c, 1.1: d, 1e30: e, 1e-5: f, 1e6: g}"),
+        r#"{".inf":"a","-.inf":"b",".nan":"c","1.1":"d","1e+30":"e","1e-05":"f","1e+06":"g"}"#
+    );
+    assert_eq!(
         error("? [a]\n: b"),
         "a key must be a scalar, not a list or a map"
     );

@@ -3,7 +3,7 @@
 //! UPSTREAM: k8s.io/apiserver pkg/util/webhook/validation.go.
 
 use crate::field::{FieldError, FieldErrors, Path, Shown};
-use crate::go::quote::quote_bytes;
+use crate::go::quote::{quote, quote_bytes};
 use crate::go::url::Url;
 use crate::meta::names;
 use crate::registration::hub::{ClientConfig, ServiceReference};
@@ -84,13 +84,16 @@ fn validate_service(errors: &mut FieldErrors, service: &ServiceReference, path: 
 }
 
 fn validate_path(errors: &mut FieldErrors, service_path: &str, path: &Path<'_>) {
+    if matches!(service_path, "" | "/") {
+        return;
+    }
+    // Every error shows the whole path, so it is quoted once.
+    let shown = quote(service_path);
     let mut invalid = |detail: String| {
-        errors.push(FieldError::invalid(path, Shown::Text(service_path), detail));
+        errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
     };
-    match service_path {
-        "" | "/" => return,
-        "//" => return invalid(String::from("segment[0] may not be empty")),
-        _ => {}
+    if service_path == "//" {
+        return invalid(String::from("segment[0] may not be empty"));
     }
     if !service_path.starts_with('/') {
         invalid(String::from("must start with a '/'"));
