@@ -6,3 +6,5 @@
 pub mod cidr;
 pub mod ip;
 pub mod quantity;
+pub mod semver;
+pub mod url;
