@@ -86,16 +86,23 @@ impl std::fmt::Display for Reason {
 // UPSTREAM: k8s.io/apiserver/pkg/cel/library/urls.go (stringToUrl).
 impl std::fmt::Display for UrlError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = quote(&self.text);
         write!(
             f,
-            "URL parse error during conversion from string: parse {text}: {}",
-            self.reason
+            "URL parse error during conversion from string: {}",
+            self.go_text()
         )
     }
 }
 
 impl std::error::Error for UrlError {}
+
+impl UrlError {
+    /// The text without the words CEL puts before it: what Go itself says.
+    #[must_use]
+    pub fn go_text(&self) -> String {
+        format!("parse {}: {}", quote(&self.text), self.reason)
+    }
+}
 
 impl Url {
     /// `url(text)`
@@ -116,7 +123,7 @@ impl Url {
             text: text.to_owned(),
             reason,
         };
-        parse::parse(text, parse::Kind::Request).map_err(|reason| error(text, reason))?;
+        Self::check(text)?;
         let (body, fragment) = text.split_once('#').unwrap_or((text, ""));
         let mut url =
             parse::parse(body, parse::Kind::Reference).map_err(|reason| error(body, reason))?;
@@ -128,7 +135,22 @@ impl Url {
     /// `isURL(text)`, which is laxer about fragments than [`Url::parse`].
     #[must_use]
     pub fn is_valid(text: &str) -> bool {
-        parse::parse(text, parse::Kind::Request).is_ok()
+        Self::check(text).is_ok()
+    }
+
+    /// Says why a text is no URL for a request.
+    ///
+    /// # Errors
+    ///
+    /// Whatever makes [`Url::is_valid`] false.
+    pub fn check(text: &str) -> Result<(), UrlError> {
+        match parse::parse(text, parse::Kind::Request) {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(UrlError {
+                text: text.to_owned(),
+                reason,
+            }),
+        }
     }
 
     /// `getScheme()`
