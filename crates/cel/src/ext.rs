@@ -5,4 +5,7 @@
 
 pub mod cidr;
 pub mod ip;
+pub mod named_format;
 pub mod quantity;
+pub mod semver;
+pub mod url;
