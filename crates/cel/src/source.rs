@@ -23,13 +23,19 @@ impl Issue {
     /// An issue at a byte offset.
     #[must_use]
     pub fn at(offset: u32, message: impl Into<String>) -> Self {
-        Self { offset: Some(offset), message: message.into() }
+        Self {
+            offset: Some(offset),
+            message: message.into(),
+        }
     }
 
     /// An issue about the text as a whole.
     #[must_use]
     pub fn whole(message: impl Into<String>) -> Self {
-        Self { offset: None, message: message.into() }
+        Self {
+            offset: None,
+            message: message.into(),
+        }
     }
 }
 
@@ -58,8 +64,10 @@ pub fn location(text: &str, offset: u32) -> Location {
 /// UPSTREAM: cel-go common/errors.go, common/error.go
 #[must_use]
 pub fn render(text: &str, issues: &[Issue]) -> String {
-    let mut placed: Vec<(Option<Location>, &Issue)> =
-        issues.iter().map(|issue| (issue.offset.map(|at| location(text, at)), issue)).collect();
+    let mut placed: Vec<(Option<Location>, &Issue)> = issues
+        .iter()
+        .map(|issue| (issue.offset.map(|at| location(text, at)), issue))
+        .collect();
     // Only the first hundred are kept before sorting, as upstream does.
     placed.truncate(MAX_REPORTED);
     placed.sort_by_key(|(place, _)| *place);
@@ -71,7 +79,11 @@ pub fn render(text: &str, issues: &[Issue]) -> String {
         render_one(&mut out, text, place, &issue.message);
     }
     if issues.len() > MAX_REPORTED {
-        let _ = write!(out, "\n{} more errors were truncated", issues.len() - MAX_REPORTED);
+        let _ = write!(
+            out,
+            "\n{} more errors were truncated",
+            issues.len() - MAX_REPORTED
+        );
     }
     out
 }
@@ -81,7 +93,9 @@ fn render_one(out: &mut String, text: &str, place: Option<Location>, message: &s
         let _ = write!(out, "ERROR: <input>:-1:0: {message}");
         return;
     };
-    let _ = write!(out, "ERROR: <input>:{}:{}: {message}", place.line, place.column + 1);
+    // In an empty text not even the first column exists.
+    let column = place.column + usize::from(!text.is_empty());
+    let _ = write!(out, "ERROR: <input>:{}:{column}: {message}", place.line);
     let line = text.split('\n').nth(place.line - 1).unwrap_or_default();
     if text.is_empty() || line.len() > MAX_SNIPPET_BYTES {
         return;
@@ -92,7 +106,11 @@ fn render_one(out: &mut String, text: &str, place: Option<Location>, message: &s
         // A wide dot keeps the pointer below wide characters.
         out.push(if c.len_utf8() > 1 { '．' } else { '.' });
     }
-    out.push(if rest.next().is_some_and(|c| c.len_utf8() > 1) { '＾' } else { '^' });
+    out.push(if rest.next().is_some_and(|c| c.len_utf8() > 1) {
+        '＾'
+    } else {
+        '^'
+    });
 }
 
 #[cfg(test)]
@@ -115,6 +133,9 @@ mod tests {
 
     #[test]
     fn an_issue_without_a_place_has_no_snippet() {
-        assert_eq!(render("x", &[Issue::whole("too deep")]), "ERROR: <input>:-1:0: too deep");
+        assert_eq!(
+            render("x", &[Issue::whole("too deep")]),
+            "ERROR: <input>:-1:0: too deep"
+        );
     }
 }

@@ -8,7 +8,9 @@ use super::declarations::{Environment, Function, OverloadId, functions};
 use super::unify::{Substitution, instantiate, most_general};
 use super::validators;
 use crate::source::Issue;
-use crate::syntax::ast::{Ast, Expr, Literal, MapEntry, Name, NodeId, StructField, operators as op};
+use crate::syntax::ast::{
+    Ast, Expr, Literal, MapEntry, Name, NodeId, StructField, operators as op,
+};
 use crate::types::{FIRST_FREE_PARAM, Type};
 
 /// What a name or a call turned out to mean.
@@ -42,7 +44,9 @@ impl<'s> Checked<'s> {
 
     /// What a node refers to.
     pub(crate) fn reference(&self, id: NodeId) -> &Reference {
-        self.references.get(id.0 as usize).unwrap_or(&Reference::None)
+        self.references
+            .get(id.0 as usize)
+            .unwrap_or(&Reference::None)
     }
 
     /// The type of the whole expression.
@@ -69,12 +73,28 @@ pub(crate) fn check<'s>(ast: Ast<'s>, env: &Environment) -> Result<Checked<'s>, 
     if !checker.issues.is_empty() {
         return Err(checker.issues);
     }
-    let Checker { ast, types, references, known, .. } = checker;
-    let types =
-        types.into_iter().map(|t| t.map_or(Type::Dyn, |t| known.apply(&t, true))).collect();
-    let checked = Checked { ast, types, references };
+    let Checker {
+        ast,
+        types,
+        references,
+        known,
+        ..
+    } = checker;
+    let types = types
+        .into_iter()
+        .map(|t| t.map_or(Type::Dyn, |t| known.apply(&t, true)))
+        .collect();
+    let checked = Checked {
+        ast,
+        types,
+        references,
+    };
     let issues = validators::validate(&checked);
-    if issues.is_empty() { Ok(checked) } else { Err(issues) }
+    if issues.is_empty() {
+        Ok(checked)
+    } else {
+        Err(issues)
+    }
 }
 
 struct Checker<'s, 'e> {
@@ -107,7 +127,10 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn get(&self, id: NodeId) -> Type {
-        self.types.get(id.0 as usize).and_then(Clone::clone).unwrap_or(Type::Error)
+        self.types
+            .get(id.0 as usize)
+            .and_then(Clone::clone)
+            .unwrap_or(Type::Error)
     }
 
     fn fresh(&mut self) -> Type {
@@ -116,12 +139,18 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn undeclared(&mut self, at: u32, name: &str) {
-        self.report(at, format!("undeclared reference to '{name}' (in container '')"));
+        self.report(
+            at,
+            format!("undeclared reference to '{name}' (in container '')"),
+        );
     }
 
     fn mismatch(&mut self, at: u32, expected: &Type, found: &Type) {
         let (expected, found) = (expected.in_message(), found.in_message());
-        self.report(at, format!("expected type '{expected}' but found '{found}'"));
+        self.report(
+            at,
+            format!("expected type '{expected}' but found '{found}'"),
+        );
     }
 
     /// Gives `id` and everything below it a type.
@@ -150,11 +179,19 @@ impl<'s> Checker<'s, '_> {
                     }
                 }
             }
-            Expr::Select { operand, field, test_only } => {
+            Expr::Select {
+                operand,
+                field,
+                test_only,
+            } => {
                 let (operand, field, test_only) = (*operand, field.clone(), *test_only);
                 self.select(id, operand, &field, test_only);
             }
-            Expr::Call { function, target, args } => {
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => {
                 let (function, target, args) = (function.clone(), *target, args.clone());
                 self.call(id, function, target, &args);
             }
@@ -196,7 +233,11 @@ impl<'s> Checker<'s, '_> {
         loop {
             match self.ast.expr(id) {
                 Expr::Ident(name) => return Some(name.strip_prefix('.').unwrap_or(name)),
-                Expr::Select { operand, test_only: false, .. } => id = *operand,
+                Expr::Select {
+                    operand,
+                    test_only: false,
+                    ..
+                } => id = *operand,
                 _ => return None,
             }
         }
@@ -205,7 +246,9 @@ impl<'s> Checker<'s, '_> {
     fn select(&mut self, id: NodeId, operand: NodeId, field: &str, test_only: bool) {
         // A chain of names may be one variable with dots in its name.
         let qualified = !test_only
-            && self.first_name(operand).is_some_and(|first| self.env.is_namespace(first));
+            && self
+                .first_name(operand)
+                .is_some_and(|first| self.env.is_namespace(first));
         if qualified
             && let Some(name) = self.ast.qualified_name(id)
             && let Some((t, reference)) = self.lookup(&name)
@@ -217,7 +260,11 @@ impl<'s> Checker<'s, '_> {
             return;
         }
         let field_type = self.field(id, operand, field, false);
-        let t = if test_only { Type::Bool } else { self.known.apply(&field_type, false) };
+        let t = if test_only {
+            Type::Bool
+        } else {
+            self.known.apply(&field_type, false)
+        };
         self.set(id, t);
     }
 
@@ -241,17 +288,27 @@ impl<'s> Checker<'s, '_> {
             _ => {
                 if !target.is_dyn_or_error() {
                     let t = target.in_message();
-                    self.report(offset, format!("type '{t}' does not support field selection"));
+                    self.report(
+                        offset,
+                        format!("type '{t}' does not support field selection"),
+                    );
                 }
                 Type::Dyn
             }
         };
-        if is_optional || optional { Type::optional(result) } else { result }
+        if is_optional || optional {
+            Type::optional(result)
+        } else {
+            result
+        }
     }
 
     fn object_field(&mut self, offset: u32, object: &str, field: &str) -> Type {
         if !self.env.has_object(object) {
-            self.report(offset, format!("unexpected failed resolution of '{object}'"));
+            self.report(
+                offset,
+                format!("unexpected failed resolution of '{object}'"),
+            );
             return Type::Error;
         }
         if let Some(t) = self.env.field(object, field) {
@@ -283,7 +340,9 @@ impl<'s> Checker<'s, '_> {
             return;
         };
         // `a.b.c()` may be a function `a.b.c` before it is a method of `a.b`.
-        let namespaced = self.first_name(target).is_some_and(|n| functions().is_namespace(n));
+        let namespaced = self
+            .first_name(target)
+            .is_some_and(|n| functions().is_namespace(n));
         if namespaced
             && let Some(prefix) = self.ast.qualified_name(target)
             && let Some(found) = functions().find(&format!("{prefix}.{function}"))
@@ -303,14 +362,19 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn rename(&mut self, id: NodeId, name: &'static str, args: &[NodeId]) {
-        let call =
-            Expr::Call { function: Cow::Borrowed(name), target: None, args: args.to_vec() };
+        let call = Expr::Call {
+            function: Cow::Borrowed(name),
+            target: None,
+            args: args.to_vec(),
+        };
         self.ast.replace(id, call);
     }
 
     fn optional_select(&mut self, id: NodeId, args: &[NodeId]) {
         let [operand, field] = args else { return };
-        let Expr::Literal(Literal::String(field)) = self.ast.expr(*field) else { return };
+        let Expr::Literal(Literal::String(field)) = self.ast.expr(*field) else {
+            return;
+        };
         let field = field.to_string();
         let t = self.field(id, *operand, &field, true);
         let t = self.known.apply(&t, false);
@@ -340,13 +404,21 @@ impl<'s> Checker<'s, '_> {
         target: Option<NodeId>,
         args: &[NodeId],
     ) -> Option<(Type, Vec<OverloadId>)> {
-        let arg_types: Vec<Type> = target.iter().chain(args).map(|arg| self.get(*arg)).collect();
+        let arg_types: Vec<Type> = target
+            .iter()
+            .chain(args)
+            .map(|arg| self.get(*arg))
+            .collect();
         if matches!(function.name, op::AND | op::OR) {
             return self.logical(function, args, &arg_types);
         }
         let mut result: Option<Type> = None;
         let mut fitting = Vec::new();
-        for overload in function.overloads.iter().filter(|o| o.member == target.is_some()) {
+        for overload in function
+            .overloads
+            .iter()
+            .filter(|o| o.member == target.is_some())
+        {
             let base = self.next_param;
             self.next_param += overload.params;
             if overload.args.len() != arg_types.len() {
@@ -355,15 +427,16 @@ impl<'s> Checker<'s, '_> {
             let fits = if overload.params == 0 {
                 self.known.assign_all(&arg_types, &overload.args)
             } else {
-                let expected: Vec<_> =
-                    overload.args.iter().map(|t| instantiate(t, base)).collect();
+                let expected: Vec<_> = overload.args.iter().map(|t| instantiate(t, base)).collect();
                 self.known.assign_all(&arg_types, &expected)
             };
             if !fits {
                 continue;
             }
             fitting.push(overload.id);
-            let found = self.known.apply(&instantiate(&overload.result, base), false);
+            let found = self
+                .known
+                .apply(&instantiate(&overload.result, base), false);
             result = Some(match result {
                 None => found,
                 Some(t) if !t.is_dyn() && !found.is_exactly(&t) => Type::Dyn,
@@ -400,8 +473,14 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn signature(&self, arg_types: &[Type], member: bool) -> String {
-        let mut types = arg_types.iter().map(|t| self.known.apply(t, true).in_message());
-        let receiver = if member { types.next().map(|t| t + ".") } else { None };
+        let mut types = arg_types
+            .iter()
+            .map(|t| self.known.apply(t, true).in_message());
+        let receiver = if member {
+            types.next().map(|t| t + ".")
+        } else {
+            None
+        };
         let args: Vec<_> = types.collect();
         format!("{}({})", receiver.unwrap_or_default(), args.join(", "))
     }
@@ -491,7 +570,10 @@ impl<'s> Checker<'s, '_> {
         };
         self.ast.replace(
             id,
-            Expr::Struct { type_name: Cow::Owned(name.clone()), fields: fields.to_vec() },
+            Expr::Struct {
+                type_name: Cow::Owned(name.clone()),
+                fields: fields.to_vec(),
+            },
         );
         self.set(id, result.clone());
         let name = match well_known(&result) {
@@ -527,7 +609,9 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn comprehension(&mut self, id: NodeId) {
-        let Expr::Comprehension(comprehension) = self.ast.expr(id) else { return };
+        let Expr::Comprehension(comprehension) = self.ast.expr(id) else {
+            return;
+        };
         let c = comprehension.clone();
         self.node(c.range);
         self.node(c.init);

@@ -47,14 +47,24 @@ pub(crate) fn functions() -> &'static Functions {
 
 /// The name of an overload.
 pub(crate) fn overload(id: OverloadId) -> &'static str {
-    FUNCTIONS.overloads.get(id.0 as usize).copied().unwrap_or_default()
+    FUNCTIONS
+        .overloads
+        .get(id.0 as usize)
+        .copied()
+        .unwrap_or_default()
 }
 
 impl Functions {
     fn load() -> Self {
-        let mut all =
-            Self { by_name: HashMap::new(), overloads: Vec::new(), namespaces: BTreeSet::new() };
-        for line in include_str!("overloads.txt").lines().filter(|l| !l.starts_with('#')) {
+        let mut all = Self {
+            by_name: HashMap::new(),
+            overloads: Vec::new(),
+            namespaces: BTreeSet::new(),
+        };
+        for line in include_str!("overloads.txt")
+            .lines()
+            .filter(|l| !l.starts_with('#'))
+        {
             all.declare(line);
         }
         all
@@ -70,7 +80,10 @@ impl Functions {
             Some(rest) => (true, rest),
             None => (false, rest),
         };
-        let mut reader = Signature { rest, params: Vec::new() };
+        let mut reader = Signature {
+            rest,
+            params: Vec::new(),
+        };
         let args = reader.arguments();
         let result = reader.result();
         let id = OverloadId(self.overloads.len() as u16);
@@ -79,9 +92,18 @@ impl Functions {
             self.namespaces.insert(namespace);
         }
         let params = reader.params.len() as u32;
-        let function =
-            self.by_name.entry(name).or_insert_with(|| Function { name, overloads: Vec::new() });
-        function.overloads.push(Overload { id, name: overload, member, args, result, params });
+        let function = self.by_name.entry(name).or_insert_with(|| Function {
+            name,
+            overloads: Vec::new(),
+        });
+        function.overloads.push(Overload {
+            id,
+            name: overload,
+            member,
+            args,
+            result,
+            params,
+        });
     }
 
     /// The function with this name, which may begin with a dot.
@@ -91,15 +113,13 @@ impl Functions {
 
     /// Whether a function's name begins with `first` and a dot.
     pub(crate) fn is_namespace(&self, first: &str) -> bool {
-        self.namespaces.contains(first.strip_prefix('.').unwrap_or(first))
+        self.namespaces
+            .contains(first.strip_prefix('.').unwrap_or(first))
     }
 
-    /// Every function, by name.
-    #[cfg(test)]
-    pub(crate) fn names(&self) -> Vec<&'static str> {
-        let mut names: Vec<_> = self.by_name.keys().copied().collect();
-        names.sort_unstable();
-        names
+    /// Every function, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Function> {
+        self.by_name.values()
     }
 }
 
@@ -118,7 +138,11 @@ impl<'t> Signature<'t> {
 
     fn arguments(&mut self) -> Vec<Type> {
         self.accept("(");
-        let args = if self.accept(")") { Vec::new() } else { self.list() };
+        let args = if self.accept(")") {
+            Vec::new()
+        } else {
+            self.list()
+        };
         self.accept(" ");
         args
     }
@@ -141,13 +165,21 @@ impl<'t> Signature<'t> {
         let (name, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
         self.rest = rest;
         if let Some(param) = name.strip_prefix('<') {
-            let nth = self.params.iter().position(|p| *p == param).unwrap_or_else(|| {
-                self.params.push(param);
-                self.params.len() - 1
-            });
+            let nth = self
+                .params
+                .iter()
+                .position(|p| *p == param)
+                .unwrap_or_else(|| {
+                    self.params.push(param);
+                    self.params.len() - 1
+                });
             return Type::Param(nth as u32);
         }
-        let params = if self.accept("(") { self.list() } else { Vec::new() };
+        let params = if self.accept("(") {
+            self.list()
+        } else {
+            Vec::new()
+        };
         named(name, params)
     }
 }
@@ -168,9 +200,7 @@ fn named(name: &str, params: Vec<Type>) -> Type {
         ("map", [key, value]) => Type::map(key.clone(), value.clone()),
         ("type", [of]) => Type::TypeOf(Some(Arc::new(of.clone()))),
         ("type", _) => Type::TypeOf(None),
-        ("optional_type" | "net.IP" | "net.CIDR", _) => {
-            Type::Opaque(name.into(), params.into())
-        }
+        ("optional_type" | "net.IP" | "net.CIDR", _) => Type::Opaque(name.into(), params.into()),
         _ => Type::object(name),
     }
 }
@@ -190,7 +220,10 @@ impl Environment {
     /// An environment with every function and no variables.
     #[must_use]
     pub fn new() -> Self {
-        Self { keyword_fields: true, ..Self::default() }
+        Self {
+            keyword_fields: true,
+            ..Self::default()
+        }
     }
 
     /// Declares a variable; its name may contain dots.
@@ -251,14 +284,11 @@ impl Environment {
             "list" => Type::list(Type::Param(0)),
             "map" => Type::map(Type::Param(0), Type::Param(1)),
             "type" => return Some(Type::TypeOf(Some(Arc::new(Type::TypeOf(None))))),
-            "optional_type" | "net.IP" | "net.CIDR" => {
-                Type::Opaque(name.into(), Arc::new([]))
-            }
+            "optional_type" | "net.IP" | "net.CIDR" => Type::Opaque(name.into(), Arc::new([])),
             "google.protobuf.Any" => Type::Any,
             "google.protobuf.Value" => Type::Dyn,
             "google.protobuf.Struct" => Type::map(Type::String, Type::Dyn),
             "google.protobuf.ListValue" => Type::list(Type::Dyn),
-            "google.protobuf.NullValue" => Type::Null,
             _ => match wrapper(name) {
                 Some(wrapped) => wrapped,
                 None if self.objects.contains_key(name) => Type::object(name),
@@ -278,15 +308,36 @@ impl Environment {
         let fields = self.objects.get(object)?;
         fields.get(field).or_else(|| {
             let keyword = self.keyword_fields && KEYWORDS.contains(&field);
-            if keyword { fields.get(&format!("__{field}__")) } else { None }
+            if keyword {
+                fields.get(&format!("__{field}__"))
+            } else {
+                None
+            }
         })
     }
 }
 
 /// Words of the language that schemas escape.
 const KEYWORDS: [&str; 19] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
-    "if", "import", "let", "loop", "package", "namespace", "return", "var",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
 ];
 
 /// What a protobuf wrapper message means.

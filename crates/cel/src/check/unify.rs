@@ -150,14 +150,18 @@ impl Substitution {
             Type::List(element) if !is_ground(element) => {
                 Type::list(self.apply(element, unknown_as_dyn))
             }
-            Type::Map(kv) if !is_ground(&kv.0) || !is_ground(&kv.1) => {
-                Type::map(self.apply(&kv.0, unknown_as_dyn), self.apply(&kv.1, unknown_as_dyn))
-            }
+            Type::Map(kv) if !is_ground(&kv.0) || !is_ground(&kv.1) => Type::map(
+                self.apply(&kv.0, unknown_as_dyn),
+                self.apply(&kv.1, unknown_as_dyn),
+            ),
             Type::TypeOf(Some(of)) if !is_ground(of) => {
                 Type::TypeOf(Some(Arc::new(self.apply(of, unknown_as_dyn))))
             }
             Type::Opaque(name, params) if !params.iter().all(is_ground) => {
-                let params = params.iter().map(|p| self.apply(p, unknown_as_dyn)).collect();
+                let params = params
+                    .iter()
+                    .map(|p| self.apply(p, unknown_as_dyn))
+                    .collect();
                 Type::Opaque(name.clone(), params)
             }
             _ => t.clone(),
@@ -182,16 +186,21 @@ pub(crate) fn instantiate(t: &Type, base: u32) -> Type {
         Type::List(element) => Type::list(instantiate(element, base)),
         Type::Map(kv) => Type::map(instantiate(&kv.0, base), instantiate(&kv.1, base)),
         Type::TypeOf(Some(of)) => Type::TypeOf(Some(Arc::new(instantiate(of, base)))),
-        Type::Opaque(name, params) => {
-            Type::Opaque(name.clone(), params.iter().map(|p| instantiate(p, base)).collect())
-        }
+        Type::Opaque(name, params) => Type::Opaque(
+            name.clone(),
+            params.iter().map(|p| instantiate(p, base)).collect(),
+        ),
         _ => t.clone(),
     }
 }
 
 /// The type of the two that says less.
 pub(crate) fn most_general(t1: &Type, t2: &Type) -> Type {
-    if says_no_more(t1, t2) { t1.clone() } else { t2.clone() }
+    if says_no_more(t1, t2) {
+        t1.clone()
+    } else {
+        t2.clone()
+    }
 }
 
 fn says_no_more(t1: &Type, t2: &Type) -> bool {

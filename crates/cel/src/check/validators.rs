@@ -40,7 +40,11 @@ fn descend(checked: &Checked<'_>, id: NodeId, in_format: bool, out: &mut Vec<Pla
     match checked.ast.expr(id) {
         Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
         Expr::Select { operand, .. } => each(*operand, false),
-        Expr::Call { function, target, args } => {
+        Expr::Call {
+            function,
+            target,
+            args,
+        } => {
             for child in target.iter().chain(args) {
                 each(*child, function == "format");
             }
@@ -71,24 +75,44 @@ fn descend(checked: &Checked<'_>, id: NodeId, in_format: bool, out: &mut Vec<Pla
 
 /// A literal first argument must be one the function accepts.
 fn literal_argument(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
-    let Expr::Call { function, args, .. } = checked.ast.expr(id) else { return };
+    let Expr::Call { function, args, .. } = checked.ast.expr(id) else {
+        return;
+    };
     let Some(first) = args.first() else { return };
-    let Expr::Literal(literal) = checked.ast.expr(*first) else { return };
+    let Expr::Literal(literal) = checked.ast.expr(*first) else {
+        return;
+    };
     if !crate::eval::accepts_literal(function, literal) {
-        issues.push(Issue::at(checked.ast.offset(*first), format!("invalid {function} argument")));
+        issues.push(Issue::at(
+            checked.ast.offset(*first),
+            format!("invalid {function} argument"),
+        ));
     }
 }
 
 /// A literal format string must fit a literal list of arguments.
 fn format_string(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
-    let Expr::Call { target: Some(target), args, .. } = checked.ast.expr(id) else { return };
-    let Expr::Literal(Literal::String(format)) = checked.ast.expr(*target) else { return };
+    let Expr::Call {
+        target: Some(target),
+        args,
+        ..
+    } = checked.ast.expr(id)
+    else {
+        return;
+    };
+    let Expr::Literal(Literal::String(format)) = checked.ast.expr(*target) else {
+        return;
+    };
     let [arg] = args.as_slice() else { return };
-    let Expr::List { elements, .. } = checked.ast.expr(*arg) else { return };
+    let Expr::List { elements, .. } = checked.ast.expr(*arg) else {
+        return;
+    };
     let offset = checked.ast.offset(id);
     let mut used = 0;
     for piece in pieces(format) {
-        let Piece::Clause(clause) = piece else { continue };
+        let Piece::Clause(clause) = piece else {
+            continue;
+        };
         let clause = match (clause, elements.get(used)) {
             (Err(ClauseError::UnexpectedEnd), _) => {
                 issues.push(Issue::at(offset, ClauseError::UnexpectedEnd.to_string()));
@@ -161,9 +185,9 @@ fn prints_as_string(checked: &Checked<'_>, id: NodeId) -> Result<(), NodeId> {
         return Err(id);
     }
     match checked.ast.expr(id) {
-        Expr::List { elements, .. } => {
-            elements.iter().try_for_each(|e| prints_as_string(checked, *e))
-        }
+        Expr::List { elements, .. } => elements
+            .iter()
+            .try_for_each(|e| prints_as_string(checked, *e)),
         Expr::Map { entries } => entries.iter().try_for_each(|e| {
             prints_as_string(checked, e.key)?;
             prints_as_string(checked, e.value)
@@ -182,9 +206,7 @@ pub(crate) fn clause_refusal(clause: Clause, type_name: &str) -> String {
         Clause::Fixed(_) => "fixed-point clause can only be used on doubles",
         Clause::Scientific(_) => "scientific clause can only be used on doubles",
         Clause::Binary => "only integers and bools can be formatted as binary",
-        Clause::Hex { .. } => {
-            "only integers, byte buffers, and strings can be formatted as hex"
-        }
+        Clause::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
         Clause::Octal => "octal clause can only be used on integers",
     };
     format!("{rule}, was given {type_name}")
@@ -207,19 +229,25 @@ fn mismatch(checked: &Checked<'_>, at: NodeId, expected: &Type, found: &Type) ->
 }
 
 fn homogeneous_list(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
-    let Expr::List { elements, optional } = checked.ast.expr(id) else { return };
+    let Expr::List { elements, optional } = checked.ast.expr(id) else {
+        return;
+    };
     let mut typed = elements
         .iter()
         .zip(optional)
         .map(|(element, optional)| (*element, element_type(checked, *element, *optional)));
-    let Some((_, expected)) = typed.next() else { return };
+    let Some((_, expected)) = typed.next() else {
+        return;
+    };
     if let Some((at, found)) = typed.find(|(_, t)| !expected.is_equivalent(t)) {
         issues.push(mismatch(checked, at, &expected, &found));
     }
 }
 
 fn homogeneous_map(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
-    let Expr::Map { entries } = checked.ast.expr(id) else { return };
+    let Expr::Map { entries } = checked.ast.expr(id) else {
+        return;
+    };
     let mut expected: Option<(Type, Type)> = None;
     for entry in entries {
         let key = checked.type_of(entry.key).clone();

@@ -42,11 +42,27 @@ pub(crate) enum Expr<'s> {
     Unspecified,
     Literal(Literal<'s>),
     Ident(Name<'s>),
-    Select { operand: NodeId, field: Name<'s>, test_only: bool },
-    Call { function: Name<'s>, target: Option<NodeId>, args: Vec<NodeId> },
-    List { elements: Vec<NodeId>, optional: Vec<bool> },
-    Map { entries: Vec<MapEntry> },
-    Struct { type_name: Name<'s>, fields: Vec<StructField<'s>> },
+    Select {
+        operand: NodeId,
+        field: Name<'s>,
+        test_only: bool,
+    },
+    Call {
+        function: Name<'s>,
+        target: Option<NodeId>,
+        args: Vec<NodeId>,
+    },
+    List {
+        elements: Vec<NodeId>,
+        optional: Vec<bool>,
+    },
+    Map {
+        entries: Vec<MapEntry>,
+    },
+    Struct {
+        type_name: Name<'s>,
+        fields: Vec<StructField<'s>>,
+    },
     Comprehension(Box<Comprehension<'s>>),
 }
 
@@ -82,7 +98,10 @@ pub(crate) struct Comprehension<'s> {
 
 impl<'s> Ast<'s> {
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self { nodes: Vec::with_capacity(capacity), root: NodeId(0) }
+        Self {
+            nodes: Vec::with_capacity(capacity),
+            root: NodeId(0),
+        }
     }
 
     pub(crate) fn add(&mut self, offset: u32, expr: Expr<'s>) -> NodeId {
@@ -98,7 +117,10 @@ impl<'s> Ast<'s> {
     /// The node with this id.
     ///
     /// Ids come only from [`Ast::add`] of the same tree.
-    #[expect(clippy::indexing_slicing, reason = "ids are made by this tree and nodes are never removed")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids are made by this tree and nodes are never removed"
+    )]
     pub(crate) fn node(&self, id: NodeId) -> &Node<'s> {
         &self.nodes[id.0 as usize]
     }
@@ -111,7 +133,10 @@ impl<'s> Ast<'s> {
         self.node(id).offset
     }
 
-    #[expect(clippy::indexing_slicing, reason = "ids are made by this tree and nodes are never removed")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids are made by this tree and nodes are never removed"
+    )]
     pub(crate) fn replace(&mut self, id: NodeId, expr: Expr<'s>) {
         self.nodes[id.0 as usize].expr = expr;
     }
@@ -120,7 +145,11 @@ impl<'s> Ast<'s> {
     pub(crate) fn qualified_name(&self, id: NodeId) -> Option<String> {
         match self.expr(id) {
             Expr::Ident(name) => Some(name.to_string()),
-            Expr::Select { operand, field, test_only: false } => {
+            Expr::Select {
+                operand,
+                field,
+                test_only: false,
+            } => {
                 let mut name = self.qualified_name(*operand)?;
                 name.push('.');
                 name.push_str(field);
@@ -136,16 +165,33 @@ impl<'s> Ast<'s> {
     pub(crate) fn copy(&mut self, id: NodeId, entry_offset: u32) -> NodeId {
         let node = self.node(id).clone();
         let expr = match node.expr {
-            Expr::Select { operand, field, test_only } => {
-                Expr::Select { operand: self.copy(operand, entry_offset), field, test_only }
-            }
-            Expr::Call { function, target, args } => {
+            Expr::Select {
+                operand,
+                field,
+                test_only,
+            } => Expr::Select {
+                operand: self.copy(operand, entry_offset),
+                field,
+                test_only,
+            },
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => {
                 let args = args.iter().map(|a| self.copy(*a, entry_offset)).collect();
                 let target = target.map(|t| self.copy(t, entry_offset));
-                Expr::Call { function, target, args }
+                Expr::Call {
+                    function,
+                    target,
+                    args,
+                }
             }
             Expr::List { elements, optional } => {
-                let elements = elements.iter().map(|e| self.copy(*e, entry_offset)).collect();
+                let elements = elements
+                    .iter()
+                    .map(|e| self.copy(*e, entry_offset))
+                    .collect();
                 Expr::List { elements, optional }
             }
             Expr::Map { entries } => Expr::Map {

@@ -53,19 +53,19 @@ enum Spec {
     /// Go on only if the current precedence is at most this.
     P(u8),
     /// Perhaps.
-    Opt(&'static [Spec]),
+    Opt(&'static [Self]),
     /// Any number of times, decided by the next token.
-    Star1(&'static [Spec]),
+    Star1(&'static [Self]),
     /// Any number of times, decided by prediction; several bodies to choose from.
-    Star(&'static [&'static [Spec]]),
+    Star(&'static [&'static [Self]]),
     /// At least once, decided by the next token.
-    Plus1(&'static [Spec]),
+    Plus1(&'static [Self]),
     /// At least once, decided by prediction.
-    Plus(&'static [Spec]),
+    Plus(&'static [Self]),
     /// One of several, decided by prediction.
-    Alt(&'static [&'static [Spec]]),
+    Alt(&'static [&'static [Self]]),
     /// One of several, decided by the next token.
-    Alt1(&'static [&'static [Spec]]),
+    Alt1(&'static [&'static [Self]]),
 }
 
 use Kind as K;
@@ -86,14 +86,28 @@ static SPECS: [&[Spec]; RULES] = [
     &[R(Rule::Expr, 0), T(K::Eof)],
     &[
         R(Rule::Or, 0),
-        Opt(&[T(K::Question), R(Rule::Or, 0), T(K::Colon), R(Rule::Expr, 0)]),
+        Opt(&[
+            T(K::Question),
+            R(Rule::Or, 0),
+            T(K::Colon),
+            R(Rule::Expr, 0),
+        ]),
     ],
     &[R(Rule::And, 0), Star1(&[T(K::Or), R(Rule::And, 0)])],
-    &[R(Rule::Relation, 0), Star1(&[T(K::And), R(Rule::Relation, 0)])],
-    &[R(Rule::Calc, 0), Star(&[&[P(1), S(RELATIONS), R(Rule::Relation, 2)]])],
+    &[
+        R(Rule::Relation, 0),
+        Star1(&[T(K::And), R(Rule::Relation, 0)]),
+    ],
+    &[
+        R(Rule::Calc, 0),
+        Star(&[&[P(1), S(RELATIONS), R(Rule::Relation, 2)]]),
+    ],
     &[
         R(Rule::Unary, 0),
-        Star(&[&[P(2), S(FACTORS), R(Rule::Calc, 3)], &[P(1), S(TERMS), R(Rule::Calc, 2)]]),
+        Star(&[
+            &[P(2), S(FACTORS), R(Rule::Calc, 3)],
+            &[P(1), S(TERMS), R(Rule::Calc, 2)],
+        ]),
     ],
     &[Alt(&[
         &[R(Rule::Member, 0)],
@@ -103,7 +117,12 @@ static SPECS: [&[Spec]; RULES] = [
     &[
         R(Rule::Primary, 0),
         Star(&[
-            &[P(3), T(K::Dot), Opt(&[T(K::Question)]), R(Rule::EscapeIdent, 0)],
+            &[
+                P(3),
+                T(K::Dot),
+                Opt(&[T(K::Question)]),
+                R(Rule::EscapeIdent, 0),
+            ],
             &[
                 P(2),
                 T(K::Dot),
@@ -112,7 +131,13 @@ static SPECS: [&[Spec]; RULES] = [
                 Opt(&[R(Rule::ExprList, 0)]),
                 T(K::RParen),
             ],
-            &[P(1), T(K::LBracket), Opt(&[T(K::Question)]), R(Rule::Expr, 0), T(K::RBracket)],
+            &[
+                P(1),
+                T(K::LBracket),
+                Opt(&[T(K::Question)]),
+                R(Rule::Expr, 0),
+                T(K::RBracket),
+            ],
         ]),
     ],
     &[Alt(&[
@@ -125,8 +150,18 @@ static SPECS: [&[Spec]; RULES] = [
             T(K::RParen),
         ],
         &[T(K::LParen), R(Rule::Expr, 0), T(K::RParen)],
-        &[T(K::LBracket), Opt(&[R(Rule::ListInit, 0)]), Opt(&[T(K::Comma)]), T(K::RBracket)],
-        &[T(K::LBrace), Opt(&[R(Rule::MapInit, 0)]), Opt(&[T(K::Comma)]), T(K::RBrace)],
+        &[
+            T(K::LBracket),
+            Opt(&[R(Rule::ListInit, 0)]),
+            Opt(&[T(K::Comma)]),
+            T(K::RBracket),
+        ],
+        &[
+            T(K::LBrace),
+            Opt(&[R(Rule::MapInit, 0)]),
+            Opt(&[T(K::Comma)]),
+            T(K::RBrace),
+        ],
         &[
             Opt(&[T(K::Dot)]),
             T(K::Ident),
@@ -139,19 +174,32 @@ static SPECS: [&[Spec]; RULES] = [
         &[R(Rule::Literal, 0)],
     ])],
     &[R(Rule::Expr, 0), Star1(&[T(K::Comma), R(Rule::Expr, 0)])],
-    &[R(Rule::OptExpr, 0), Star(&[&[T(K::Comma), R(Rule::OptExpr, 0)]])],
+    &[
+        R(Rule::OptExpr, 0),
+        Star(&[&[T(K::Comma), R(Rule::OptExpr, 0)]]),
+    ],
     &[
         R(Rule::OptField, 0),
         T(K::Colon),
         R(Rule::Expr, 0),
-        Star(&[&[T(K::Comma), R(Rule::OptField, 0), T(K::Colon), R(Rule::Expr, 0)]]),
+        Star(&[&[
+            T(K::Comma),
+            R(Rule::OptField, 0),
+            T(K::Colon),
+            R(Rule::Expr, 0),
+        ]]),
     ],
     &[Opt(&[T(K::Question)]), R(Rule::EscapeIdent, 0)],
     &[
         R(Rule::OptExpr, 0),
         T(K::Colon),
         R(Rule::Expr, 0),
-        Star(&[&[T(K::Comma), R(Rule::OptExpr, 0), T(K::Colon), R(Rule::Expr, 0)]]),
+        Star(&[&[
+            T(K::Comma),
+            R(Rule::OptExpr, 0),
+            T(K::Colon),
+            R(Rule::Expr, 0),
+        ]]),
     ],
     &[Alt1(&[&[T(K::Ident)], &[T(K::EscapedIdent)]])],
     &[Opt(&[T(K::Question)]), R(Rule::Expr, 0)],
@@ -185,7 +233,7 @@ pub(super) enum StateKind {
 pub(super) enum Edge {
     Free(StateId),
     Tokens(TokenSet, StateId),
-    Call { rule: Rule, precedence: u8, follow: StateId },
+    Call { rule: Rule, follow: StateId },
     Precedence(u8, StateId),
 }
 
@@ -199,23 +247,51 @@ pub(super) struct State {
 /// What the interpreter does, step by step, with the states it announces.
 #[derive(Debug)]
 pub(super) enum Step {
-    Tokens { state: StateId, set: TokenSet },
-    Call { state: StateId, rule: Rule, precedence: u8 },
-    Optional { state: StateId, first: TokenSet, body: Vec<Step> },
+    Tokens {
+        state: StateId,
+        set: TokenSet,
+    },
+    Call {
+        state: StateId,
+        rule: Rule,
+        precedence: u8,
+    },
+    Optional {
+        state: StateId,
+        first: TokenSet,
+        body: Vec<Self>,
+    },
     /// A loop that runs while the next token is in `first`.
-    Star1 { entry: StateId, back: StateId, first: TokenSet, body: Vec<Step> },
+    Star1 {
+        entry: StateId,
+        back: StateId,
+        first: TokenSet,
+        body: Vec<Self>,
+    },
     /// A loop whose continuation is predicted at `entry`.
-    Star { entry: StateId, back: StateId, block: StateId, bodies: Vec<Vec<Step>> },
-    Plus { block: StateId, back: StateId, first: Option<TokenSet>, body: Vec<Step> },
-    Choice { state: StateId, first: Option<Vec<TokenSet>>, bodies: Vec<Vec<Step>> },
+    Star {
+        entry: StateId,
+        back: StateId,
+        block: StateId,
+        bodies: Vec<Vec<Self>>,
+    },
+    Plus {
+        block: StateId,
+        back: StateId,
+        first: Option<TokenSet>,
+        body: Vec<Self>,
+    },
+    Choice {
+        state: StateId,
+        first: Option<Vec<TokenSet>>,
+        bodies: Vec<Vec<Self>>,
+    },
 }
 
 /// The transition network of the whole grammar.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) states: Vec<State>,
-    pub(super) starts: [StateId; RULES],
-    stops: [StateId; RULES],
     pub(super) bodies: Vec<Vec<Step>>,
     /// For each rule, where its callers go on.
     pub(super) follows: Vec<Vec<StateId>>,
@@ -225,23 +301,25 @@ pub(super) struct Network {
 
 pub(super) static NETWORK: LazyLock<Network> = LazyLock::new(Network::build);
 
+/// Where a rule begins; the state after that is its end.
+pub(super) fn start(rule: Rule) -> StateId {
+    2 * rule as StateId
+}
+
 impl Network {
     fn build() -> Self {
-        let mut builder = Builder { states: Vec::new(), starts: [0; RULES], stops: [0; RULES] };
+        let mut builder = Builder { states: Vec::new() };
         for rule in ALL_RULES {
-            let start = builder.state(rule, StateKind::Basic);
-            let stop = builder.state(rule, StateKind::RuleStop);
-            builder.starts[rule as usize] = start;
-            builder.stops[rule as usize] = stop;
+            builder.state(rule, StateKind::Basic);
+            builder.state(rule, StateKind::RuleStop);
         }
         let mut bodies = Vec::new();
         for (rule, spec) in ALL_RULES.into_iter().zip(SPECS) {
-            let (body, end) = builder.sequence(rule, spec, builder.starts[rule as usize]);
-            let stop = builder.stops[rule as usize];
-            builder.edge(end, Edge::Free(stop));
+            let (body, end) = builder.sequence(rule, spec, start(rule));
+            builder.edge(end, Edge::Free(start(rule) + 1));
             bodies.push(body);
         }
-        let Builder { states, starts, stops } = builder;
+        let states = builder.states;
         let mut follows = vec![Vec::new(); RULES];
         for state in &states {
             for edge in &state.edges {
@@ -252,12 +330,20 @@ impl Network {
                 }
             }
         }
-        let mut network =
-            Self { states, starts, stops, bodies, follows, next: Vec::new() };
+        let mut network = Self {
+            states,
+            bodies,
+            follows,
+            next: Vec::new(),
+        };
         network.next = (0..network.states.len())
             .map(|s| {
                 let mut set = 0;
-                network.look(s as StateId, &mut vec![false; network.states.len()], &mut set);
+                network.look(
+                    s as StateId,
+                    &mut vec![false; network.states.len()],
+                    &mut set,
+                );
                 set
             })
             .collect();
@@ -284,10 +370,6 @@ impl Network {
         &self.bodies[rule as usize]
     }
 
-    pub(super) fn start(&self, rule: Rule) -> StateId {
-        self.starts[rule as usize]
-    }
-
     fn look(&self, state: StateId, seen: &mut [bool], set: &mut TokenSet) {
         match seen.get_mut(state as usize) {
             Some(seen) if !*seen => *seen = true,
@@ -305,7 +387,7 @@ impl Network {
                     let mut inner = 0;
                     // A rule looks the same from every caller, so it may be walked again.
                     let mut inner_seen = vec![false; self.states.len()];
-                    self.look(self.start(*rule), &mut inner_seen, &mut inner);
+                    self.look(start(*rule), &mut inner_seen, &mut inner);
                     *set |= inner & !EPSILON;
                     if inner & EPSILON != 0 {
                         self.look(*follow, seen, set);
@@ -353,7 +435,9 @@ fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
                 *first = lead(*state, 0);
                 fill_first(body, next, states);
             }
-            Step::Star1 { entry, first, body, .. } => {
+            Step::Star1 {
+                entry, first, body, ..
+            } => {
                 *first = lead(*entry, 0);
                 fill_first(body, next, states);
             }
@@ -362,13 +446,19 @@ fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
                     fill_first(body, next, states);
                 }
             }
-            Step::Plus { block, first, body, .. } => {
+            Step::Plus {
+                block, first, body, ..
+            } => {
                 if let Some(first) = first {
                     *first = lead(*block, 0);
                 }
                 fill_first(body, next, states);
             }
-            Step::Choice { state, first, bodies } => {
+            Step::Choice {
+                state,
+                first,
+                bodies,
+            } => {
                 if let Some(first) = first {
                     for (nth, first) in first.iter_mut().enumerate() {
                         *first = lead(*state, nth);
@@ -384,13 +474,15 @@ fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
 
 struct Builder {
     states: Vec<State>,
-    starts: [StateId; RULES],
-    stops: [StateId; RULES],
 }
 
 impl Builder {
     fn state(&mut self, rule: Rule, kind: StateKind) -> StateId {
-        self.states.push(State { rule, kind, edges: Vec::new() });
+        self.states.push(State {
+            rule,
+            kind,
+            edges: Vec::new(),
+        });
         (self.states.len() - 1) as StateId
     }
 
@@ -438,9 +530,18 @@ impl Builder {
             R(callee, precedence) => {
                 let right = self.state(rule, StateKind::Basic);
                 self.edge(from, Edge::Free(left));
-                let call = Edge::Call { rule: *callee, precedence: *precedence, follow: right };
-                self.edge(left, call);
-                let step = Step::Call { state: left, rule: *callee, precedence: *precedence };
+                self.edge(
+                    left,
+                    Edge::Call {
+                        rule: *callee,
+                        follow: right,
+                    },
+                );
+                let step = Step::Call {
+                    state: left,
+                    rule: *callee,
+                    precedence: *precedence,
+                };
                 (Some(step), right)
             }
             P(precedence) => {
@@ -454,22 +555,52 @@ impl Builder {
                 let (mut bodies, join) = self.block(rule, choice, &[specs]);
                 self.edge(choice, Edge::Free(join));
                 let body = bodies.pop().unwrap_or_default();
-                (Some(Step::Optional { state: choice, first: 0, body }), join)
+                (
+                    Some(Step::Optional {
+                        state: choice,
+                        first: 0,
+                        body,
+                    }),
+                    join,
+                )
             }
             Alt(alternatives) | Alt1(alternatives) => {
                 let choice = self.choice(rule, from);
                 let (bodies, join) = self.block(rule, choice, alternatives);
                 let first = matches!(spec, Alt1(_)).then(|| vec![0; bodies.len()]);
-                (Some(Step::Choice { state: choice, first, bodies }), join)
+                (
+                    Some(Step::Choice {
+                        state: choice,
+                        first,
+                        bodies,
+                    }),
+                    join,
+                )
             }
             Star1(specs) => {
                 let (entry, back, _, mut bodies, end) = self.star(rule, from, &[specs]);
                 let body = bodies.pop().unwrap_or_default();
-                (Some(Step::Star1 { entry, back, first: 0, body }), end)
+                (
+                    Some(Step::Star1 {
+                        entry,
+                        back,
+                        first: 0,
+                        body,
+                    }),
+                    end,
+                )
             }
             Star(alternatives) => {
                 let (entry, back, block, bodies, end) = self.star(rule, from, alternatives);
-                (Some(Step::Star { entry, back, block, bodies }), end)
+                (
+                    Some(Step::Star {
+                        entry,
+                        back,
+                        block,
+                        bodies,
+                    }),
+                    end,
+                )
             }
             Plus(specs) | Plus1(specs) => {
                 let block = self.choice(rule, from);
@@ -481,7 +612,15 @@ impl Builder {
                 self.edge(back, Edge::Free(end));
                 let first = matches!(spec, Plus1(_)).then_some(0);
                 let body = bodies.pop().unwrap_or_default();
-                (Some(Step::Plus { block, back, first, body }), end)
+                (
+                    Some(Step::Plus {
+                        block,
+                        back,
+                        first,
+                        body,
+                    }),
+                    end,
+                )
             }
         }
     }

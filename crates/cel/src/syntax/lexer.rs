@@ -52,9 +52,41 @@ impl Kind {
     pub(crate) const ALL: [Self; 36] = {
         use Kind::*;
         [
-            Eof, Equals, NotEquals, In, Less, LessEquals, GreaterEquals, Greater, And, Or, LBracket,
-            RBracket, LBrace, RBrace, LParen, RParen, Dot, Comma, Minus, Exclam, Question, Colon,
-            Plus, Star, Slash, Percent, True, False, Null, Float, Int, Uint, String, Bytes, Ident,
+            Eof,
+            Equals,
+            NotEquals,
+            In,
+            Less,
+            LessEquals,
+            GreaterEquals,
+            Greater,
+            And,
+            Or,
+            LBracket,
+            RBracket,
+            LBrace,
+            RBrace,
+            LParen,
+            RParen,
+            Dot,
+            Comma,
+            Minus,
+            Exclam,
+            Question,
+            Colon,
+            Plus,
+            Star,
+            Slash,
+            Percent,
+            True,
+            False,
+            Null,
+            Float,
+            Int,
+            Uint,
+            String,
+            Bytes,
+            Ident,
             EscapedIdent,
         ]
     };
@@ -113,7 +145,9 @@ pub(crate) struct Token {
 impl Token {
     /// The token's text.
     pub(crate) fn text<'s>(&self, source: &'s str) -> &'s str {
-        source.get(self.start as usize..self.end as usize).unwrap_or_default()
+        source
+            .get(self.start as usize..self.end as usize)
+            .unwrap_or_default()
     }
 }
 
@@ -122,7 +156,9 @@ impl Token {
 pub(crate) fn tokenize(source: &str) -> (Vec<Token>, Vec<Issue>) {
     let mut tokens = Vec::with_capacity(source.len() / 3 + 2);
     let mut issues = Vec::new();
-    let lexer = Lexer { bytes: source.as_bytes() };
+    let lexer = Lexer {
+        bytes: source.as_bytes(),
+    };
     let mut at = 0;
     while let Some(first) = lexer.byte(at) {
         if matches!(first, b' ' | b'\t' | b'\r' | b'\n' | 0x0c) {
@@ -137,7 +173,11 @@ pub(crate) fn tokenize(source: &str) -> (Vec<Token>, Vec<Issue>) {
         }
         match lexer.token(at) {
             Ok((kind, end)) => {
-                tokens.push(Token { kind, start: at as u32, end: end as u32 });
+                tokens.push(Token {
+                    kind,
+                    start: at as u32,
+                    end: end as u32,
+                });
                 at = end;
             }
             Err(failed) => {
@@ -154,7 +194,11 @@ pub(crate) fn tokenize(source: &str) -> (Vec<Token>, Vec<Issue>) {
         }
     }
     let end = source.len() as u32;
-    tokens.push(Token { kind: Kind::Eof, start: end, end });
+    tokens.push(Token {
+        kind: Kind::Eof,
+        start: end,
+        end,
+    });
     (tokens, issues)
 }
 
@@ -178,13 +222,23 @@ impl Lexer<'_> {
     }
 
     fn token(&self, at: usize) -> Match<(Kind, usize)> {
-        let Some(first) = self.byte(at) else { return Err(at) };
+        let Some(first) = self.byte(at) else {
+            return Err(at);
+        };
         let one = |kind| Ok((kind, at + 1));
         let pair = |second: u8, double: Kind, single: Kind| {
-            if self.byte(at + 1) == Some(second) { Ok((double, at + 2)) } else { Ok((single, at + 1)) }
+            if self.byte(at + 1) == Some(second) {
+                Ok((double, at + 2))
+            } else {
+                Ok((single, at + 1))
+            }
         };
         let only_pair = |kind| {
-            if self.byte(at + 1) == Some(first) { Ok((kind, at + 2)) } else { Err(at + 1) }
+            if self.byte(at + 1) == Some(first) {
+                Ok((kind, at + 2))
+            } else {
+                Err(at + 1)
+            }
         };
         match first {
             b'=' => only_pair(Kind::Equals),
@@ -373,24 +427,32 @@ mod tests {
     #[test]
     fn takes_the_longest_match() {
         use Kind::*;
-        assert_eq!(kinds("1.5e3 1. .5 0x 0x1Fu 1e"), [
-            Float, Int, Dot, Float, Int, Ident, Uint, Int, Ident, Eof
-        ]);
-        assert_eq!(kinds("r'a' br\"b\" rb'c' inn in"), [
-            String, Bytes, Ident, String, Ident, In, Eof
-        ]);
+        assert_eq!(
+            kinds("1.5e3 1. .5 0x 0x1Fu 1e"),
+            [Float, Int, Dot, Float, Int, Ident, Uint, Int, Ident, Eof]
+        );
+        assert_eq!(
+            kinds("r'a' br\"b\" rb'c' inn in"),
+            [String, Bytes, Ident, String, Ident, In, Eof]
+        );
         assert_eq!(kinds("'''a'b''' '' r'''x"), [String, String, String, Eof]);
     }
 
     #[test]
     fn reports_what_begins_no_token() {
-        let messages = |source: &str| -> Vec<std::string::String> {
+        let messages = |source: &str| -> Vec<_> {
             tokenize(source).1.into_iter().map(|i| i.message).collect()
         };
-        assert_eq!(messages("a & b"), ["Syntax error: token recognition error at: '& '"]);
-        assert_eq!(messages("'\\q'"), [
-            "Syntax error: token recognition error at: ''\\q'",
-            "Syntax error: token recognition error at: '''"
-        ]);
+        assert_eq!(
+            messages("a & b"),
+            ["Syntax error: token recognition error at: '& '"]
+        );
+        assert_eq!(
+            messages("'\\q'"),
+            [
+                "Syntax error: token recognition error at: ''\\q'",
+                "Syntax error: token recognition error at: '''"
+            ]
+        );
     }
 }

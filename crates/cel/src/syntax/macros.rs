@@ -24,7 +24,9 @@ pub(super) fn expand<'s>(
     let mut x = Expander { ast, offset };
     Some(match (target, function, args) {
         (None, "has", [arg]) => x.has(*arg),
-        (Some(range), "all", [var, test]) => x.quantifier(Quantifier::All, range, *var, None, *test),
+        (Some(range), "all", [var, test]) => {
+            x.quantifier(Quantifier::All, range, *var, None, *test)
+        }
         (Some(range), "all", [var, var2, test]) => {
             x.quantifier(Quantifier::All, range, *var, Some(*var2), *test)
         }
@@ -118,15 +120,32 @@ impl<'s> Expander<'_, 's> {
     }
 
     fn call(&mut self, function: &'static str, args: Vec<NodeId>) -> NodeId {
-        self.add(Expr::Call { function: Cow::Borrowed(function), target: None, args })
+        self.add(Expr::Call {
+            function: Cow::Borrowed(function),
+            target: None,
+            args,
+        })
     }
 
     fn method(&mut self, function: &'static str, target: NodeId, args: Vec<NodeId>) -> NodeId {
-        self.add(Expr::Call { function: Cow::Borrowed(function), target: Some(target), args })
+        self.add(Expr::Call {
+            function: Cow::Borrowed(function),
+            target: Some(target),
+            args,
+        })
     }
 
     fn comprehension(&mut self, parts: Loop<'s>) -> NodeId {
-        let Loop { range, var, var2, accu, init, condition, step, result } = parts;
+        let Loop {
+            range,
+            var,
+            var2,
+            accu,
+            init,
+            condition,
+            step,
+            result,
+        } = parts;
         self.add(Expr::Comprehension(Box::new(Comprehension {
             range,
             var,
@@ -179,7 +198,11 @@ impl<'s> Expander<'_, 's> {
         match self.ast.expr(arg) {
             Expr::Select { operand, field, .. } => {
                 let (operand, field) = (*operand, field.clone());
-                Ok(self.add(Expr::Select { operand, field, test_only: true }))
+                Ok(self.add(Expr::Select {
+                    operand,
+                    field,
+                    test_only: true,
+                }))
             }
             _ => self.refuse(arg, "invalid argument to has() macro"),
         }
@@ -228,11 +251,25 @@ impl<'s> Expander<'_, 's> {
                 let step = self.call(op::CONDITIONAL, vec![test, more, accu]);
                 let accu = self.accu();
                 let one = self.literal(Literal::Int(1));
-                (init, condition, step, self.call(op::EQUALS, vec![accu, one]))
+                (
+                    init,
+                    condition,
+                    step,
+                    self.call(op::EQUALS, vec![accu, one]),
+                )
             }
         };
         let accu = Cow::Borrowed(op::ACCUMULATOR);
-        Ok(self.comprehension(Loop { range, var, var2, accu, init, condition, step, result }))
+        Ok(self.comprehension(Loop {
+            range,
+            var,
+            var2,
+            accu,
+            init,
+            condition,
+            step,
+            result,
+        }))
     }
 
     /// A loop that appends `element` to a list for each item that passes.
@@ -254,7 +291,16 @@ impl<'s> Expander<'_, 's> {
         }
         let result = self.accu();
         let accu = Cow::Borrowed(op::ACCUMULATOR);
-        self.comprehension(Loop { range, var, var2, accu, init, condition, step, result })
+        self.comprehension(Loop {
+            range,
+            var,
+            var2,
+            accu,
+            init,
+            condition,
+            step,
+            result,
+        })
     }
 
     fn map(
@@ -305,12 +351,23 @@ impl<'s> Expander<'_, 's> {
             let accu = self.accu();
             step = self.call(op::CONDITIONAL, vec![filter, step, accu]);
         }
-        let init = self.add(Expr::Map { entries: Vec::new() });
+        let init = self.add(Expr::Map {
+            entries: Vec::new(),
+        });
         let condition = self.literal(Literal::Bool(true));
         let result = self.accu();
         let accu = Cow::Borrowed(op::ACCUMULATOR);
         let var2 = Some(name2);
-        Ok(self.comprehension(Loop { range, var, var2, accu, init, condition, step, result }))
+        Ok(self.comprehension(Loop {
+            range,
+            var,
+            var2,
+            accu,
+            init,
+            condition,
+            step,
+            result,
+        }))
     }
 
     /// A comprehension over nothing, which only binds `name` to `value`.

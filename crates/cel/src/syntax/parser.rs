@@ -16,8 +16,27 @@ use crate::source::Issue;
 
 /// Names that can be fields but not variables or functions.
 const RESERVED: [&str; 21] = [
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in",
-    "let", "loop", "package", "namespace", "null", "return", "true", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
 ];
 
 /// Most nodes a tree may have once macros are expanded.
@@ -47,7 +66,11 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
         depth: Depth::default(),
     };
     let outcome = parser.start();
-    let Parser { mut ast, mut issues, .. } = parser;
+    let Parser {
+        mut ast,
+        mut issues,
+        ..
+    } = parser;
     match outcome {
         Ok(root) if lexical.is_empty() && issues.is_empty() => {
             ast.root = root;
@@ -111,7 +134,9 @@ fn enter(counter: &mut u32) -> Parsed<()> {
 
 impl<'s> Parser<'s, '_> {
     fn peek_at(&self, ahead: usize) -> Kind {
-        self.tokens.get(self.next + ahead).map_or(Kind::Eof, |t| t.kind)
+        self.tokens
+            .get(self.next + ahead)
+            .map_or(Kind::Eof, |t| t.kind)
     }
 
     fn peek(&self) -> Kind {
@@ -122,7 +147,11 @@ impl<'s> Parser<'s, '_> {
         let end = self.source.len() as u32;
         let token = self.tokens.get(self.next).copied();
         self.next += 1;
-        token.unwrap_or(Token { kind: Kind::Eof, start: end, end })
+        token.unwrap_or(Token {
+            kind: Kind::Eof,
+            start: end,
+            end,
+        })
     }
 
     fn accept(&mut self, kind: Kind) -> Option<Token> {
@@ -142,8 +171,15 @@ impl<'s> Parser<'s, '_> {
     fn call(&mut self, offset: u32, function: &'static str, args: &[Sub]) -> Sub {
         let height = 1 + args.iter().map(|a| a.height).max().unwrap_or(0);
         let args = args.iter().map(|a| a.id).collect();
-        let call = Expr::Call { function: Cow::Borrowed(function), target: None, args };
-        Sub { id: self.ast.add(offset, call), height }
+        let call = Expr::Call {
+            function: Cow::Borrowed(function),
+            target: None,
+            args,
+        };
+        Sub {
+            id: self.ast.add(offset, call),
+            height,
+        }
     }
 
     fn start(&mut self) -> Parsed<NodeId> {
@@ -153,7 +189,9 @@ impl<'s> Parser<'s, '_> {
             return Err(Stop::TooDeep("max recursion depth exceeded"));
         }
         if self.ast.len() > MAX_NODES {
-            return Err(Stop::TooDeep("expression is too large once its macros are expanded"));
+            return Err(Stop::TooDeep(
+                "expression is too large once its macros are expanded",
+            ));
         }
         Ok(root.id)
     }
@@ -216,13 +254,19 @@ impl<'s> Parser<'s, '_> {
         let right = half(self, right_terms, right_offsets);
         // Logical operators do not count as depth upstream.
         let height = left.height.max(right.height);
-        Sub { height, ..self.call(offset, function, &[left, right]) }
+        Sub {
+            height,
+            ..self.call(offset, function, &[left, right])
+        }
     }
 
     fn relation(&mut self, minimum: u8) -> Parsed<Sub> {
         enter(&mut self.depth.relation)?;
         let mut left = self.calc(0)?;
-        while minimum <= 1 {
+        loop {
+            if minimum > 1 {
+                break;
+            }
             let function = match self.peek() {
                 Kind::Less => op::LESS,
                 Kind::LessEquals => op::LESS_EQUALS,
@@ -279,11 +323,14 @@ impl<'s> Parser<'s, '_> {
             count += 1;
         }
         let operand = self.member()?;
-        if count % 2 == 0 {
+        if count.is_multiple_of(2) {
             return Ok(operand);
         }
         let call = self.call(first.start, function, &[operand]);
-        Ok(Sub { height: operand.height, ..call })
+        Ok(Sub {
+            height: operand.height,
+            ..call
+        })
     }
 
     fn member(&mut self) -> Parsed<Sub> {
@@ -317,9 +364,15 @@ impl<'s> Parser<'s, '_> {
             let call = self.call(dot.start, op::OPT_SELECT, &[operand, Sub { id, height: 0 }]);
             return Ok(Sub { height, ..call });
         }
-        let select =
-            Expr::Select { operand: operand.id, field: Cow::Borrowed(text), test_only: false };
-        Ok(Sub { id: self.ast.add(dot.start, select), height })
+        let select = Expr::Select {
+            operand: operand.id,
+            field: Cow::Borrowed(text),
+            test_only: false,
+        };
+        Ok(Sub {
+            id: self.ast.add(dot.start, select),
+            height,
+        })
     }
 
     fn member_call(&mut self, target: Sub, function: &'s str) -> Parsed<Sub> {
@@ -363,13 +416,23 @@ impl<'s> Parser<'s, '_> {
                 None => {}
             }
         }
-        self.ast.add(offset, Expr::Call { function, target, args })
+        self.ast.add(
+            offset,
+            Expr::Call {
+                function,
+                target,
+                args,
+            },
+        )
     }
 
     fn index(&mut self, operand: Sub) -> Parsed<Sub> {
         let open = self.advance();
-        let function =
-            if self.accept(Kind::Question).is_some() { op::OPT_INDEX } else { op::INDEX };
+        let function = if self.accept(Kind::Question).is_some() {
+            op::OPT_INDEX
+        } else {
+            op::INDEX
+        };
         let index = self.expr()?;
         self.expect(Kind::RBracket)?;
         Ok(self.call(open.start, function, &[operand, index]))
@@ -401,8 +464,11 @@ impl<'s> Parser<'s, '_> {
         }
         let text = name.text(self.source);
         let begin = dot.map_or(name.start, |d| d.start);
-        let full: Name<'s> =
-            if dot.is_some() { Cow::Owned(format!(".{text}")) } else { Cow::Borrowed(text) };
+        let full: Name<'s> = if dot.is_some() {
+            Cow::Owned(format!(".{text}"))
+        } else {
+            Cow::Borrowed(text)
+        };
         let reserved = RESERVED.contains(&text);
         if self.peek() == Kind::LParen {
             // Arguments of a reserved name are never looked at upstream.
@@ -418,7 +484,10 @@ impl<'s> Parser<'s, '_> {
         if reserved {
             return Ok(self.report(begin, format!("reserved identifier: {text}")));
         }
-        Ok(Sub { id: self.ast.add(name.start, Expr::Ident(full)), height: 0 })
+        Ok(Sub {
+            id: self.ast.add(name.start, Expr::Ident(full)),
+            height: 0,
+        })
     }
 
     /// Whether `(.name)* {` comes next.
@@ -459,11 +528,18 @@ impl<'s> Parser<'s, '_> {
             if name.kind == Kind::EscapedIdent {
                 // The value of a refused field is never looked at upstream.
                 self.issues.truncate(reported);
-                let first = fields.first().map_or(begin, |(at, _): &(u32, StructField<'s>)| *at);
+                let first = fields
+                    .first()
+                    .map_or(begin, |(at, _): &(u32, StructField<'s>)| *at);
                 self.report(first, "unsupported syntax: '`'");
             }
             let name = Cow::Borrowed(name.text(self.source));
-            let field = StructField { name, value: value.id, optional, offset: colon.start };
+            let field = StructField {
+                name,
+                value: value.id,
+                optional,
+                offset: colon.start,
+            };
             fields.push((begin, field));
             if self.peek() != Kind::Comma || self.peek_at(1) == Kind::RBrace {
                 break;
@@ -473,8 +549,14 @@ impl<'s> Parser<'s, '_> {
         self.accept(Kind::Comma);
         self.expect(Kind::RBrace)?;
         let fields = fields.into_iter().map(|(_, field)| field).collect();
-        let message = Expr::Struct { type_name: Cow::Owned(type_name), fields };
-        Ok(Sub { id: self.ast.add(open.start, message), height })
+        let message = Expr::Struct {
+            type_name: Cow::Owned(type_name),
+            fields,
+        };
+        Ok(Sub {
+            id: self.ast.add(open.start, message),
+            height,
+        })
     }
 
     fn list(&mut self) -> Parsed<Sub> {
@@ -494,7 +576,10 @@ impl<'s> Parser<'s, '_> {
         }
         self.accept(Kind::Comma);
         self.expect(Kind::RBracket)?;
-        Ok(Sub { id: self.ast.add(open.start, Expr::List { elements, optional }), height })
+        Ok(Sub {
+            id: self.ast.add(open.start, Expr::List { elements, optional }),
+            height,
+        })
     }
 
     fn map(&mut self) -> Parsed<Sub> {
@@ -507,7 +592,11 @@ impl<'s> Parser<'s, '_> {
             self.expect(Kind::Colon)?;
             let value = self.expr()?;
             height = height.max(key.height).max(value.height);
-            entries.push(MapEntry { key: key.id, value: value.id, optional });
+            entries.push(MapEntry {
+                key: key.id,
+                value: value.id,
+                optional,
+            });
             if self.peek() != Kind::Comma || self.peek_at(1) == Kind::RBrace {
                 break;
             }
@@ -515,7 +604,10 @@ impl<'s> Parser<'s, '_> {
         }
         self.accept(Kind::Comma);
         self.expect(Kind::RBrace)?;
-        Ok(Sub { id: self.ast.add(open.start, Expr::Map { entries }), height })
+        Ok(Sub {
+            id: self.ast.add(open.start, Expr::Map { entries }),
+            height,
+        })
     }
 
     fn literal(&mut self) -> Parsed<Sub> {
@@ -531,9 +623,13 @@ impl<'s> Parser<'s, '_> {
         };
         let text = token.text(self.source);
         let value = match token.kind {
-            Kind::Int => int(text, negative).map(Literal::Int).ok_or("invalid int literal"),
+            Kind::Int => int(text, negative)
+                .map(Literal::Int)
+                .ok_or("invalid int literal"),
             Kind::Uint => uint(text).map(Literal::Uint).ok_or("invalid uint literal"),
-            Kind::Float => double(text, negative).map(Literal::Double).ok_or("invalid double literal"),
+            Kind::Float => double(text, negative)
+                .map(Literal::Double)
+                .ok_or("invalid double literal"),
             Kind::String => match unescape_string(text) {
                 Ok(value) => Ok(Literal::String(value)),
                 Err(message) => {
@@ -554,7 +650,10 @@ impl<'s> Parser<'s, '_> {
             _ => Ok(Literal::Null),
         };
         match value {
-            Ok(value) => Ok(Sub { id: self.ast.add(start, Expr::Literal(value)), height: 0 }),
+            Ok(value) => Ok(Sub {
+                id: self.ast.add(start, Expr::Literal(value)),
+                height: 0,
+            }),
             Err(message) => Ok(self.report(start, message)),
         }
     }
@@ -583,5 +682,7 @@ fn uint(text: &str) -> Option<u64> {
 fn double(text: &str, negative: bool) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
     // A literal that rounds to infinity is out of range.
-    value.is_finite().then_some(if negative { -value } else { value })
+    value
+        .is_finite()
+        .then_some(if negative { -value } else { value })
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::grammar::{Edge, NETWORK, Network, StateId, StateKind, bit};
+use super::grammar::{Edge, NETWORK, Network, StateId, StateKind, bit, start};
 use super::lexer::{Kind, Token};
 
 /// The choice failed: no alternative fits up to and including this token.
@@ -73,17 +73,25 @@ impl Predictor {
         if let Some(alternative) = self.settled.get(&(choice, precedence, first)) {
             return Ok(*alternative);
         }
-        let mut run = Run { network: &NETWORK, stacks: Stacks::default(), tokens, full: false };
+        let mut run = Run {
+            network: &NETWORK,
+            stacks: Stacks::default(),
+            tokens,
+            full: false,
+        };
         match run.simulate(choice, precedence, BOTTOM, from)? {
             Outcome::Alternative(alternative, at) => {
                 if at == from {
-                    self.settled.insert((choice, precedence, first), alternative);
+                    self.settled
+                        .insert((choice, precedence, first), alternative);
                 }
                 Ok(alternative)
             }
             Outcome::Conflict => {
                 run.full = true;
-                let stack = callers.iter().fold(BOTTOM, |below, f| run.stacks.push(*f, below));
+                let stack = callers
+                    .iter()
+                    .fold(BOTTOM, |below, f| run.stacks.push(*f, below));
                 match run.simulate(choice, precedence, stack, from)? {
                     Outcome::Alternative(alternative, _) => Ok(alternative),
                     Outcome::Conflict => Ok(1),
@@ -123,9 +131,13 @@ impl Run<'_> {
         let mut seen = BTreeSet::new();
         for (nth, edge) in self.network.state(choice).edges.iter().enumerate() {
             if let Edge::Free(to) = edge {
-                let start =
-                    Config { state: *to, alternative: nth + 1, stack, outside: false };
-                self.close(start, Some((precedence, 0)), &mut configs, &mut seen);
+                let first = Config {
+                    state: *to,
+                    alternative: nth + 1,
+                    stack,
+                    outside: false,
+                };
+                self.close(first, Some((precedence, 0)), &mut configs, &mut seen);
             }
         }
         let mut at = from;
@@ -161,12 +173,18 @@ impl Run<'_> {
         }
         let mut places: BTreeMap<(StateId, usize), BTreeSet<Stack>> = BTreeMap::new();
         for c in configs {
-            places.entry((c.state, c.alternative)).or_default().insert(c.stack);
+            places
+                .entry((c.state, c.alternative))
+                .or_default()
+                .insert(c.stack);
         }
         let mut subsets: BTreeMap<(StateId, &BTreeSet<Stack>), BTreeSet<usize>> = BTreeMap::new();
         let mut by_state: BTreeMap<StateId, BTreeSet<usize>> = BTreeMap::new();
         for ((state, alternative), stacks) in &places {
-            subsets.entry((*state, stacks)).or_default().insert(*alternative);
+            subsets
+                .entry((*state, stacks))
+                .or_default()
+                .insert(*alternative);
             by_state.entry(*state).or_default().insert(*alternative);
         }
         if self.full {
@@ -177,10 +195,11 @@ impl Run<'_> {
                 _ => None,
             };
         }
-        let stopped =
-            configs.iter().all(|c| self.network.state(c.state).kind == StateKind::RuleStop);
-        let conflict = subsets.values().any(|s| s.len() > 1)
-            && !by_state.values().any(|s| s.len() == 1);
+        let stopped = configs
+            .iter()
+            .all(|c| self.network.state(c.state).kind == StateKind::RuleStop);
+        let conflict =
+            subsets.values().any(|s| s.len() > 1) && !by_state.values().any(|s| s.len() == 1);
         (stopped || conflict).then_some(Outcome::Conflict)
     }
 
@@ -200,7 +219,15 @@ impl Run<'_> {
                 if let Edge::Tokens(set, to) = edge
                     && set & bit(token) != 0
                 {
-                    self.close(Config { state: *to, ..*config }, None, &mut reached, &mut seen);
+                    self.close(
+                        Config {
+                            state: *to,
+                            ..*config
+                        },
+                        None,
+                        &mut reached,
+                        &mut seen,
+                    );
                 }
             }
         }
@@ -229,7 +256,12 @@ impl Run<'_> {
             let deeper = precedence.map(|(p, depth)| (p, depth - 1));
             if let Some((follow, below)) = self.stacks.pop(config.stack) {
                 let outside = config.outside || precedence.is_some_and(|(_, d)| d <= 0);
-                let next = Config { state: follow, stack: below, outside, ..config };
+                let next = Config {
+                    state: follow,
+                    stack: below,
+                    outside,
+                    ..config
+                };
                 self.close(next, deeper, out, seen);
                 return;
             }
@@ -239,7 +271,11 @@ impl Run<'_> {
                 return;
             }
             for follow in follows.into_iter().flatten() {
-                let next = Config { state: *follow, outside: true, ..config };
+                let next = Config {
+                    state: *follow,
+                    outside: true,
+                    ..config
+                };
                 self.close(next, deeper, out, seen);
             }
             return;
@@ -248,16 +284,36 @@ impl Run<'_> {
         for edge in &state.edges {
             match edge {
                 Edge::Free(to) => {
-                    self.close(Config { state: *to, ..config }, precedence, out, seen);
+                    self.close(
+                        Config {
+                            state: *to,
+                            ..config
+                        },
+                        precedence,
+                        out,
+                        seen,
+                    );
                 }
                 Edge::Precedence(minimum, to) => {
                     if precedence.is_none_or(|(p, depth)| depth != 0 || *minimum >= p) {
-                        self.close(Config { state: *to, ..config }, precedence, out, seen);
+                        self.close(
+                            Config {
+                                state: *to,
+                                ..config
+                            },
+                            precedence,
+                            out,
+                            seen,
+                        );
                     }
                 }
                 Edge::Call { rule, follow, .. } => {
                     let stack = self.stacks.push(*follow, config.stack);
-                    let next = Config { state: self.network.start(*rule), stack, ..config };
+                    let next = Config {
+                        state: start(*rule),
+                        stack,
+                        ..config
+                    };
                     let deeper = precedence.map(|(p, depth)| (p, depth + 1));
                     self.close(next, deeper, out, seen);
                 }

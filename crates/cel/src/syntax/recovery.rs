@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::MAX_DEPTH;
 use super::grammar::{
-    EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit,
+    EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit, start,
 };
 use super::lexer::{Kind, Token};
 use super::predict::Predictor;
@@ -26,7 +26,7 @@ pub(super) fn syntax_errors(source: &str, tokens: &[Token], lexical: Vec<Issue>)
         source,
         tokens,
         next: 0,
-        state: NETWORK.start(Rule::Start),
+        state: start(Rule::Start),
         callers: Vec::new(),
         precedence: 0,
         depth: [0; RULES],
@@ -83,7 +83,11 @@ struct Recovery<'s, 't> {
 impl Recovery<'_, '_> {
     fn token(&self, at: usize) -> Token {
         let end = self.source.len() as u32;
-        let last = Token { kind: Kind::Eof, start: end, end };
+        let last = Token {
+            kind: Kind::Eof,
+            start: end,
+            end,
+        };
         self.tokens.get(at).copied().unwrap_or(last)
     }
 
@@ -110,7 +114,8 @@ impl Recovery<'_, '_> {
     fn report(&mut self, at: Token, message: &str) -> Result<(), Abort> {
         let place = |text: String| Issue::at(at.start, format!("Syntax error: {text}"));
         if self.reports >= MAX_REPORTS {
-            self.issues.push(place(format!("More than {MAX_REPORTS} syntax errors")));
+            self.issues
+                .push(place(format!("More than {MAX_REPORTS} syntax errors")));
             return Err(Abort);
         }
         self.reports += 1;
@@ -119,7 +124,11 @@ impl Recovery<'_, '_> {
     }
 
     fn display(&self, token: Token) -> String {
-        let text = if token.kind == Kind::Eof { "<EOF>" } else { token.text(self.source) };
+        let text = if token.kind == Kind::Eof {
+            "<EOF>"
+        } else {
+            token.text(self.source)
+        };
         quote(text)
     }
 
@@ -160,7 +169,11 @@ impl Recovery<'_, '_> {
                 self.state = *state;
                 self.match_tokens(*set)
             }
-            Step::Call { state, rule, precedence } => {
+            Step::Call {
+                state,
+                rule,
+                precedence,
+            } => {
                 self.state = *state;
                 self.callers.push(*state);
                 self.rule(*rule, *precedence)?;
@@ -169,9 +182,18 @@ impl Recovery<'_, '_> {
             }
             Step::Optional { state, first, body } => {
                 self.sync(*state)?;
-                if first & bit(self.la(1)) != 0 { self.steps(body) } else { Ok(()) }
+                if first & bit(self.la(1)) != 0 {
+                    self.steps(body)
+                } else {
+                    Ok(())
+                }
             }
-            Step::Star1 { entry, back, first, body } => {
+            Step::Star1 {
+                entry,
+                back,
+                first,
+                body,
+            } => {
                 self.sync(*entry)?;
                 while first & bit(self.la(1)) != 0 {
                     self.steps(body)?;
@@ -179,7 +201,12 @@ impl Recovery<'_, '_> {
                 }
                 Ok(())
             }
-            Step::Star { entry, back, block, bodies } => {
+            Step::Star {
+                entry,
+                back,
+                block,
+                bodies,
+            } => {
                 self.sync(*entry)?;
                 while self.predict(*entry)? == 1 {
                     let chosen = if bodies.len() > 1 {
@@ -195,7 +222,12 @@ impl Recovery<'_, '_> {
                 }
                 Ok(())
             }
-            Step::Plus { block, back, first, body } => {
+            Step::Plus {
+                block,
+                back,
+                first,
+                body,
+            } => {
                 self.sync(*block)?;
                 loop {
                     self.steps(body)?;
@@ -209,7 +241,11 @@ impl Recovery<'_, '_> {
                     }
                 }
             }
-            Step::Choice { state, first, bodies } => {
+            Step::Choice {
+                state,
+                first,
+                bodies,
+            } => {
                 self.sync(*state)?;
                 let chosen = match first {
                     None => self.predict(*state)?,
@@ -222,16 +258,25 @@ impl Recovery<'_, '_> {
                         })?
                     }
                 };
-                bodies.get(chosen - 1).map_or(Ok(()), |body| self.steps(body))
+                bodies
+                    .get(chosen - 1)
+                    .map_or(Ok(()), |body| self.steps(body))
             }
         }
     }
 
     fn predict(&mut self, choice: StateId) -> Result<usize, Failure> {
-        let follows: Vec<_> = self.callers.iter().filter_map(|state| follow_of(*state)).collect();
+        let follows: Vec<_> = self
+            .callers
+            .iter()
+            .filter_map(|state| follow_of(*state))
+            .collect();
         self.predictor
             .predict(choice, self.precedence, &follows, self.tokens, self.next)
-            .map_err(|none| Failure::NoAlternative { start: self.next, offending: none.offending })
+            .map_err(|none| Failure::NoAlternative {
+                start: self.next,
+                offending: none.offending,
+            })
     }
 
     fn match_tokens(&mut self, set: TokenSet) -> Result<(), Failure> {
@@ -313,7 +358,10 @@ impl Recovery<'_, '_> {
         self.recovering = true;
         let token = self.token(self.next);
         let expecting = list(self.expected(self.state));
-        let message = format!("extraneous input {} expecting {expecting}", self.display(token));
+        let message = format!(
+            "extraneous input {} expecting {expecting}",
+            self.display(token)
+        );
         self.report(token, &message)
     }
 
@@ -327,8 +375,10 @@ impl Recovery<'_, '_> {
             Failure::Mismatch { state } => {
                 let token = self.token(self.next);
                 let expecting = list(self.expected(*state));
-                let message =
-                    format!("mismatched input {} expecting {expecting}", self.display(token));
+                let message = format!(
+                    "mismatched input {} expecting {expecting}",
+                    self.display(token)
+                );
                 self.report(token, &message)
             }
             Failure::NoAlternative { start, offending } => {
@@ -336,7 +386,9 @@ impl Recovery<'_, '_> {
                 let text = if first.kind == Kind::Eof {
                     "<EOF>"
                 } else {
-                    self.source.get(first.start as usize..last.end as usize).unwrap_or_default()
+                    self.source
+                        .get(first.start as usize..last.end as usize)
+                        .unwrap_or_default()
                 };
                 let message = format!("no viable alternative at input {}", quote(text));
                 self.report(last, &reserved_as_mismatch(message))
@@ -408,7 +460,11 @@ impl Recovery<'_, '_> {
             following = follow_of(*caller).map_or(0, |f| NETWORK.next_tokens(f));
             expected |= following & !EPSILON;
         }
-        if following & EPSILON != 0 { expected | bit(Kind::Eof) } else { expected }
+        if following & EPSILON != 0 {
+            expected | bit(Kind::Eof)
+        } else {
+            expected
+        }
     }
 }
 
@@ -421,13 +477,21 @@ fn follow_of(state: StateId) -> Option<StateId> {
 }
 
 fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r"))
+    format!(
+        "'{}'",
+        text.replace('\t', "\\t")
+            .replace('\n', "\\n")
+            .replace('\r', "\\r")
+    )
 }
 
 /// The expected tokens as a list in braces, or a single one bare.
 fn list(set: TokenSet) -> String {
-    let names: Vec<_> =
-        Kind::ALL.into_iter().filter(|k| set & bit(*k) != 0).map(Kind::display).collect();
+    let names: Vec<_> = Kind::ALL
+        .into_iter()
+        .filter(|k| set & bit(*k) != 0)
+        .map(Kind::display)
+        .collect();
     match names.as_slice() {
         [only] => (*only).to_owned(),
         _ => format!("{{{}}}", names.join(", ")),
@@ -439,9 +503,8 @@ fn reserved_as_mismatch(message: String) -> String {
     const PREFIX: &str = "no viable alternative at input '";
     for word in ["true", "false", "null"] {
         if let Some(rest) = message.strip_prefix(PREFIX)
-            && let Some((first, tail)) = rest.split_at_checked(
-                rest.chars().next().map_or(0, char::len_utf8),
-            )
+            && let Some((first, tail)) =
+                rest.split_at_checked(rest.chars().next().map_or(0, char::len_utf8))
             && !first.is_empty()
             && tail.strip_suffix('\'') == Some(word)
         {

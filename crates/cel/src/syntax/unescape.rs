@@ -20,7 +20,11 @@ pub(super) fn unescape_string(token: &str) -> Result<Cow<'_, str>, &'static str>
     let mut out = String::with_capacity(body.len());
     let mut rest = body.chars();
     while let Some(c) = rest.next() {
-        out.push(if c == '\\' { escape(&mut rest)?.into_char()? } else { c });
+        out.push(if c == '\\' {
+            escape(&mut rest)?.into_char()?
+        } else {
+            c
+        });
     }
     Ok(Cow::Owned(out))
 }
@@ -55,13 +59,18 @@ fn body(token: &str) -> Result<(&str, bool), &'static str> {
     let raw = quoted.len() != token.len();
     for quote in ["\"\"\"", "'''"] {
         if quoted.len() >= 6
-            && let Some(inner) = quoted.strip_prefix(quote).and_then(|t| t.strip_suffix(quote))
+            && let Some(inner) = quoted
+                .strip_prefix(quote)
+                .and_then(|t| t.strip_suffix(quote))
         {
             return Ok((inner, raw));
         }
     }
     for quote in ['"', '\''] {
-        if let Some(inner) = quoted.strip_prefix(quote).and_then(|t| t.strip_suffix(quote)) {
+        if let Some(inner) = quoted
+            .strip_prefix(quote)
+            .and_then(|t| t.strip_suffix(quote))
+        {
             return Ok((inner, raw));
         }
     }
@@ -100,7 +109,10 @@ fn escape(rest: &mut std::str::Chars<'_>) -> Result<Escape, &'static str> {
     let mut number = |start: u32, count: u32, radix: u32| {
         let mut value = start;
         for _ in 0..count {
-            let digit = rest.next().and_then(|c| c.to_digit(radix)).ok_or(MALFORMED)?;
+            let digit = rest
+                .next()
+                .and_then(|c| c.to_digit(radix))
+                .ok_or(MALFORMED)?;
             value = value.wrapping_mul(radix).wrapping_add(digit);
         }
         Ok(value)
@@ -130,7 +142,10 @@ mod tests {
     fn reads_every_escape() {
         let text = unescape_string(r#""a\n\x41\101\u00e9\U0001F600\?\`""#).unwrap();
         assert_eq!(text, "a\nAAé😀?`");
-        assert_eq!(unescape_bytes(r"'\xff\377é'").unwrap(), [0xff, 0xff, 0xc3, 0xa9]);
+        assert_eq!(
+            unescape_bytes(r"'\xff\377é'").unwrap(),
+            [0xff, 0xff, 0xc3, 0xa9]
+        );
     }
 
     #[test]
