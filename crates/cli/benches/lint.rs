@@ -1,12 +1,10 @@
 //! `lockgate lint` on large input: the goal is ten thousand webhooks in under a second.
 
-#![expect(missing_docs, reason = "criterion's macros declare public functions")]
-
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use lockgate_cli::lint::MatchConditions;
 use lockgate_cli::lint::check::check;
 use lockgate_cli::lint::render::{human, json};
-use lockgate_cli::lint::source::Source;
+use lockgate_cli::text::Source;
 
 const WEBHOOKS: usize = 10_000;
 

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{completions, lint};
+use crate::commands::{cel, completions, lint};
 
 /// Kubernetes dynamic admission control.
 #[derive(Debug, Parser)]
@@ -51,6 +51,8 @@ pub enum ColorChoice {
 pub enum Command {
     /// Check webhook configurations before a server does
     Lint(lint::LintArgs),
+    /// Check or evaluate a CEL expression as a match condition sees it
+    Cel(cel::CelArgs),
     /// Show what Lockgate does, on samples of its own
     Demo,
     /// Print the version

@@ -1,5 +1,6 @@
 //! The commands, one file each: its arguments, and a function that runs it.
 
+pub mod cel;
 pub mod completions;
 pub mod demo;
 pub mod lint;
@@ -39,6 +40,16 @@ impl CommandError {
             message: message.into(),
             help: None,
             code: ExitCode::Usage,
+        }
+    }
+
+    /// What was given to read is not what it should be.
+    #[must_use]
+    pub fn invalid_input(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            help: None,
+            code: ExitCode::InvalidInput,
         }
     }
 
@@ -86,6 +97,7 @@ pub fn run(cli: &Cli) -> ExitCode {
 fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Lint(args) => lint::run(args, printer),
+        Command::Cel(args) => cel::run(args, printer),
         Command::Demo => demo::run(printer),
         Command::Version => {
             printer.line(&format!("lockgate {}", env!("CARGO_PKG_VERSION")))?;

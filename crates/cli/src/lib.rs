@@ -5,3 +5,4 @@ pub mod commands;
 pub mod exit_code;
 pub mod lint;
 pub mod output;
+pub mod text;

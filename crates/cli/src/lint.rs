@@ -16,9 +16,9 @@ mod suggest;
 
 pub use conditions::MatchConditions;
 
+use crate::text::Source;
 use finding::{Finding, Severity};
 use lockgate_api::registration::defaults::DefaultDifference;
-use source::Source;
 
 /// Everything linting found out.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! Printing: the one place that writes to standard output and standard error.
 
+pub mod diagnostic;
 pub mod table;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};

@@ -3,9 +3,9 @@
 use super::Stop;
 use crate::exit_code::ExitCode;
 use crate::lint::render::{human, summary};
-use crate::lint::source::Source;
 use crate::lint::{MatchConditions, check};
 use crate::output::Printer;
+use crate::text::Source;
 
 const SAMPLES: [(&str, &str, &str); 2] = [
     (

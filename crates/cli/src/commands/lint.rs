@@ -8,9 +8,10 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::lint::finding::Severity;
 use crate::lint::render::{github, human, json, sarif, summary};
-use crate::lint::source::{self, ReadError, Source};
+use crate::lint::source::{self, ReadError};
 use crate::lint::{MatchConditions, Report, check};
 use crate::output::Printer;
+use crate::text::Source;
 
 /// Arguments of `lockgate lint`.
 #[derive(Debug, Args)]

@@ -13,9 +13,9 @@ use lockgate_api::registration::{
 
 use super::finding::{Finding, Rule, Severity};
 use super::locate::Locator;
-use super::source::Source;
 use super::suggest::nearest;
 use super::{LintedObject, Report};
+use crate::text::Source;
 
 /// Lists inside lists are followed this deep.
 const MAX_LIST_DEPTH: usize = 8;

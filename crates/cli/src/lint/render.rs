@@ -7,7 +7,7 @@ pub mod sarif;
 
 use super::Report;
 use super::finding::{Finding, Severity};
-use super::source::Position;
+use crate::text::Position;
 
 /// Where a finding starts and ends.
 fn range(report: &Report, finding: &Finding) -> (Position, Position) {

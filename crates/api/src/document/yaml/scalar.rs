@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::document::Kind;
 use crate::go::base64;
+use crate::go::json::format_float;
 
 /// A scalar with its type.
 #[derive(Debug, Clone, PartialEq)]
@@ -186,21 +187,6 @@ fn binary(text: &str) -> Result<Resolved<'_>, String> {
     Ok(Resolved::Text(
         String::from_utf8_lossy(&bytes).into_owned().into(),
     ))
-}
-
-/// Writes a number as Go's JSON encoder does.
-fn format_float(number: f64) -> String {
-    let magnitude = number.abs();
-    if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
-        let text = format!("{number:e}");
-        return match text.split_once('e') {
-            Some((mantissa, exponent)) if !exponent.starts_with('-') => {
-                format!("{mantissa}e+{exponent}")
-            }
-            _ => text,
-        };
-    }
-    format!("{number}")
 }
 
 /// Writes a number that is a key: the fewest digits that tell it from other 32-bit numbers, with an
