@@ -247,6 +247,12 @@ impl FieldError {
         Self::new(ErrorType::TooLong, path, String::new(), detail)
     }
 
+    /// The server could not do its part in checking the value.
+    #[must_use]
+    pub fn internal(path: &Path<'_>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::InternalError, path, String::new(), detail.into())
+    }
+
     /// The offending value as it is printed; empty for types that do not show it.
     #[must_use]
     pub fn shown_value(&self) -> &str {

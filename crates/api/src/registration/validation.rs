@@ -42,9 +42,14 @@ pub trait ExpressionChecker {
     ///
     /// # Errors
     ///
-    /// What is wrong, as it stands after the value in the API's error.
+    /// What is wrong, as it stands after the value in the API's error. An expression that compiles
+    /// and still makes no program has [`PROGRAM_FAILED`] before the reason.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), String>;
 }
+
+/// How the reason starts why an expression makes no program. The API calls that an internal error
+/// and does not show the expression.
+pub const PROGRAM_FAILED: &str = "program instantiation failed: ";
 
 /// Checks no expression. For callers that only care about everything else.
 #[derive(Debug, Clone, Copy, Default)]
@@ -347,8 +352,11 @@ impl WebhookCheck<'_> {
             Environment::New
         };
         if let Err(problem) = self.expressions.check(expression, environment) {
-            self.errors
-                .push(FieldError::invalid(path, Shown::Text(expression), problem));
+            self.errors.push(if problem.starts_with(PROGRAM_FAILED) {
+                FieldError::internal(path, problem)
+            } else {
+                FieldError::invalid(path, Shown::Text(expression), problem)
+            });
         }
     }
 

@@ -4,7 +4,7 @@ use lockgate_api::admission::ReviewVersion;
 use lockgate_api::admission::answer::{HttpAnswer, Question, read};
 use lockgate_api::document::json;
 use lockgate_api::registration::strategy::{Request, prepare_create};
-use lockgate_api::registration::validation::Unchecked;
+use lockgate_api::registration::validation::{Environment, ExpressionChecker, Unchecked, validate};
 use lockgate_api::registration::{ConfigurationKind, Version, codec};
 
 /// The error of creating a configuration with this metadata, or what is stored.
@@ -58,6 +58,38 @@ fn metadata_is_read_and_checked_like_upstream() {
         ),
     ] {
         assert_eq!(create(metadata), want, "{metadata}");
+    }
+}
+
+/// Refuses every expression in the same words.
+struct Refusing(&'static str);
+
+impl ExpressionChecker for Refusing {
+    fn check(&self, _: &str, _: Environment) -> Result<(), String> {
+        Err(self.0.to_owned())
+    }
+}
+
+#[test]
+fn expressions_that_make_no_program_are_internal_errors() {
+    let text = r#"{"metadata":{"name":"c"},"webhooks":[{"matchConditions":[{"name":"a","expression":"e"}]}]}"#;
+    let document = json::parse(text.as_bytes()).unwrap();
+    let decoded = codec::decode(document.root(), ConfigurationKind::Validating, Version::V1);
+    let configuration = decoded.unwrap().value;
+    for (problem, want) in [
+        ("no", "Invalid value: \"e\": no"),
+        (
+            "program instantiation failed: no",
+            "Internal error: program instantiation failed: no",
+        ),
+    ] {
+        let errors = validate(&configuration, Version::V1, &Refusing(problem));
+        let bodies: Vec<String> = errors
+            .iter()
+            .filter(|error| error.field.ends_with("expression"))
+            .map(|error| error.body())
+            .collect();
+        assert_eq!(bodies, [want]);
     }
 }
 
