@@ -140,6 +140,7 @@ pub struct Variables<'a> {
 impl<'a> Variables<'a> {
     /// Variables of a request without objects, given as [`Request::to_json`] makes it.
     #[must_use]
+    #[inline]
     pub fn new(request: &'a Json) -> Self {
         let null = || Value::Null;
         Self {
@@ -148,6 +149,7 @@ impl<'a> Variables<'a> {
         }
     }
 
+    #[inline]
     fn with(mut self, nth: usize, value: Value<'a>) -> Self {
         if let Some(input) = self.inputs.get_mut(nth) {
             *input = value;
@@ -157,12 +159,14 @@ impl<'a> Variables<'a> {
 
     /// The object, if there is one.
     #[must_use]
+    #[inline]
     pub fn object(self, object: Option<&'a Json>) -> Self {
         self.with(0, object.map_or(Value::Null, Value::from))
     }
 
     /// The object before the change, if there is one.
     #[must_use]
+    #[inline]
     pub fn old_object(self, object: Option<&'a Json>) -> Self {
         self.with(1, object.map_or(Value::Null, Value::from))
     }
@@ -193,6 +197,7 @@ impl<'a> Variables<'a> {
 
     /// The values in the order the environment declares their variables.
     #[must_use]
+    #[inline]
     pub fn inputs(&self) -> &[Value<'a>] {
         &self.inputs
     }

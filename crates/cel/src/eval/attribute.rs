@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::eval::cost::Argument;
 use crate::eval::error::{Error, Failure};
 use crate::eval::machine::{Machine, Trace};
-use crate::eval::program::{Attribute, Qualifier, QualifierKey, Root};
+use crate::eval::program::{Attribute, Path, Qualifier, QualifierKey, Root};
 use crate::value::Value;
 
 /// A value, and whether it is still the document's own.
@@ -44,6 +44,44 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Value::Optional(inner) if attribute.test => Ok(Value::Bool(inner.is_some())),
             value => Ok(value),
         }
+    }
+
+    /// Walks plain fields over the document; anything else is left to [`Self::attribute`].
+    #[inline]
+    pub(crate) fn path(&mut self, path: &'a Path) -> Argument<'a> {
+        let start = match path.attribute.root {
+            Root::Variable(nth) => match self.inputs.get(nth as usize) {
+                Some(Value::Json(json)) => Some(*json),
+                _ => None,
+            },
+            Root::Local(slot) => self.local_json(slot),
+            _ => None,
+        };
+        let Some(mut json) = start else {
+            return self.attribute(&path.attribute);
+        };
+        let units = path.fields.len() as u64;
+        let mut left = path.fields.len();
+        for field in &path.fields {
+            left -= 1;
+            let Json::Object(entries) = json else {
+                return self.attribute(&path.attribute);
+            };
+            match entries.get(&**field) {
+                Some(next) => json = next,
+                None if left == 0 && path.attribute.test => {
+                    self.charge(units)?;
+                    return Ok(Value::Bool(false));
+                }
+                None => return self.attribute(&path.attribute),
+            }
+        }
+        if path.attribute.test {
+            self.charge(units)?;
+            return Ok(Value::Bool(true));
+        }
+        self.charge(units + 1)?;
+        Ok(Value::from(json))
     }
 
     fn resolve(&mut self, attribute: &'a Attribute) -> Result<Resolved<'a>, Error> {

@@ -51,12 +51,14 @@ pub(crate) enum CallCost {
 }
 
 /// The part of a text's length a traversal is charged.
+///
+/// Upstream multiplies by 0.1 and rounds up; below 2^53 that is the same.
 pub(crate) fn tenth(size: u64) -> u64 {
-    (size as f64 * 0.1).ceil() as u64
+    size.div_ceil(10)
 }
 
 fn quarter(size: u64) -> u64 {
-    (size as f64 * 0.25).ceil() as u64
+    size.div_ceil(4)
 }
 
 /// The size of an argument for the purposes of cost; scalars count one.
@@ -172,7 +174,7 @@ impl CallCost {
         let second = args.get(1).unwrap_or(&none);
         Ok(match self {
             Self::Fixed(units) => units,
-            Self::Traversal(times) => (size(first) as f64 * times as f64 * 0.1).ceil() as u64,
+            Self::Traversal(times) => tenth(size(first) * times),
             Self::Shorter => tenth(size_within(first).min(size_within(second))),
             Self::Both => tenth(size_within(first) + size_within(second)),
             Self::SecondLength => size_within(second),
@@ -180,7 +182,7 @@ impl CallCost {
             Self::Substring => tenth(size_within(first)) * tenth(size_within(second)),
             Self::DeepTraversal => first.as_ref().map_or(1, deep),
             Self::Selector => selector(size(second)),
-            Self::Result => (result.map_or(1, size) as f64 * 2.0 * 0.1).ceil() as u64,
+            Self::Result => tenth(result.map_or(1, size) * 2),
             Self::ContainsIp { text } => {
                 let base = tenth(size(first) * 2);
                 if text {

@@ -10,7 +10,7 @@ pub enum Error {
     /// The cost limit is exceeded. Nothing in the expression can recover from it.
     CostLimit,
     /// Upstream's interpreter gives up on its own account, and so do we, in its words.
-    Internal(Box<str>),
+    Internal(Box<String>),
     /// A step failed; `&&`, `||` and the quantifiers may still find an answer.
     Failed(Box<Failure>),
 }
@@ -46,7 +46,7 @@ impl Error {
     }
 
     pub(crate) fn internal(reason: impl fmt::Display) -> Self {
-        Self::Internal(reason.to_string().into())
+        Self::Internal(Box::new(reason.to_string()))
     }
 
     /// Whether the whole evaluation ends here.

@@ -4,17 +4,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::eval::cost::{Argument, CallCost, equality};
+use serde_json::Value as Json;
+
+use crate::eval::cost::{Argument, CallCost, equality, tenth};
 use crate::eval::error::Error;
 use crate::eval::functions;
-use crate::eval::program::{Call, MapEntry, Message, PatternCall, Program, Step, StepId, Target};
+use crate::eval::program::{
+    Call, MapEntry, Message, PatternCall, Program, Step, StepId, Target, TextTest, TextTestKind,
+};
 use crate::go_regex::Regex;
-use crate::value::{Equality, Map, Value};
+use crate::value::{Equality, Map, Value, code_points};
 
 /// How often a loop looks whether it should stop.
 const INTERRUPT_EVERY: u32 = 100;
 /// Loop variables kept without allocating.
-const INLINE_SLOTS: usize = 6;
+const INLINE_SLOTS: usize = 4;
 
 /// What bounds an evaluation.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +88,7 @@ impl Trace for Vec<Recorded> {
 
 /// Evaluates a program; `inputs` are the variables in order of declaration.
 #[must_use]
+#[inline]
 pub fn evaluate<'a>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
@@ -102,6 +107,7 @@ pub fn evaluate_recorded<'a>(
     run(program, inputs, limits, Vec::new())
 }
 
+#[inline]
 fn run<'a, T: Trace>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
@@ -138,21 +144,27 @@ pub(crate) enum Slot<'a> {
 
 /// The loop variables, in place when there are few.
 enum Slots<'a> {
+    None,
     Inline([Slot<'a>; INLINE_SLOTS]),
     Many(Vec<Slot<'a>>),
 }
 
 impl<'a> Slots<'a> {
+    #[inline]
     fn new(count: usize) -> Self {
-        if count <= INLINE_SLOTS {
+        if count == 0 {
+            Self::None
+        } else if count <= INLINE_SLOTS {
             Self::Inline(std::array::from_fn(|_| Slot::Lazy(0)))
         } else {
             Self::Many(vec![Slot::Lazy(0); count])
         }
     }
 
+    #[inline]
     fn slot(&mut self, at: u16) -> Option<&mut Slot<'a>> {
         match self {
+            Self::None => None,
             Self::Inline(slots) => slots.get_mut(at as usize),
             Self::Many(slots) => slots.get_mut(at as usize),
         }
@@ -219,6 +231,15 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
+    /// The document a loop variable holds, if it holds one.
+    #[inline]
+    pub(crate) fn local_json(&mut self, slot: u16) -> Option<&'a Json> {
+        match self.slots.slot(slot) {
+            Some(Slot::Ready(Ok(Value::Json(json)))) => Some(json),
+            _ => None,
+        }
+    }
+
     /// The value of a loop variable, computed now if it was not needed before.
     pub(crate) fn local(&mut self, slot: u16) -> Argument<'a> {
         match self.slots.slot(slot) {
@@ -255,12 +276,14 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Step::Const(value) => return Ok(constant(value)),
             Step::Failed(error) => Err(error.clone()),
             Step::Attribute(attribute) => self.attribute(attribute),
+            Step::Path(path) => self.path(path),
             Step::And(left, right) => self.logical(*left, *right, false),
             Step::Or(left, right) => self.logical(*left, *right, true),
             Step::Not(operand) => self.not(*operand),
             Step::Negate(operand) => self.negate(*operand),
             Step::Equals(left, right) => self.equals(*left, *right, false),
             Step::NotEquals(left, right) => self.equals(*left, *right, true),
+            Step::EqualsText(test) | Step::SearchText(test) => self.text_test(test),
             Step::Arithmetic(op, left, right, cost) => self.arithmetic(*op, *left, *right, *cost),
             Step::Ordered(op, left, right, cost) => self.ordered(*op, *left, *right, *cost),
             Step::In(left, right, cost) => self.contained(*left, *right, *cost),
@@ -334,10 +357,50 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     fn equals(&mut self, left: StepId, right: StepId, not: bool) -> Argument<'a> {
         let left = self.operand(left)?;
         let right = self.operand(right)?;
+        self.equal_values(left, right, not)
+    }
+
+    fn equal_values(&mut self, left: Argument<'a>, right: Argument<'a>, not: bool) -> Argument<'a> {
         self.charge_once(equality(&left, &right, not))?;
         match (left?.equals(&right?), not) {
             (Equality::Undefined, false) => Err(Error::no_such_overload()),
             (outcome, not) => Ok(Value::Bool((outcome == Equality::Equal) != not)),
+        }
+    }
+
+    /// Tests text against a constant without going through the general call.
+    fn text_test(&mut self, test: &'a TextTest) -> Argument<'a> {
+        let operand = self.operand(test.operand)?;
+        let Some(text) = operand.as_ref().ok().and_then(Value::as_str) else {
+            return self.general_test(test, operand);
+        };
+        let size = code_points(text) as u64;
+        let wanted = &*test.text;
+        let (found, units) = match test.kind {
+            TextTestKind::Equal => (text == wanted, tenth(size.min(test.size))),
+            TextTestKind::NotEqual => (text != wanted, tenth(size.min(test.size))),
+            TextTestKind::StartsWith => (text.starts_with(wanted), tenth(size)),
+            TextTestKind::EndsWith => (text.ends_with(wanted), tenth(size)),
+            TextTestKind::Contains => (text.contains(wanted), tenth(size) * tenth(test.size)),
+        };
+        self.charge_once(units)?;
+        Ok(Value::Bool(found))
+    }
+
+    #[cold]
+    fn general_test(&mut self, test: &'a TextTest, operand: Argument<'a>) -> Argument<'a> {
+        let constant = Ok(Value::Str(&test.text));
+        match &test.general {
+            Step::Equals(left, _) | Step::NotEquals(left, _) => {
+                let not = test.kind == TextTestKind::NotEqual;
+                if *left == test.operand {
+                    self.equal_values(operand, constant, not)
+                } else {
+                    self.equal_values(constant, operand, not)
+                }
+            }
+            Step::Call(call) => self.apply(call, &[operand, constant]),
+            _ => Err(Error::no_such_overload()),
         }
     }
 
@@ -541,7 +604,6 @@ fn unhashable() -> Error {
 
 /// Whether a list has an element equal to `value`.
 pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> bool {
-    use serde_json::Value as Json;
     if let (Value::Json(Json::Array(elements)), Some(text)) = (list, value.as_str()) {
         return elements
             .iter()

@@ -14,13 +14,13 @@ use crate::eval::error::Error;
 use crate::eval::functions as library;
 use crate::eval::machine::{Limits, evaluate};
 use crate::eval::program::{
-    Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, PatternCall,
-    Program, Qualifier, QualifierKey, Root, Step, StepId, Target,
+    Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, Path, PatternCall,
+    Program, Qualifier, QualifierKey, Root, Step, StepId, Target, TextTest, TextTestKind,
 };
 use crate::go_regex::Regex;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Value, code_points};
 
 /// The program of a checked expression, or why it cannot be built.
 pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, String> {
@@ -34,6 +34,7 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
         variables: 0,
     };
     let root = planner.node(checked.ast.root)?;
+    specialise(&mut planner.steps);
     Ok(Program {
         steps: planner.steps,
         offsets: planner.offsets,
@@ -525,6 +526,93 @@ impl Planner<'_, '_, '_> {
             [_, entries] => Ok((self.node(*entries)?, MapBody::Entries)),
             _ => Err("unknown comprehension".to_owned()),
         }
+    }
+}
+
+/// Replaces steps by quicker ones that do the same in the usual case.
+fn specialise(steps: &mut [Step]) {
+    for at in 0..steps.len() {
+        let texts: Vec<_> = match steps.get(at) {
+            Some(Step::Equals(a, b) | Step::NotEquals(a, b)) => vec![*a, *b],
+            Some(Step::Call(call)) => call.args.clone(),
+            _ => Vec::new(),
+        };
+        let constants: Vec<Option<Arc<str>>> = texts
+            .iter()
+            .map(|id| match steps.get(*id as usize) {
+                Some(Step::Const(Value::String(text))) => Some(text.clone()),
+                _ => None,
+            })
+            .collect();
+        let Some(step) = steps.get_mut(at) else {
+            continue;
+        };
+        let quicker = match std::mem::replace(step, Step::Const(Value::Null)) {
+            Step::Attribute(attribute) => path(attribute),
+            step => text_test(step, &texts, &constants),
+        };
+        *step = quicker;
+    }
+}
+
+/// An attribute as a path, if it is nothing but fields of a variable.
+fn path(attribute: Attribute) -> Step {
+    let simple = matches!(attribute.root, Root::Variable(_) | Root::Local(_));
+    let count = attribute.qualifiers.len();
+    let mut fields = Vec::with_capacity(count);
+    for (nth, qualifier) in attribute.qualifiers.iter().enumerate() {
+        match &qualifier.key {
+            // Only the last one may be a test.
+            QualifierKey::Field(field)
+                if !qualifier.optional
+                    && qualifier.test == (attribute.test && nth + 1 == count) =>
+            {
+                fields.push(Box::from(&**field));
+            }
+            _ => return Step::Attribute(attribute),
+        }
+    }
+    if simple && count > 0 {
+        Step::Path(Box::new(Path { fields, attribute }))
+    } else {
+        Step::Attribute(attribute)
+    }
+}
+
+/// A comparison with or a search for a constant text.
+fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) -> Step {
+    let (&[first, second], [first_text, second_text]) = (operands, constants) else {
+        return step;
+    };
+    let kind = match &step {
+        Step::Equals(..) => TextTestKind::Equal,
+        Step::NotEquals(..) => TextTestKind::NotEqual,
+        Step::Call(call) => match (call.function, &call.target) {
+            ("startsWith", Target::Overload(..)) => TextTestKind::StartsWith,
+            ("endsWith", Target::Overload(..)) => TextTestKind::EndsWith,
+            ("contains", Target::Overload(..)) => TextTestKind::Contains,
+            _ => return step,
+        },
+        _ => return step,
+    };
+    let symmetric = matches!(kind, TextTestKind::Equal | TextTestKind::NotEqual);
+    let (operand, text) = match (first_text, second_text) {
+        (None, Some(text)) => (first, text),
+        (Some(text), None) if symmetric => (second, text),
+        _ => return step,
+    };
+    let size = code_points(text) as u64;
+    let test = Box::new(TextTest {
+        kind,
+        operand,
+        text: text.clone(),
+        size,
+        general: step,
+    });
+    if symmetric {
+        Step::EqualsText(test)
+    } else {
+        Step::SearchText(test)
     }
 }
 

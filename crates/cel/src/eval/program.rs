@@ -56,12 +56,18 @@ pub(crate) enum Step {
     /// A constant whose computation failed when the program was built.
     Failed(Error),
     Attribute(Attribute),
+    /// Fields of a variable, one after the other: the attribute there is most of.
+    Path(Box<Path>),
     And(StepId, StepId),
     Or(StepId, StepId),
     Not(StepId),
     Negate(StepId),
     Equals(StepId, StepId),
     NotEquals(StepId, StepId),
+    /// Equality with a constant text.
+    EqualsText(Box<TextTest>),
+    /// A search for a constant text in another.
+    SearchText(Box<TextTest>),
     Arithmetic(Arithmetic, StepId, StepId, CallCost),
     Ordered(Comparison, StepId, StepId, CallCost),
     In(StepId, StepId, CallCost),
@@ -203,6 +209,36 @@ pub(crate) struct Attribute {
     pub(crate) qualifiers: Vec<Qualifier>,
     /// Whether only the presence of the last selection is asked for.
     pub(crate) test: bool,
+}
+
+/// Fields selected from a variable by name.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) fields: Vec<Box<str>>,
+    /// The same as an attribute, for values that are not what they usually are.
+    pub(crate) attribute: Attribute,
+}
+
+/// A test of some text against a constant one.
+#[derive(Debug)]
+pub(crate) struct TextTest {
+    pub(crate) kind: TextTestKind,
+    pub(crate) operand: StepId,
+    pub(crate) text: Arc<str>,
+    /// The constant's length in code points.
+    pub(crate) size: u64,
+    /// The same as an ordinary step, for operands that are no text.
+    pub(crate) general: Step,
+}
+
+/// What a text is tested for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextTestKind {
+    Equal,
+    NotEqual,
+    StartsWith,
+    EndsWith,
+    Contains,
 }
 
 /// Where an attribute starts.

@@ -6,4 +6,6 @@
     reason = "a panic in a test is a failure with a location"
 )]
 
+mod allocations;
+mod hostile;
 mod vectors;

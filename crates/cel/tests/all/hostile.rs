@@ -1,0 +1,156 @@
+//! Expressions made to hurt end in a documented error, quickly and on a small stack.
+
+use std::time::{Duration, Instant};
+
+use lockgate_cel::admission::compile_expression;
+use lockgate_cel::eval::{Limits, evaluate};
+use lockgate_cel::value::Value;
+
+/// The stack a worker thread commonly has.
+const STACK: usize = 2 << 20;
+/// Far more than any of these takes, even unoptimised on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The outcome of an expression on a small stack: its value or error as text.
+fn outcome(expression: String) -> String {
+    let run = move || {
+        let inputs = [Value::Null, Value::Null, Value::Null, Value::Null];
+        match compile_expression(&expression) {
+            Err(error) => error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+            Ok(program) => match evaluate(&program, &inputs, Limits::default()).value {
+                Ok(value) => value.to_string(),
+                Err(error) => error.to_string(),
+            },
+        }
+    };
+    let begun = Instant::now();
+    let thread = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(run)
+        .unwrap();
+    let outcome = thread.join().expect("the evaluator panicked");
+    assert!(begun.elapsed() < PATIENCE, "took {:?}", begun.elapsed());
+    outcome
+}
+
+const TOO_DEEP: &str = "compilation failed: ERROR: <input>:-1:0: max recursion depth exceeded";
+const TOO_NESTED: &str =
+    "compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
+const TOO_DEAR: &str = "operation cancelled: actual cost limit exceeded";
+
+#[test]
+fn long_chains_of_operators() {
+    assert_eq!(outcome(vec!["1"; 10_000].join("+")), TOO_DEEP);
+    assert_eq!(outcome(format!("object{}", ".a".repeat(10_000))), TOO_DEEP);
+    assert_eq!(outcome(format!("object{}", "[0]".repeat(10_000))), TOO_DEEP);
+    assert_eq!(outcome(format!("'a'{}", ".size()".repeat(5_000))), TOO_DEEP);
+    // The deepest chain that is accepted runs.
+    assert_eq!(outcome(vec!["1"; 250].join("+")), "250");
+}
+
+#[test]
+fn logical_chains_have_no_limit() {
+    assert_eq!(outcome(vec!["true"; 16_000].join("&&")), "true");
+    assert_eq!(outcome(vec!["false"; 5_000].join("||")), "false");
+    assert_eq!(outcome(format!("{}true", "!".repeat(99_990))), "true");
+    assert_eq!(outcome(format!("{}1", "-".repeat(50_001))), "-1");
+}
+
+#[test]
+fn deep_nesting() {
+    for (open, close) in [
+        ("(", ")"),
+        ("[", "]"),
+        ("{1:", "}"),
+        ("true?(", "):1"),
+        ("size([", "])"),
+    ] {
+        let nested = format!("{}1{}", open.repeat(1_000), close.repeat(1_000));
+        assert_eq!(outcome(nested), TOO_NESTED, "{open}");
+    }
+    let deepest = format!("{}1{}", "[".repeat(248), "]".repeat(248));
+    assert_eq!(outcome(format!("{deepest} == {deepest}")), "true");
+    assert_eq!(
+        outcome(format!("{}1{}", "(1+".repeat(124), ")".repeat(124))),
+        "125"
+    );
+}
+
+#[test]
+fn nested_loops_stop_at_the_limit() {
+    let list = "[1,2,3,4,5,6,7,8,9,10]";
+    let mut expression = "a+b+c+d+e+f > 0".to_owned();
+    for variable in ["f", "e", "d", "c", "b", "a"] {
+        expression = format!("{list}.all({variable}, {expression})");
+    }
+    assert_eq!(outcome(expression), TOO_DEAR);
+    let maps = (0..60).fold("x0".to_owned(), |body, n| format!("[1].map(x{n}, {body})"));
+    assert!(outcome(maps).starts_with('['));
+}
+
+#[test]
+fn nothing_is_built_before_it_is_paid_for() {
+    assert_eq!(
+        outcome("lists.range(9223372036854775807)".to_owned()),
+        TOO_DEAR
+    );
+    assert_eq!(outcome("lists.range(2000000).size()".to_owned()), TOO_DEAR);
+    let word = "a".repeat(20_000);
+    assert_eq!(
+        outcome(format!("'{word}'.replace('', '{word}').size()")),
+        TOO_DEAR
+    );
+    assert_eq!(
+        outcome(format!("lists.range(60000).map(x, '{word}').join().size()")),
+        TOO_DEAR
+    );
+    // Joining lists copies nothing.
+    let joined = vec!["lists.range(1000)"; 100].join(" + ");
+    assert_eq!(outcome(format!("size({joined})")), "100000");
+}
+
+#[test]
+fn macros_that_copy_their_target_are_bounded() {
+    let chain = format!("optional.of(1){}", ".optMap(x, x)".repeat(60));
+    assert_eq!(
+        outcome(chain),
+        "compilation failed: ERROR: <input>:-1:0: expression is too large once its macros are expanded"
+    );
+    let short = format!("optional.of(1){}.value()", ".optMap(x, x + 1)".repeat(8));
+    assert_eq!(outcome(short), "9");
+}
+
+#[test]
+fn long_texts_and_odd_ones() {
+    let size = "compilation failed: ERROR: <input>:-1:0: expression code point size exceeds limit: \
+                size: 100001, limit 100000";
+    assert_eq!(outcome("1".repeat(100_001)), size);
+    let long = format!("'{}'.size()", "é".repeat(99_000));
+    assert_eq!(outcome(long), "99000");
+    for text in [
+        "",
+        "\0",
+        "\u{feff}1",
+        "'",
+        "\"\"\"",
+        "b'",
+        "`",
+        "é.é",
+        "1.e",
+        "0x",
+        "\u{10ffff}",
+    ] {
+        assert!(
+            outcome(text.to_owned()).starts_with("compilation failed: ERROR"),
+            "{text:?}"
+        );
+    }
+    // A syntax error at the end of a long text is found without delay.
+    let broken = format!("{} )", vec!["object.a.b == 'c'"; 4_500].join(" && "));
+    assert!(outcome(broken).contains("Syntax error"));
+}
