@@ -24,25 +24,37 @@ impl<'a> Path<'a> {
     /// A path of one name.
     #[must_use]
     pub fn root(name: &'a str) -> Self {
-        Self { parent: None, segment: Segment::Name(name) }
+        Self {
+            parent: None,
+            segment: Segment::Name(name),
+        }
     }
 
     /// The member `name` below this path.
     #[must_use]
     pub fn child(&'a self, name: &'a str) -> Self {
-        Self { parent: Some(self), segment: Segment::Name(name) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Name(name),
+        }
     }
 
     /// The list element `index` of this path.
     #[must_use]
     pub fn index(&'a self, index: usize) -> Self {
-        Self { parent: Some(self), segment: Segment::Index(index) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Index(index),
+        }
     }
 
     /// The map entry `key` of this path.
     #[must_use]
     pub fn key(&'a self, key: &'a str) -> Self {
-        Self { parent: Some(self), segment: Segment::Key(key) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Key(key),
+        }
     }
 }
 
@@ -128,11 +140,7 @@ impl ErrorType {
     fn shows_value(self) -> bool {
         !matches!(
             self,
-            Self::Required
-                | Self::Forbidden
-                | Self::TooLong
-                | Self::TooShort
-                | Self::InternalError
+            Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::InternalError
         )
     }
 }
@@ -165,6 +173,8 @@ pub enum Shown<'a> {
     Integer(i64),
     /// A list of strings.
     List(&'a [String]),
+    /// Anything else, already rendered.
+    Rendered(&'a str),
 }
 
 impl fmt::Display for Shown<'_> {
@@ -174,13 +184,19 @@ impl fmt::Display for Shown<'_> {
             Self::Named(text) => f.write_str(&quote_json(text)),
             Self::Integer(number) => write!(f, "{number}"),
             Self::List(items) => f.write_str(&quote_json_list(items)),
+            Self::Rendered(text) => f.write_str(text),
         }
     }
 }
 
 impl FieldError {
     fn new(error_type: ErrorType, path: &Path<'_>, value: String, detail: String) -> Self {
-        Self { error_type, field: path.to_string(), value, detail }
+        Self {
+            error_type,
+            field: path.to_string(),
+            value,
+            detail,
+        }
     }
 
     /// The field must have a value.
@@ -221,6 +237,26 @@ impl FieldError {
         let noun = if limit == 1 { "item" } else { "items" };
         let detail = format!("must have at most {limit} {noun}");
         Self::new(ErrorType::TooMany, path, count.to_string(), detail)
+    }
+
+    /// The text is longer than `limit` bytes.
+    #[must_use]
+    pub fn too_long(path: &Path<'_>, limit: usize) -> Self {
+        let noun = if limit == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {limit} {noun}");
+        Self::new(ErrorType::TooLong, path, String::new(), detail)
+    }
+
+    /// The server could not do its part in checking the value.
+    #[must_use]
+    pub fn internal(path: &Path<'_>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::InternalError, path, String::new(), detail.into())
+    }
+
+    /// The offending value as it is printed; empty for types that do not show it.
+    #[must_use]
+    pub fn shown_value(&self) -> &str {
+        &self.value
     }
 
     /// The error without its path, as a cause's `message`.
@@ -281,8 +317,14 @@ mod tests {
         for (error, want) in [
             (FieldError::required(&path, ""), "f: Required value"),
             (FieldError::forbidden(&path, "no"), "f: Forbidden: no"),
-            (FieldError::invalid(&path, Shown::Text("<\n"), "bad"), "f: Invalid value: \"<\\n\": bad"),
-            (FieldError::invalid(&path, Shown::Integer(3), "bad"), "f: Invalid value: 3: bad"),
+            (
+                FieldError::invalid(&path, Shown::Text("<\n"), "bad"),
+                "f: Invalid value: \"<\\n\": bad",
+            ),
+            (
+                FieldError::invalid(&path, Shown::Integer(3), "bad"),
+                "f: Invalid value: 3: bad",
+            ),
             (
                 FieldError::invalid(&path, Shown::List(&list), ""),
                 "f: Invalid value: [\"a\",\"\\u003c\"]",
@@ -291,8 +333,14 @@ mod tests {
                 FieldError::not_supported(&path, Shown::Named("<"), &["A", "B"]),
                 "f: Unsupported value: \"\\u003c\": supported values: \"A\", \"B\"",
             ),
-            (FieldError::duplicate(&path, Shown::Text("a")), "f: Duplicate value: \"a\""),
-            (FieldError::too_many(&path, 2, 1), "f: Too many: 2: must have at most 1 item"),
+            (
+                FieldError::duplicate(&path, Shown::Text("a")),
+                "f: Duplicate value: \"a\"",
+            ),
+            (
+                FieldError::too_many(&path, 2, 1),
+                "f: Too many: 2: must have at most 1 item",
+            ),
         ] {
             assert_eq!(error.to_string(), want);
         }
@@ -303,7 +351,10 @@ mod tests {
         let path = Path::root("f");
         let required = FieldError::required(&path, "");
         let forbidden = FieldError::forbidden(&path, "");
-        assert_eq!(aggregate(&[required.clone(), required.clone()]), "f: Required value");
+        assert_eq!(
+            aggregate(&[required.clone(), required.clone()]),
+            "f: Required value"
+        );
         assert_eq!(
             aggregate(&[required.clone(), forbidden, required]),
             "[f: Required value, f: Forbidden]"

@@ -3,6 +3,41 @@
 //! This crate holds what the API *says*: the objects of `admissionregistration.k8s.io` and
 //! `admission.k8s.io`, their defaults, their validation, and the exact texts a client reads when
 //! something is wrong. It performs no I/O and decides nothing about a request.
+//!
+//! ```
+//! use lockgate_api::document::yaml;
+//! use lockgate_api::registration::strategy::{Request, errors_on_create};
+//! use lockgate_api::registration::validation::Unchecked;
+//! use lockgate_api::registration::codec;
+//!
+//! let document = yaml::parse("
+//! apiVersion: admissionregistration.k8s.io/v1
+//! kind: ValidatingWebhookConfiguration
+//! metadata: {name: images}
+//! webhooks:
+//! - name: images.example.com
+//!   clientConfig: {url: 'https://example.com/validate'}
+//!   admissionReviewVersions: [v1]
+//! ")?;
+//! let (kind, version) =
+//!     codec::identify("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration").unwrap();
+//! let configuration = codec::decode(document.root(), kind, version)?.value;
+//!
+//! let request = Request { version, expressions: &Unchecked, static_manifests: false };
+//! let errors = errors_on_create(&configuration, &request);
+//! assert_eq!(
+//!     errors[0].to_string(),
+//!     "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun"
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+#![warn(missing_docs)]
+
+pub mod admission;
+pub mod decode;
+pub mod document;
 pub mod field;
 pub mod go;
+pub mod meta;
+pub mod registration;

@@ -31,11 +31,41 @@ pub fn quote(text: &str) -> String {
     out
 }
 
+/// Quotes bytes as Go's `%q` does: what is not UTF-8 becomes `\x` escapes.
+#[must_use]
+pub fn quote_bytes(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        let quoted = quote(chunk.valid());
+        out.push_str(&quoted[1..quoted.len() - 1]);
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Appends bytes as Go turns them into text: each byte that is not UTF-8 becomes U+FFFD.
+pub(crate) fn push_lossy(out: &mut String, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+}
+
 /// Quotes `text` as a JSON string with Go's HTML escaping (`<`, `>`, `&` and the two line
 /// separators become `\u` escapes).
 #[must_use]
 pub fn quote_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
+    push_json(&mut out, text);
+    out
+}
+
+/// Appends what [`quote_json`] returns.
+pub(crate) fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -47,13 +77,13 @@ pub fn quote_json(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{0}'..='\u{1f}' => {
+                // Writing to a String cannot fail.
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
             c => out.push(c),
         }
     }
     out.push('"');
-    out
 }
 
 /// Quotes a list of strings as compact JSON, the way a `[]string` is shown in an error.
@@ -61,6 +91,18 @@ pub fn quote_json(text: &str) -> String {
 pub fn quote_json_list<S: AsRef<str>>(items: &[S]) -> String {
     let quoted: Vec<String> = items.iter().map(|item| quote_json(item.as_ref())).collect();
     format!("[{}]", quoted.join(","))
+}
+
+/// Shows a byte as Go's JSON scanner does in "invalid character" errors.
+pub(crate) fn quote_byte(byte: u8) -> String {
+    match byte {
+        b'\'' => String::from(r"'\''"),
+        b'"' => String::from("'\"'"),
+        byte => {
+            let quoted = quote(char::from(byte).encode_utf8(&mut [0; 2]));
+            format!("'{}'", &quoted[1..quoted.len() - 1])
+        }
+    }
 }
 
 fn push_escape(out: &mut String, c: char) {
@@ -79,7 +121,7 @@ fn push_escape(out: &mut String, c: char) {
 ///
 /// Rust's `escape_debug` keeps the same set (letters, marks, numbers, punctuation, symbols and the
 /// ASCII space) except that it also escapes grapheme extenders, which Go prints.
-fn is_printable(c: char) -> bool {
+pub(crate) fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
     }
@@ -106,7 +148,10 @@ mod tests {
             ("plain", r#""plain""#),
             ("tab\tnul\0bell\x07", r#""tab\tnul\x00bell\a""#),
             ("é ü 漢字 😀", r#""é ü 漢字 😀""#),
-            ("\u{a0}\u{ad}\u{200b}\u{feff}", r#""\u00a0\u00ad\u200b\ufeff""#),
+            (
+                "\u{a0}\u{ad}\u{200b}\u{feff}",
+                r#""\u00a0\u00ad\u200b\ufeff""#,
+            ),
             ("e\u{301}", "\"e\u{301}\""),
             ("\u{301}", "\"\u{301}\""),
             ("\u{2028}\u{e000}\u{10ffff}", r#""\u2028\ue000\U0010ffff""#),
@@ -119,7 +164,10 @@ mod tests {
     #[test]
     fn quotes_json_with_html_escapes() {
         assert_eq!(quote_json("<a>&\"b\""), r#""\u003ca\u003e\u0026\"b\"""#);
-        assert_eq!(quote_json("\u{1}\u{2028}\u{7f}"), "\"\\u0001\\u2028\u{7f}\"");
+        assert_eq!(
+            quote_json("\u{1}\u{2028}\u{7f}"),
+            "\"\\u0001\\u2028\u{7f}\""
+        );
         assert_eq!(quote_json_list(&["a", "*"]), r#"["a","*"]"#);
     }
 }

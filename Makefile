@@ -1,0 +1,41 @@
+# Every command people and CI run. `make` alone lists them.
+
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+# Warnings are errors here and nowhere else, so that work in progress compiles.
+DENY_WARNINGS := -D warnings
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: ## Show what Lockgate does, on samples of its own
+	$(CARGO) run --release -- demo
+
+.PHONY: test
+test: tools ## Pass all tests: formatting, lints, documentation, then every test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY_WARNINGS)
+	RUSTDOCFLAGS="$(DENY_WARNINGS)" $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) test --workspace --locked
+
+.PHONY: lint
+lint: tools ## Check formatting and lints only
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY_WARNINGS)
+
+.PHONY: bench
+bench: ## Measure: criterion benches of every crate
+	$(CARGO) bench --workspace --locked
+
+.PHONY: conformance
+conformance: ## Compare with recorded truth only; VECTORS=DIR takes the recordings of another folder
+	$(if $(VECTORS),LOCKGATE_REGISTRATION_VECTORS=$(abspath $(VECTORS))/registration.jsonl \
+	LOCKGATE_REVIEW_RESPONSE_VECTORS=$(abspath $(VECTORS))/review-responses.jsonl) \
+	$(CARGO) test --locked -p lockgate-api --test it -- vectors
+	$(CARGO) test --locked -p lockgate-cel
+
+.PHONY: tools
+tools:
+	@tools/need.sh

@@ -1,0 +1,414 @@
+//! Reading what a webhook answered.
+//!
+//! Three stages, each with its own kind of failure: the HTTP status, the body as an object, and the
+//! object as an answer to *this* question. The first two fail the call; the last makes the answer
+//! invalid. Whether either lets the request through is the failure policy's business, not decided
+//! here. Nor is a denial a failure: it is an answer.
+//!
+//! UPSTREAM: k8s.io/client-go rest/request.go, k8s.io/apiserver
+//! pkg/admission/plugin/webhook/request/admissionreview.go.
+
+use std::collections::BTreeMap;
+
+use super::{GROUP, ReviewVersion, v1, v1beta1};
+use crate::decode::{WireStruct, decode_value};
+use crate::document::{Document, Value, json, yaml};
+use crate::go::mime::parse_media_type;
+use crate::go::quote::{push_lossy, quote, quote_bytes};
+use crate::meta::status::Status;
+use crate::meta::type_meta::TypeMeta;
+
+/// Where upstream builds the scheme that knows the answers; part of one error text.
+const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
+
+/// Of an error's body, this much is shown.
+const MAX_SHOWN_BODY: usize = 2048;
+
+/// An HTTP response, read to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpAnswer<'b> {
+    /// The status code.
+    pub code: u16,
+    /// The `Content-Type`, when there is one.
+    pub content_type: Option<&'b str>,
+    /// The body.
+    pub body: &'b [u8],
+}
+
+/// What was asked, as far as the answer must fit it.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'q> {
+    /// The version of the review that was sent.
+    pub version: ReviewVersion,
+    /// The `uid` that was sent.
+    pub uid: &'q str,
+    /// Whether the webhook may change the object.
+    pub may_patch: bool,
+}
+
+/// A webhook's decision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether the request may go on.
+    pub allowed: bool,
+    /// Why not.
+    pub status: Option<Status>,
+    /// Changes to the object; empty when there are none.
+    pub patch: Vec<u8>,
+    /// What kind of patch it is; empty without one.
+    pub patch_type: String,
+    /// What goes into the audit log.
+    pub audit_annotations: BTreeMap<String, String>,
+    /// What the client is told besides.
+    pub warnings: Vec<String>,
+}
+
+/// Why there is no decision.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// The webhook did not answer with a review.
+    #[error("{message}")]
+    Call {
+        /// What went wrong.
+        message: String,
+        /// The status code that goes with it, when the webhook sent one.
+        code: Option<i32>,
+    },
+    /// The review does not answer the question.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Reads a response.
+///
+/// # Errors
+///
+/// The response is not a review, or not an answer to `question`.
+pub fn read(http: &HttpAnswer<'_>, question: &Question<'_>) -> Result<Answer, AnswerError> {
+    let http = &HttpAnswer {
+        // These two never have a body, whatever was sent after the headers.
+        body: if matches!(http.code, 204 | 304) {
+            b""
+        } else {
+            http.body
+        },
+        ..*http
+    };
+    check_http(http)?;
+    match question.version {
+        ReviewVersion::V1 => {
+            let review: v1::AdmissionReview = decode_review(http.body, question.version)?;
+            verify_v1(review, question)
+        }
+        ReviewVersion::V1beta1 => {
+            let review: v1beta1::AdmissionReview = decode_review(http.body, question.version)?;
+            verify_v1beta1(review, question)
+        }
+    }
+}
+
+fn call_error<T>(message: impl Into<String>) -> Result<T, AnswerError> {
+    Err(AnswerError::Call {
+        message: message.into(),
+        code: None,
+    })
+}
+
+fn check_http(http: &HttpAnswer<'_>) -> Result<(), AnswerError> {
+    let content_type = http.content_type.map(|text| text.trim_matches([' ', '\t']));
+    let content_type = content_type.filter(|text| !text.is_empty());
+    let media_type = match content_type {
+        None => None,
+        Some(text) => match parse_media_type(text) {
+            Ok(media_type) => Some(media_type),
+            Err(problem) => return call_error(format!("Internal error occurred: {problem}")),
+        },
+    };
+    if !(200..=206).contains(&http.code) {
+        let is_text = media_type
+            .as_deref()
+            .is_none_or(|media| media.starts_with("text/"));
+        return Err(http_error(http, is_text));
+    }
+    if http.body.is_empty() {
+        return call_error(format!(
+            "0-length response with status code: {} and content type: {}",
+            http.code,
+            content_type.unwrap_or("application/json")
+        ));
+    }
+    Ok(())
+}
+
+/// The error for a status code that is not a success. A body that is a failed `Status` speaks for
+/// itself.
+fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
+    if let Some(status) = failure_status(http.body) {
+        return AnswerError::Call {
+            message: status.message,
+            code: Some(status.code),
+        };
+    }
+    let shown_bytes = if is_text {
+        trim_space(&http.body[..http.body.len().min(MAX_SHOWN_BODY)])
+    } else {
+        b"unknown"
+    };
+    let mut shown = String::new();
+    push_lossy(&mut shown, shown_bytes);
+    let message = match http.code {
+        400 => "the server rejected our request for an unknown reason",
+        401 => "the server has asked for the client to provide credentials",
+        403 | 415 => &shown,
+        404 => "the server could not find the requested resource",
+        405 => "the server does not allow this method on the requested resource",
+        406 if shown.is_empty() || shown == "unknown" => {
+            "the server was unable to respond with a content type that the client supports"
+        }
+        406 => &shown,
+        409 => "the server reported a conflict",
+        422 => "the server rejected our request due to an error in our request",
+        429 => "the server has received too many requests and has asked us to try again later",
+        503 => "the server is currently unable to handle the request",
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be \
+             processing the request"
+        }
+        code => {
+            let message = if code >= 500 {
+                let shown = quote_bytes(shown_bytes);
+                format!(
+                    "an error on the server ({shown}) has prevented the request from succeeding"
+                )
+            } else {
+                format!(
+                    "the server responded with the status code {code} but did not return more \
+                     information"
+                )
+            };
+            return AnswerError::Call {
+                message,
+                code: Some(code.into()),
+            };
+        }
+    };
+    AnswerError::Call {
+        message: message.to_owned(),
+        code: Some(http.code.into()),
+    }
+}
+
+/// Removes white space at both ends of a text that may be cut in the middle of a character.
+fn trim_space(text: &[u8]) -> &[u8] {
+    let Some(first) = text.utf8_chunks().next() else {
+        return text;
+    };
+    let text = &text[first.valid().len() - first.valid().trim_start().len()..];
+    let end = match text.utf8_chunks().last() {
+        Some(last) if last.invalid().is_empty() => {
+            last.valid().len() - last.valid().trim_end().len()
+        }
+        _ => 0,
+    };
+    &text[..text.len() - end]
+}
+
+fn failure_status(body: &[u8]) -> Option<Status> {
+    let document = parse(body).ok()?;
+    let mut type_meta = TypeMeta::read(document.root()).ok()?;
+    // The version is made up for old servers, the kind is not; and a status is the same in all
+    // versions.
+    type_meta.complete("", "v1", "");
+    if type_meta.kind != "Status" || type_meta.version.is_empty() {
+        return None;
+    }
+    let status: Status = decode_value(document.root()).ok()?.value;
+    (status.status == "Failure").then_some(status)
+}
+
+/// Tells JSON from YAML by the first character, as the API server does.
+fn parse(body: &[u8]) -> Result<Document, String> {
+    let is_json = String::from_utf8_lossy(body).trim_start().starts_with('{');
+    if is_json {
+        let prefix = "couldn't get version/kind; json parse error: ";
+        return json::parse(body).map_err(|error| format!("{prefix}{error}"));
+    }
+    // YAML becomes JSON by way of a map, which leaves one member of each name, in order.
+    yaml::parse_like_kubernetes(body).map(|document| document.sorted())
+}
+
+fn decode_review<T: WireStruct + Default>(
+    body: &[u8],
+    version: ReviewVersion,
+) -> Result<T, AnswerError> {
+    let document = parse(body).or_else(call_error)?;
+    let mut type_meta = TypeMeta::read(document.root()).or_else(call_error)?;
+    type_meta.complete(GROUP, version.name(), "AdmissionReview");
+    if type_meta.version.is_empty() {
+        let body = String::from_utf8_lossy(body);
+        return call_error(format!("Object 'apiVersion' is missing in '{body}'"));
+    }
+    check_type(&type_meta, version, document.root()).or_else(call_error)?;
+    let decoded = decode_value::<T>(document.root());
+    Ok(decoded.or_else(|error| call_error(error.message))?.value)
+}
+
+/// Checks that the body is the review that was asked for. Other kinds that the webhook client knows
+/// are decoded too, and then refused as such; the rest is unknown.
+fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Result<(), String> {
+    let kind = found.kind.as_str();
+    let found_type = match (found.group.as_str(), found.version.as_str()) {
+        (GROUP, name) if kind == "AdmissionReview" && name == version.name() => return Ok(()),
+        (GROUP, "v1") if kind == "AdmissionReview" => {
+            decode_other::<v1::AdmissionReview>(root)?;
+            String::from("v1.AdmissionReview")
+        }
+        (GROUP, "v1beta1") if kind == "AdmissionReview" => {
+            decode_other::<v1beta1::AdmissionReview>(root)?;
+            String::from("v1beta1.AdmissionReview")
+        }
+        (GROUP, "v1" | "v1beta1") if GROUP_KINDS.contains(&kind) => format!("v1.{kind}"),
+        (GROUP, INTERNAL) if kind == "WatchEvent" => String::from("v1.InternalEvent"),
+        _ if kind == "Status" => {
+            decode_other::<Status>(root)?;
+            String::from("v1.Status")
+        }
+        _ if UNVERSIONED_KINDS.contains(&kind) => format!("v1.{kind}"),
+        (group, INTERNAL) => {
+            return Err(format!(
+                "no kind {} is registered for the internal version of group {} in scheme {}",
+                quote(kind),
+                quote(group),
+                quote(SCHEME)
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "no kind {} is registered for version {} in scheme {}",
+                quote(kind),
+                quote(&found.api_version()),
+                quote(SCHEME)
+            ));
+        }
+    };
+    Err(format!(
+        "converting ({found_type}) to ({}.AdmissionReview): unknown conversion",
+        version.name()
+    ))
+}
+
+/// What is wrong with the members of another kind is found before the kind itself is.
+fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), String> {
+    decode_value::<T>(root)
+        .map(|_| ())
+        .map_err(|error| error.message)
+}
+
+/// The version of types that are never written.
+const INTERNAL: &str = "__internal";
+
+/// Kinds that every API group of the webhook client's scheme has.
+const GROUP_KINDS: [&str; 7] = [
+    "WatchEvent",
+    "ListOptions",
+    "GetOptions",
+    "DeleteOptions",
+    "CreateOptions",
+    "UpdateOptions",
+    "PatchOptions",
+];
+
+/// Kinds that the scheme knows in any group and version.
+const UNVERSIONED_KINDS: [&str; 4] = ["APIVersions", "APIGroup", "APIGroupList", "APIResourceList"];
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, AnswerError> {
+    Err(AnswerError::Invalid(message.into()))
+}
+
+fn verify_v1(review: v1::AdmissionReview, question: &Question<'_>) -> Result<Answer, AnswerError> {
+    let Some(response) = review.response else {
+        return invalid("webhook response was absent");
+    };
+    if response.uid != question.uid {
+        let (want, got) = (quote(question.uid), quote(&response.uid));
+        return invalid(format!("expected response.uid={want}, got {got}"));
+    }
+    if (review.api_version.as_str(), review.kind.as_str())
+        != ("admission.k8s.io/v1", "AdmissionReview")
+    {
+        let found = type_name(&review.api_version, &review.kind);
+        return invalid(format!(
+            "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {found}"
+        ));
+    }
+    let patch = response.patch.map(|bytes| bytes.0).unwrap_or_default();
+    let patch_type = response.patch_type;
+    if !question.may_patch {
+        if !patch.is_empty() {
+            return invalid("validating webhook may not return response.patch");
+        }
+        if patch_type.is_some() {
+            return invalid("validating webhook may not return response.patchType");
+        }
+    }
+    match &patch_type {
+        None if !patch.is_empty() => {
+            return invalid("webhook returned response.patch but not response.patchType");
+        }
+        Some(_) if patch.is_empty() => {
+            return invalid("webhook returned response.patchType but not response.patch");
+        }
+        Some(kind) if kind.is_empty() => {
+            return invalid("webhook returned invalid response.patchType of \"\"");
+        }
+        _ => {}
+    }
+    Ok(Answer {
+        allowed: response.allowed,
+        status: response.status,
+        patch,
+        patch_type: patch_type.unwrap_or_default(),
+        audit_annotations: response.audit_annotations.unwrap_or_default(),
+        warnings: response.warnings.unwrap_or_default(),
+    })
+}
+
+/// The group, version and kind as Go prints them; what is missing leaves its separators.
+fn type_name(api_version: &str, kind: &str) -> String {
+    let (group, version) = match api_version.matches('/').count() {
+        0 => ("", api_version),
+        1 => api_version.split_once('/').unwrap_or_default(),
+        _ => ("", ""),
+    };
+    format!("{group}/{version}, Kind={kind}")
+}
+
+/// Takes the answer as it comes: neither its `uid` nor its type is looked at, and any patch is a
+/// JSON Patch.
+fn verify_v1beta1(
+    review: v1beta1::AdmissionReview,
+    question: &Question<'_>,
+) -> Result<Answer, AnswerError> {
+    let Some(response) = review.response else {
+        return invalid("webhook response was absent");
+    };
+    let patch = response
+        .patch
+        .filter(|_| question.may_patch)
+        .map(|bytes| bytes.0)
+        .unwrap_or_default();
+    let patch_type = if patch.is_empty() {
+        String::new()
+    } else {
+        String::from("JSONPatch")
+    };
+    Ok(Answer {
+        allowed: response.allowed,
+        status: response.status,
+        patch,
+        patch_type,
+        audit_annotations: response.audit_annotations.unwrap_or_default(),
+        warnings: response.warnings.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,10 @@
+//! What every Kubernetes object carries: metadata, selectors, names, times and statuses.
+
+pub mod label_selector;
+pub mod names;
+pub mod object;
+pub mod selector;
+pub mod status;
+pub mod time;
+pub mod type_meta;
+pub mod validation;

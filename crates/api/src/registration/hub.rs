@@ -1,0 +1,278 @@
+//! The one type all versions of the registration API convert to and from.
+//!
+//! A hub object may hold anything a client can send: enumerations are texts until validation has
+//! seen them, and an absent list differs from an empty one, because the API tells them apart.
+
+use crate::decode::Bytes;
+use crate::meta::label_selector::LabelSelector;
+use crate::meta::object::ObjectMeta;
+
+/// A version of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// `v1`
+    V1,
+    /// `v1beta1`
+    V1beta1,
+}
+
+impl Version {
+    /// The name as it stands in `apiVersion` after the group.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        }
+    }
+
+    /// The `apiVersion` of the group in this version.
+    #[must_use]
+    pub fn api_version(self) -> String {
+        format!("{}/{}", super::GROUP, self.name())
+    }
+}
+
+/// Which of the two kinds a configuration is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConfigurationKind {
+    /// `ValidatingWebhookConfiguration`
+    Validating,
+    /// `MutatingWebhookConfiguration`
+    Mutating,
+}
+
+impl ConfigurationKind {
+    /// The kind's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    /// The plural of its resource.
+    #[must_use]
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingwebhookconfigurations",
+            Self::Mutating => "mutatingwebhookconfigurations",
+        }
+    }
+}
+
+/// A webhook configuration of either kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    /// Validating or mutating.
+    pub kind: ConfigurationKind,
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its webhooks; the order is the order in which mutating ones are called.
+    pub webhooks: Option<Vec<Webhook>>,
+}
+
+impl Configuration {
+    /// The webhooks; none when the list is absent.
+    #[must_use]
+    pub fn webhooks(&self) -> &[Webhook] {
+        self.webhooks.as_deref().unwrap_or_default()
+    }
+}
+
+/// A webhook: whom to call, and for what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Webhook {
+    /// A domain name with at least three segments.
+    pub name: String,
+    /// Where it is.
+    pub client_config: ClientConfig,
+    /// What it is called for; nothing without rules.
+    pub rules: Option<Vec<Rule>>,
+    /// `Fail` or `Ignore`: what a failed call means.
+    pub failure_policy: Option<String>,
+    /// `Exact` or `Equivalent`: whether other versions of a resource match too.
+    pub match_policy: Option<String>,
+    /// Which namespaces it is called for.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Which objects it is called for.
+    pub object_selector: Option<LabelSelector>,
+    /// What calling it changes elsewhere.
+    pub side_effects: Option<String>,
+    /// How long a call may take.
+    pub timeout_seconds: Option<i32>,
+    /// Versions of `AdmissionReview` it reads, the preferred first.
+    pub admission_review_versions: Option<Vec<String>>,
+    /// `Never` or `IfNeeded`; mutating webhooks only.
+    pub reinvocation_policy: Option<String>,
+    /// Expressions that must all hold.
+    pub match_conditions: Option<Vec<MatchCondition>>,
+}
+
+/// Where a webhook is: a URL or a service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// A URL.
+    pub url: Option<String>,
+    /// A service in the cluster.
+    pub service: Option<ServiceReference>,
+    /// PEM certificates that sign the webhook's.
+    pub ca_bundle: Option<Bytes>,
+}
+
+/// A service that serves a webhook.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The path of the request.
+    pub path: Option<String>,
+    /// Its port.
+    pub port: Option<i32>,
+}
+
+/// What a webhook is called for. All five parts must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
+    pub operations: Option<Vec<String>>,
+    /// API groups; the core group is empty.
+    pub api_groups: Option<Vec<String>>,
+    /// API versions.
+    pub api_versions: Option<Vec<String>>,
+    /// Resources, with subresources after a slash.
+    pub resources: Option<Vec<String>>,
+    /// `Cluster`, `Namespaced` or `*`.
+    pub scope: Option<String>,
+}
+
+/// An expression that must hold for the webhook to be called.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MatchCondition {
+    /// Its name, for messages and metrics.
+    pub name: String,
+    /// The CEL expression.
+    pub expression: String,
+}
+
+/// Implements the conversions between the wire types of the module it stands in and the hub.
+macro_rules! convert {
+    ($version:ident) => {
+        $crate::registration::hub::convert!(@both hub::MatchCondition, MatchCondition {
+            name, expression
+        });
+        $crate::registration::hub::convert!(@both hub::ServiceReference, ServiceReference {
+            namespace, name, path, port
+        });
+        $crate::registration::hub::convert!(@both hub::ClientConfig, WebhookClientConfig {
+            url, ca_bundle; service
+        });
+        $crate::registration::hub::convert!(@webhook ValidatingWebhook {} {
+            reinvocation_policy: None
+        });
+        $crate::registration::hub::convert!(@webhook MutatingWebhook { reinvocation_policy } {});
+        $crate::registration::hub::convert!(
+            @configuration $version, ValidatingWebhookConfiguration, Validating
+        );
+        $crate::registration::hub::convert!(
+            @configuration $version, MutatingWebhookConfiguration, Mutating
+        );
+    };
+
+    // Two structs with the same members; those after the semicolon convert in turn.
+    (@both $hub:path, $wire:ident { $($same:ident),* $(; $($nested:ident),*)? }) => {
+        impl From<$wire> for $hub {
+            fn from(wire: $wire) -> Self {
+                Self {
+                    $($same: wire.$same,)*
+                    $($($nested: wire.$nested.map(Into::into),)*)?
+                }
+            }
+        }
+
+        impl From<$hub> for $wire {
+            fn from(hub: $hub) -> Self {
+                Self {
+                    $($same: hub.$same,)*
+                    $($($nested: hub.$nested.map(Into::into),)*)?
+                }
+            }
+        }
+    };
+
+    (@webhook $wire:ident { $($own:ident),* } { $($absent:ident: $value:expr),* }) => {
+        impl From<$wire> for hub::Webhook {
+            fn from(wire: $wire) -> Self {
+                Self {
+                    name: wire.name,
+                    client_config: wire.client_config.into(),
+                    rules: wire.rules.map(hub::convert_list),
+                    failure_policy: wire.failure_policy,
+                    match_policy: wire.match_policy,
+                    namespace_selector: wire.namespace_selector,
+                    object_selector: wire.object_selector,
+                    side_effects: wire.side_effects,
+                    timeout_seconds: wire.timeout_seconds,
+                    admission_review_versions: wire.admission_review_versions,
+                    match_conditions: wire.match_conditions.map(hub::convert_list),
+                    $($own: wire.$own,)*
+                    $($absent: $value,)*
+                }
+            }
+        }
+
+        impl From<hub::Webhook> for $wire {
+            fn from(hub: hub::Webhook) -> Self {
+                Self {
+                    name: hub.name,
+                    client_config: hub.client_config.into(),
+                    rules: hub.rules.map(hub::convert_list),
+                    failure_policy: hub.failure_policy,
+                    match_policy: hub.match_policy,
+                    namespace_selector: hub.namespace_selector,
+                    object_selector: hub.object_selector,
+                    side_effects: hub.side_effects,
+                    timeout_seconds: hub.timeout_seconds,
+                    admission_review_versions: hub.admission_review_versions,
+                    match_conditions: hub.match_conditions.map(hub::convert_list),
+                    $($own: hub.$own,)*
+                }
+            }
+        }
+    };
+
+    (@configuration $version:ident, $wire:ident, $kind:ident) => {
+        impl From<$wire> for hub::Configuration {
+            fn from(wire: $wire) -> Self {
+                Self {
+                    kind: hub::ConfigurationKind::$kind,
+                    metadata: wire.metadata,
+                    webhooks: wire.webhooks.map(hub::convert_list),
+                }
+            }
+        }
+
+        impl From<hub::Configuration> for $wire {
+            /// The hub's kind is the caller's business: converting a configuration of the other
+            /// kind keeps what this kind can say.
+            fn from(hub: hub::Configuration) -> Self {
+                Self {
+                    kind: hub::ConfigurationKind::$kind.name().to_owned(),
+                    api_version: concat!("admissionregistration.k8s.io/", stringify!($version))
+                        .to_owned(),
+                    metadata: hub.metadata,
+                    webhooks: hub.webhooks.map(hub::convert_list),
+                }
+            }
+        }
+    };
+}
+
+pub(super) use convert;
+
+pub(super) fn convert_list<T: Into<U>, U>(list: Vec<T>) -> Vec<U> {
+    list.into_iter().map(Into::into).collect()
+}

@@ -1,0 +1,203 @@
+//! The types of both versions on the wire.
+//!
+//! The members are the same. What differs is that v1 always writes `sideEffects` and
+//! `admissionReviewVersions`, which it requires, and the names of Go types in decode errors.
+
+use super::hub;
+use crate::decode::wire_struct;
+
+/// Declares the types of one version. `$required` is the presence of the two members v1 requires.
+macro_rules! registration_types {
+    ($(#[$doc:meta])* $version:ident, $required:ident) => {
+        $(#[$doc])*
+        pub mod $version {
+            pub use super::RuleWithOperations;
+            use super::hub;
+            use crate::decode::{Bytes, wire_struct};
+            use crate::meta::label_selector::LabelSelector;
+            use crate::meta::object::{ListMeta, ObjectMeta};
+
+            wire_struct! {
+                /// A set of validating webhooks.
+                pub struct ValidatingWebhookConfiguration = (concat!(stringify!($version), ".ValidatingWebhookConfiguration")) {
+                    /// `ValidatingWebhookConfiguration`.
+                    kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+                    /// The group and version.
+                    api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+                    /// Its metadata.
+                    metadata: ObjectMeta = "metadata", always, object;
+                    /// Its webhooks.
+                    webhooks: Option<Vec<ValidatingWebhook>> = "webhooks", omit_empty, objects;
+                }
+            }
+
+            wire_struct! {
+                /// A set of mutating webhooks.
+                pub struct MutatingWebhookConfiguration = (concat!(stringify!($version), ".MutatingWebhookConfiguration")) {
+                    /// `MutatingWebhookConfiguration`.
+                    kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+                    /// The group and version.
+                    api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+                    /// Its metadata.
+                    metadata: ObjectMeta = "metadata", always, object;
+                    /// Its webhooks.
+                    webhooks: Option<Vec<MutatingWebhook>> = "webhooks", omit_empty, objects;
+                }
+            }
+
+            wire_struct! {
+                /// A list of validating configurations.
+                pub struct ValidatingWebhookConfigurationList = (concat!(stringify!($version), ".ValidatingWebhookConfigurationList")) {
+                    /// `ValidatingWebhookConfigurationList`.
+                    kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+                    /// The group and version.
+                    api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+                    /// Its metadata.
+                    metadata: ListMeta = "metadata", always, object;
+                    /// The configurations.
+                    items: Option<Vec<ValidatingWebhookConfiguration>> = "items", always, objects;
+                }
+            }
+
+            wire_struct! {
+                /// A list of mutating configurations.
+                pub struct MutatingWebhookConfigurationList = (concat!(stringify!($version), ".MutatingWebhookConfigurationList")) {
+                    /// `MutatingWebhookConfigurationList`.
+                    kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+                    /// The group and version.
+                    api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+                    /// Its metadata.
+                    metadata: ListMeta = "metadata", always, object;
+                    /// The configurations.
+                    items: Option<Vec<MutatingWebhookConfiguration>> = "items", always, objects;
+                }
+            }
+
+            wire_struct! {
+                /// A validating webhook.
+                pub struct ValidatingWebhook = (concat!(stringify!($version), ".ValidatingWebhook")) {
+                    /// Its name.
+                    name: String = "name", always, text("string");
+                    /// Where it is.
+                    client_config: WebhookClientConfig = "clientConfig", always, object;
+                    /// What it is called for.
+                    rules: Option<Vec<RuleWithOperations>> = "rules", omit_empty, objects;
+                    /// What a failed call means.
+                    failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text((concat!(stringify!($version), ".FailurePolicyType")));
+                    /// Whether other versions match.
+                    match_policy: Option<String> = "matchPolicy", omit_empty, opt_text((concat!(stringify!($version), ".MatchPolicyType")));
+                    /// Which namespaces.
+                    namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
+                    /// Which objects.
+                    object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
+                    /// What calling it changes elsewhere.
+                    side_effects: Option<String> = "sideEffects", $required, opt_text((concat!(stringify!($version), ".SideEffectClass")));
+                    /// How long a call may take.
+                    timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
+                    /// Review versions it reads.
+                    admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
+                    /// Expressions that must hold.
+                    match_conditions: Option<Vec<MatchCondition>> = "matchConditions", omit_empty, objects;
+                }
+            }
+
+            wire_struct! {
+                /// A mutating webhook.
+                pub struct MutatingWebhook = (concat!(stringify!($version), ".MutatingWebhook")) {
+                    /// Its name.
+                    name: String = "name", always, text("string");
+                    /// Where it is.
+                    client_config: WebhookClientConfig = "clientConfig", always, object;
+                    /// What it is called for.
+                    rules: Option<Vec<RuleWithOperations>> = "rules", omit_empty, objects;
+                    /// What a failed call means.
+                    failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text((concat!(stringify!($version), ".FailurePolicyType")));
+                    /// Whether other versions match.
+                    match_policy: Option<String> = "matchPolicy", omit_empty, opt_text((concat!(stringify!($version), ".MatchPolicyType")));
+                    /// Which namespaces.
+                    namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
+                    /// Which objects.
+                    object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
+                    /// What calling it changes elsewhere.
+                    side_effects: Option<String> = "sideEffects", $required, opt_text((concat!(stringify!($version), ".SideEffectClass")));
+                    /// How long a call may take.
+                    timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
+                    /// Review versions it reads.
+                    admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
+                    /// Whether it is called again after others changed the object.
+                    reinvocation_policy: Option<String> = "reinvocationPolicy", omit_empty, opt_text("v1.ReinvocationPolicyType");
+                    /// Expressions that must hold.
+                    match_conditions: Option<Vec<MatchCondition>> = "matchConditions", omit_empty, objects;
+                }
+            }
+
+            wire_struct! {
+                /// Where a webhook is.
+                pub struct WebhookClientConfig = (concat!(stringify!($version), ".WebhookClientConfig")) {
+                    /// A URL.
+                    url: Option<String> = "url", omit_empty, opt_text("string");
+                    /// A service.
+                    service: Option<ServiceReference> = "service", omit_empty, opt_object;
+                    /// Certificates that sign the webhook's.
+                    ca_bundle: Option<Bytes> = "caBundle", omit_empty, bytes;
+                }
+            }
+
+            wire_struct! {
+                /// A service that serves a webhook.
+                pub struct ServiceReference = (concat!(stringify!($version), ".ServiceReference")) {
+                    /// Its namespace.
+                    namespace: String = "namespace", always, text("string");
+                    /// Its name.
+                    name: String = "name", always, text("string");
+                    /// The path of the request.
+                    path: Option<String> = "path", omit_empty, opt_text("string");
+                    /// Its port.
+                    port: Option<i32> = "port", omit_empty, opt_int32;
+                }
+            }
+
+            wire_struct! {
+                /// An expression that must hold.
+                pub struct MatchCondition = (concat!(stringify!($version), ".MatchCondition")) {
+                    /// Its name.
+                    name: String = "name", always, text("string");
+                    /// The expression.
+                    expression: String = "expression", always, text("string");
+                }
+            }
+
+            hub::convert! { $version }
+        }
+    };
+}
+
+registration_types! {
+    /// `admissionregistration.k8s.io/v1` on the wire.
+    v1, always
+}
+registration_types! {
+    /// `admissionregistration.k8s.io/v1beta1` on the wire.
+    v1beta1, omit_empty
+}
+
+wire_struct! {
+    /// What a webhook is called for.
+    pub struct RuleWithOperations = "v1.RuleWithOperations" {
+        /// The operations.
+        operations: Option<Vec<String>> = "operations", omit_empty, texts("v1.OperationType");
+        /// The API groups.
+        api_groups: Option<Vec<String>> = "apiGroups" in "Rule", omit_empty, texts("string");
+        /// The API versions.
+        api_versions: Option<Vec<String>> = "apiVersions" in "Rule", omit_empty, texts("string");
+        /// The resources.
+        resources: Option<Vec<String>> = "resources" in "Rule", omit_empty, texts("string");
+        /// The scope.
+        scope: Option<String> = "scope" in "Rule", omit_empty, opt_text("v1.ScopeType");
+    }
+}
+
+// Rules are the same type in both versions, so they convert once.
+hub::convert!(@both hub::Rule, RuleWithOperations {
+    operations, api_groups, api_versions, resources, scope
+});

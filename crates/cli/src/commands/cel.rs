@@ -1,0 +1,434 @@
+//! `lockgate cel`
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use lockgate_api::document::{Span, json, yaml};
+use lockgate_api::go::json::to_string_plain;
+use lockgate_cel::admission::{
+    GroupVersionKind, GroupVersionResource, Request, Variables, compile_expression,
+};
+use lockgate_cel::eval::{Limits, Program, evaluate};
+use lockgate_cel::ext::authorizer::{AuthorizerValue, FixedAuthorizer, User};
+use lockgate_cel::program::CompileError;
+use lockgate_cel::value::Value;
+use serde_json::{Map, Value as Json, json};
+
+use super::{CommandError, Stop};
+use crate::exit_code::ExitCode;
+use crate::output::Printer;
+use crate::output::diagnostic::{Artist, Drawing, Level};
+use crate::output::table;
+use crate::text::Source;
+
+/// Arguments of `lockgate cel`.
+#[derive(Debug, Args)]
+#[command(long_about = "\
+Check or evaluate a CEL expression as a match condition sees it
+
+The language, its variables, its limits and its cost are those of match conditions in Kubernetes 1.36:
+`object`, `oldObject`, `request`, `namespaceObject` (always null), `authorizer` and
+`authorizer.requestResource`. Any type of result is accepted here; a match condition must be `bool`.")]
+pub struct CelArgs {
+    /// What to do with the expression.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Parse and type-check an expression
+    Check(CheckArgs),
+    /// Evaluate an expression and say what it cost
+    Eval(EvalArgs),
+}
+
+/// Arguments of `lockgate cel check`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate cel check \"request.resource.resource != 'leases'\"
+  lockgate cel check --batch expressions.jsonl
+
+Exit codes: 0 the expression is fine, 4 it is not.")]
+struct CheckArgs {
+    #[command(flatten)]
+    what: ExpressionArgs,
+}
+
+/// Arguments of `lockgate cel eval`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate cel eval \"object.spec.containers.all(c, c.image.startsWith('registry.example/'))\" \\
+      --object pod.yaml
+  lockgate cel eval \"request.operation == 'CREATE'\" --request review.json -o json
+  lockgate cel eval --batch expressions.jsonl --object pod.json --request request.json
+
+Exit codes: 0 there is a value, 1 there is an error instead, 4 the expression is not valid.")]
+struct EvalArgs {
+    #[command(flatten)]
+    what: ExpressionArgs,
+
+    /// The variable `object`: a YAML or JSON file
+    #[arg(long, value_name = "FILE")]
+    object: Option<PathBuf>,
+
+    /// The variable `oldObject`: a YAML or JSON file
+    #[arg(long, value_name = "FILE")]
+    old_object: Option<PathBuf>,
+
+    /// The variable `request`: a file with a request, or a whole AdmissionReview, whose objects are
+    /// then taken too
+    #[arg(long, value_name = "FILE")]
+    request: Option<PathBuf>,
+
+    /// What `authorizer` answers to every question
+    #[arg(long, value_enum, default_value_t, value_name = "ANSWER")]
+    authorizer: AuthorizerArg,
+}
+
+#[derive(Debug, Args)]
+struct ExpressionArgs {
+    /// The expression
+    #[arg(
+        required_unless_present = "batch",
+        conflicts_with = "batch",
+        value_name = "EXPR"
+    )]
+    expression: Option<String>,
+
+    /// A file of JSON lines with `Id` and `Expr`, or - for standard input; one line is printed for
+    /// each, with `CompileError`, or `OutType` with `Value`, `ValueStr` or `EvalError`, and `Cost`
+    #[arg(long, value_name = "FILE.jsonl")]
+    batch: Option<PathBuf>,
+
+    /// How to print the result of one expression
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: OutputFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum OutputFormat {
+    /// A table
+    #[default]
+    Table,
+    /// One JSON object, with the names that --batch uses
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum AuthorizerArg {
+    /// Yes
+    #[default]
+    AllowAll,
+    /// No
+    DenyAll,
+}
+
+/// Checks or evaluates what the arguments name.
+///
+/// # Errors
+///
+/// A file cannot be read or is not what it should be, or standard output cannot be written.
+pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    match &args.action {
+        Action::Check(args) => run_each(&args.what, printer, |_| Map::new()),
+        Action::Eval(args) => {
+            let inputs = Inputs::read(args)?;
+            let variables = inputs.variables(args.authorizer);
+            run_each(&args.what, printer, |program| {
+                outcome(program, variables.inputs())
+            })
+        }
+    }
+}
+
+/// What evaluation says about a program, in the words of the recordings under `conformance/`.
+fn outcome(program: &Program, inputs: &[Value<'_>]) -> Map<String, Json> {
+    let evaluation = evaluate(program, inputs, Limits::default());
+    let mut fields = Map::new();
+    match &evaluation.value {
+        Ok(value) => match value.to_proto_json() {
+            Some(json) => fields.insert(String::from("Value"), json),
+            None => fields.insert(String::from("ValueStr"), json!(value.type_name())),
+        },
+        Err(error) => fields.insert(String::from("EvalError"), json!(error.to_string())),
+    };
+    if let Ok(value) = &evaluation.value {
+        fields.insert(String::from(SHOWN), json!(value.to_string()));
+    }
+    fields.insert(String::from("Cost"), json!(evaluation.cost));
+    fields
+}
+
+/// The value as people read it; only for the table.
+const SHOWN: &str = "shown";
+
+fn run_each(
+    what: &ExpressionArgs,
+    printer: &mut Printer,
+    evaluate: impl Fn(&Program) -> Map<String, Json>,
+) -> Result<ExitCode, Stop> {
+    let describe = |expression: &str| -> Result<Map<String, Json>, CompileError> {
+        let program = compile_expression(expression)?;
+        let mut fields = evaluate(&program);
+        fields.insert(
+            String::from("OutType"),
+            json!(program.output_type().to_string()),
+        );
+        Ok(fields)
+    };
+    match (&what.batch, &what.expression) {
+        (Some(batch), _) => run_batch(batch, printer, describe),
+        (None, Some(expression)) => run_one(expression, what.output, printer, describe),
+        (None, None) => Err(CommandError::usage("no expression").into()),
+    }
+}
+
+fn run_one(
+    expression: &str,
+    output: OutputFormat,
+    printer: &mut Printer,
+    describe: impl Fn(&str) -> Result<Map<String, Json>, CompileError>,
+) -> Result<ExitCode, Stop> {
+    let mut fields = match describe(expression) {
+        Ok(fields) => fields,
+        Err(error) if output == OutputFormat::Json => {
+            printer.line(&to_string_plain(
+                &json!({ "CompileError": error.to_string() }),
+            ))?;
+            return Ok(ExitCode::InvalidInput);
+        }
+        Err(error) => {
+            printer.text(&draw(expression, &error, printer.color()))?;
+            return Ok(ExitCode::InvalidInput);
+        }
+    };
+    let code = if fields.contains_key("EvalError") {
+        ExitCode::Failed
+    } else {
+        ExitCode::Done
+    };
+    let shown = fields.remove(SHOWN);
+    if output == OutputFormat::Json {
+        printer.line(&to_string_plain(&fields))?;
+        return Ok(code);
+    }
+    let text = |value: &Json| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let cells = [
+        ("TYPE", fields.get("OutType")),
+        ("COST", fields.get("Cost")),
+        ("VALUE", shown.as_ref()),
+        ("ERROR", fields.get("EvalError")),
+    ];
+    let (headers, row): (Vec<&str>, Vec<String>) = cells
+        .into_iter()
+        .filter_map(|(header, value)| Some((header, text(value?))))
+        .unzip();
+    printer.text(&table::render(&headers, &[row]))?;
+    Ok(code)
+}
+
+/// Draws every issue of an expression at its place.
+fn draw(expression: &str, error: &CompileError, color: bool) -> String {
+    let source = Source::new("<input>", expression);
+    let artist = Artist::new(color);
+    let drawing = |message: &str, span: Span| {
+        artist.draw(&Drawing {
+            severity: Level::Error,
+            code: String::from("error[expression]"),
+            message,
+            help: None,
+            source: &source,
+            span,
+            label: "",
+        })
+    };
+    match error {
+        CompileError::Issues { issues, .. } => issues
+            .iter()
+            .map(|issue| {
+                let span = issue.offset.map_or_else(
+                    || Span::new(0, expression.len()),
+                    |at| Span::new(at as usize, at as usize + 1),
+                );
+                drawing(&issue.message, span)
+            })
+            .collect(),
+        other => drawing(&other.to_string(), Span::new(0, expression.len())),
+    }
+}
+
+fn run_batch(
+    path: &Path,
+    printer: &mut Printer,
+    describe: impl Fn(&str) -> Result<Map<String, Json>, CompileError>,
+) -> Result<ExitCode, Stop> {
+    let text = read_text(path)?;
+    for (index, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let bad = |what: &str| {
+            let place = format!("{}:{}", path.display(), index + 1);
+            CommandError::invalid_input(format!("{place}: {what}"))
+                .with_help("each line is a JSON object with the texts `Id` and `Expr`")
+        };
+        // A line may hold a recorded value, nested deeper than a recursive reader goes.
+        let case = json::parse(line.as_bytes()).map_err(|error| bad(&error.to_string()))?;
+        let text = |name: &str| case.root().get(name).and_then(|value| value.as_str());
+        let Some(expression) = text("Expr") else {
+            return Err(bad("`Expr` is missing or not a text").into());
+        };
+        let mut fields = describe(expression).unwrap_or_else(|error| {
+            Map::from_iter([(String::from("CompileError"), json!(error.to_string()))])
+        });
+        fields.remove(SHOWN);
+        fields.insert(String::from("Id"), json!(text("Id")));
+        printer.line(&to_string_plain(&fields))?;
+    }
+    Ok(ExitCode::Done)
+}
+
+/// The variables as they were read.
+struct Inputs {
+    object: Option<Json>,
+    old_object: Option<Json>,
+    request: Json,
+    facts: Request,
+}
+
+impl Inputs {
+    fn read(args: &EvalArgs) -> Result<Self, CommandError> {
+        let read = |path: &Option<PathBuf>| path.as_deref().map(read_object).transpose();
+        let mut object = read(&args.object)?;
+        let mut old_object = read(&args.old_object)?;
+        let Some(mut request) = read(&args.request)? else {
+            let facts = Request::default();
+            return Ok(Self {
+                object,
+                old_object,
+                request: facts.to_json(),
+                facts,
+            });
+        };
+        if let Some(review) = request.get_mut("request") {
+            request = review.take();
+        }
+        let Some(fields) = request.as_object_mut() else {
+            return Err(CommandError::invalid_input("the request is not an object")
+                .with_help("give an AdmissionReview, or what stands under `request` in one"));
+        };
+        object = object.or_else(|| fields.remove("object").filter(|value| !value.is_null()));
+        old_object = old_object.or_else(|| fields.remove("oldObject").filter(|v| !v.is_null()));
+        // A condition sees these members, but never their values.
+        for (name, value) in [
+            ("uid", json!("")),
+            ("object", Json::Null),
+            ("oldObject", Json::Null),
+        ] {
+            fields.insert(name.to_owned(), value);
+        }
+        let facts = facts(&request);
+        Ok(Self {
+            object,
+            old_object,
+            request,
+            facts,
+        })
+    }
+
+    fn variables(&self, answer: AuthorizerArg) -> Variables<'_> {
+        let authorizer = match answer {
+            AuthorizerArg::AllowAll => FixedAuthorizer::AllowAll,
+            AuthorizerArg::DenyAll => FixedAuthorizer::DenyAll,
+        };
+        let user = User {
+            name: self.facts.username.clone(),
+            uid: self.facts.user_uid.clone(),
+            groups: self.facts.groups.clone(),
+            extra: self.facts.extra.clone(),
+        };
+        let authorizer = AuthorizerValue::new(Arc::new(user), Arc::new(authorizer));
+        Variables::new(&self.request)
+            .object(self.object.as_ref())
+            .old_object(self.old_object.as_ref())
+            .authorizer(authorizer, &self.facts)
+    }
+}
+
+/// What the authorizer has to know of a request.
+fn facts(request: &Json) -> Request {
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    let kind = |value: &Json| GroupVersionKind {
+        group: text(&value["group"]),
+        version: text(&value["version"]),
+        kind: text(&value["kind"]),
+    };
+    let resource = |value: &Json| GroupVersionResource {
+        group: text(&value["group"]),
+        version: text(&value["version"]),
+        resource: text(&value["resource"]),
+    };
+    let texts = |value: &Json| -> Vec<String> {
+        value.as_array().into_iter().flatten().map(text).collect()
+    };
+    let user = &request["userInfo"];
+    Request {
+        kind: kind(&request["kind"]),
+        resource: resource(&request["resource"]),
+        sub_resource: text(&request["subResource"]),
+        request_kind: kind(&request["requestKind"]),
+        request_resource: resource(&request["requestResource"]),
+        request_sub_resource: text(&request["requestSubResource"]),
+        name: text(&request["name"]),
+        namespace: text(&request["namespace"]),
+        operation: text(&request["operation"]),
+        username: text(&user["username"]),
+        user_uid: text(&user["uid"]),
+        groups: texts(&user["groups"]),
+        extra: user["extra"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key.clone(), texts(values)))
+            .collect(),
+        dry_run: request["dryRun"].as_bool().unwrap_or_default(),
+        options: request
+            .get("options")
+            .filter(|options| !options.is_null())
+            .cloned(),
+    }
+}
+
+/// Reads an object in YAML, of which JSON is a part.
+fn read_object(path: &Path) -> Result<Json, CommandError> {
+    let text = read_text(path)?;
+    let invalid =
+        |error: String| CommandError::invalid_input(format!("`{}`: {error}", path.display()));
+    // JSON is read as such, so that numbers keep what they say.
+    if let Ok(json) = serde_json::from_str(&text) {
+        return Ok(json);
+    }
+    let document = yaml::parse(&text).map_err(|error| invalid(error.to_string()))?;
+    serde_json::from_str(&document.root().to_json()).map_err(|error| invalid(error.to_string()))
+}
+
+fn read_text(path: &Path) -> Result<String, CommandError> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(path)
+    };
+    text.map_err(|error| CommandError::failed(format!("cannot read `{}`: {error}", path.display())))
+}

@@ -1,0 +1,33 @@
+//! `lockgate completions`
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use super::Stop;
+use crate::args::Cli;
+use crate::exit_code::ExitCode;
+use crate::output::Printer;
+
+/// Arguments of `lockgate completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  source <(lockgate completions bash)
+  lockgate completions zsh > \"${fpath[1]}/_lockgate\"")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the script.
+///
+/// # Errors
+///
+/// Standard output cannot be written.
+pub fn run(args: &CompletionsArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "lockgate", &mut script);
+    printer.text(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::Done)
+}

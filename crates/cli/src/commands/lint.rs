@@ -1,0 +1,152 @@
+//! `lockgate lint`
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{CommandError, Stop};
+use crate::exit_code::ExitCode;
+use crate::lint::finding::Severity;
+use crate::lint::render::{github, human, json, sarif, summary};
+use crate::lint::source::{self, ReadError};
+use crate::lint::{MatchConditions, Report, check};
+use crate::output::Printer;
+use crate::text::Source;
+
+/// Arguments of `lockgate lint`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate lint -f webhooks.yaml
+  lockgate lint deploy/ charts/rendered.yaml
+  helm template my-release ./chart | lockgate lint -f -
+  kubectl get validatingwebhookconfigurations -o yaml | lockgate lint -f - -o json
+  lockgate lint -f deploy/ -o github            # in a workflow, beside the changed lines
+
+Exit codes: 0 nothing at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
+4 a document is neither YAML nor JSON.")]
+#[command(long_about = "\
+Check webhook configurations before a server does
+
+Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations in v1 and v1beta1 from files,
+folders and standard input, in YAML and JSON, alone or in lists. Says what an API server would say:
+values it cannot decode, fields it does not know, rules that are broken, and warnings it would send.
+Everything else is ignored.")]
+pub struct LintArgs {
+    /// A file, a folder (searched for .yaml, .yml and .json files), or - for standard input; may be
+    /// given more than once
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
+    filename: Vec<PathBuf>,
+
+    /// The same, without a flag
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// How to report
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: OutputFormat,
+
+    /// The least severity that makes the command end with exit code 3
+    #[arg(long, value_enum, default_value_t, value_name = "SEVERITY")]
+    fail_on: FailOn,
+
+    /// Show at most this many findings in the table; other formats have all
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    max_findings: usize,
+
+    /// Also show, for every configuration, the defaults that differ between v1 and v1beta1
+    #[arg(long)]
+    defaults: bool,
+}
+
+/// How to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// For people: every place underlined, then a table
+    #[default]
+    Table,
+    /// One JSON object
+    Json,
+    /// SARIF 2.1.0
+    Sarif,
+    /// GitHub workflow commands
+    Github,
+}
+
+/// What makes the command end with findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum FailOn {
+    /// Errors only
+    Error,
+    /// Errors and warnings
+    #[default]
+    Warning,
+    /// Neither
+    Never,
+}
+
+/// Lints what the arguments name.
+///
+/// # Errors
+///
+/// A file cannot be read, or standard output cannot be written.
+pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let report = check::check(read(args)?, &MatchConditions);
+    let text = match args.output {
+        OutputFormat::Table => human::render(
+            &report,
+            &human::Options {
+                color: printer.color(),
+                max_findings: args.max_findings,
+                defaults: args.defaults,
+            },
+        ),
+        OutputFormat::Json => json::render(&report),
+        OutputFormat::Sarif => sarif::render(&report),
+        OutputFormat::Github => github::render(&report),
+    };
+    printer.text(&text)?;
+    printer.flush()?;
+    Printer::note(&summary(&report));
+    Ok(exit_code(&report, args.fail_on))
+}
+
+fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {
+    let paths: Vec<&PathBuf> = args.filename.iter().chain(&args.paths).collect();
+    if paths.is_empty() {
+        return Err(CommandError::usage("nothing to lint")
+            .with_help("name files or folders, or - for standard input: lockgate lint -f FILE"));
+    }
+    let mut sources = Vec::new();
+    for path in paths {
+        sources.extend(source::read(path).map_err(|error| {
+            let failed = CommandError::failed(error.to_string());
+            match error {
+                ReadError::NotText(_) | ReadError::TooLarge(_) => failed
+                    .with_help("give YAML or JSON manifests; split large ones into several files"),
+                _ => failed,
+            }
+        })?);
+    }
+    Ok(sources)
+}
+
+fn exit_code(report: &Report, fail_on: FailOn) -> ExitCode {
+    if report.has_unreadable() {
+        return ExitCode::InvalidInput;
+    }
+    let threshold = match fail_on {
+        FailOn::Error => Severity::Error,
+        FailOn::Warning => Severity::Warning,
+        FailOn::Never => return ExitCode::Done,
+    };
+    if report
+        .findings
+        .iter()
+        .any(|finding| finding.severity >= threshold)
+    {
+        ExitCode::Findings
+    } else {
+        ExitCode::Done
+    }
+}

@@ -1,0 +1,25 @@
+//! How the process ends. Scripts rely on these numbers.
+
+use std::process::ExitCode as ProcessExitCode;
+
+/// The exit codes of every command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitCode {
+    /// The work is done, and there is nothing to complain about.
+    Done = 0,
+    /// The work could not be done.
+    Failed = 1,
+    /// The command line makes no sense. Set by the argument parser too.
+    Usage = 2,
+    /// The work is done, and the answer is "findings" or "denied".
+    Findings = 3,
+    /// What was given to read is not what it should be.
+    InvalidInput = 4,
+}
+
+impl From<ExitCode> for ProcessExitCode {
+    fn from(code: ExitCode) -> Self {
+        // The discriminants are the contract.
+        Self::from(code as u8)
+    }
+}

@@ -1,0 +1,81 @@
+//! Linting: what an API server would say about webhook configurations, before one does.
+//!
+//! ```text
+//!   files, folders, stdin ──► source ──► check (decode, validate, locate) ──► Report ──► render
+//! ```
+//!
+//! Checking never prints and rendering never decides: a [`Report`] stands between them.
+
+pub mod check;
+mod conditions;
+pub mod finding;
+mod locate;
+pub mod render;
+pub mod source;
+mod suggest;
+
+pub use conditions::MatchConditions;
+
+use crate::text::Source;
+use finding::{Finding, Severity};
+use lockgate_api::registration::defaults::DefaultDifference;
+
+/// Everything linting found out.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What was read.
+    pub sources: Vec<Source>,
+    /// The webhook configurations among it, in order.
+    pub objects: Vec<LintedObject>,
+    /// What is to be said about them, in order.
+    pub findings: Vec<Finding>,
+    /// How many documents hold something else.
+    pub ignored: usize,
+}
+
+/// A webhook configuration that was checked.
+#[derive(Debug)]
+pub struct LintedObject {
+    /// Where it stands: an index into [`Report::sources`].
+    pub source: usize,
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name, or the prefix of one; may be empty.
+    pub name: String,
+    /// Defaults that apply to it and depend on the version: the webhook's index and the member.
+    pub default_differences: Vec<(usize, DefaultDifference)>,
+}
+
+impl LintedObject {
+    /// The kind and name, as kubectl would print them.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let name = if self.name.is_empty() {
+            "<no name>"
+        } else {
+            &self.name
+        };
+        format!("{}/{name}", self.kind)
+    }
+}
+
+impl Report {
+    /// How many findings have this severity.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
+    }
+
+    /// Whether some document could not be read at all.
+    #[must_use]
+    pub fn has_unreadable(&self) -> bool {
+        self.findings
+            .iter()
+            .any(|finding| finding.rule == finding::Rule::Syntax)
+    }
+}

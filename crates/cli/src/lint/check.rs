@@ -1,0 +1,448 @@
+//! Checking sources: documents, then objects, then rules.
+
+use lockgate_api::decode::{DecodeError, StrictFinding, StrictProblem};
+use lockgate_api::document::{Document, Span, SyntaxError, Value, json, yaml};
+use lockgate_api::registration::defaults::{DIFFERENCES, DefaultDifference};
+use lockgate_api::registration::strategy::{
+    Request, deprecation_warning, errors_on_create, warnings_on_create,
+};
+use lockgate_api::registration::validation::ExpressionChecker;
+use lockgate_api::registration::{
+    Configuration, ConfigurationKind, GROUP, Version, Webhook, codec,
+};
+
+use super::finding::{Finding, Rule, Severity};
+use super::locate::Locator;
+use super::suggest::nearest;
+use super::{LintedObject, Report};
+use crate::text::Source;
+
+/// Lists inside lists are followed this deep.
+const MAX_LIST_DEPTH: usize = 8;
+
+/// Checks every source.
+#[must_use]
+pub fn check(sources: Vec<Source>, expressions: &dyn ExpressionChecker) -> Report {
+    let mut report = Report::default();
+    for source in sources {
+        Checker {
+            report: &mut report,
+            source: &source,
+            base: 0,
+            expressions,
+        }
+        .source();
+        report.sources.push(source);
+    }
+    report
+}
+
+struct Checker<'c> {
+    report: &'c mut Report,
+    source: &'c Source,
+    /// Where the document at hand starts in the source.
+    base: usize,
+    expressions: &'c dyn ExpressionChecker,
+}
+
+/// A value that may be an object, with the type it has from the list around it.
+struct Candidate<'d> {
+    value: Value<'d>,
+    inherited: Option<(ConfigurationKind, Version)>,
+    depth: usize,
+}
+
+impl Checker<'_> {
+    fn source(&mut self) {
+        let text = &self.source.text;
+        let is_json_file = self.source.name.to_ascii_lowercase().ends_with(".json");
+        if is_json_file || text.trim_start().starts_with('{') {
+            match json_stream(text.as_bytes()) {
+                Ok(documents) => {
+                    return documents
+                        .iter()
+                        .for_each(|document| self.document(document));
+                }
+                // What starts like JSON may still be YAML in flow style.
+                Err(error) if is_json_file => return self.unreadable(&error),
+                Err(_) => {}
+            }
+        }
+        for part in yaml::split(text) {
+            self.base = part.start;
+            match yaml::parse_all(&text[part]) {
+                Ok(documents) => documents
+                    .iter()
+                    .for_each(|document| self.document(document)),
+                Err(error) => self.unreadable(&error),
+            }
+        }
+    }
+
+    fn unreadable(&mut self, error: &SyntaxError) {
+        let part = self.source.text.get(self.base..).unwrap_or_default();
+        let help = part.contains("{{").then(|| {
+            String::from(
+                "this looks like a template: render it first, as in `helm template … | lockgate lint -f -`",
+            )
+        });
+        self.find(
+            Rule::Syntax,
+            Severity::Error,
+            error.message.clone(),
+            String::new(),
+            error.span,
+            help,
+        );
+    }
+
+    fn document(&mut self, document: &Document) {
+        let mut work = vec![Candidate {
+            value: document.root(),
+            inherited: None,
+            depth: 0,
+        }];
+        while let Some(candidate) = work.pop() {
+            let first = work.len();
+            self.candidate(candidate, &mut work);
+            work[first..].reverse();
+        }
+    }
+
+    /// Checks a configuration, or adds the items of a list to `work`.
+    fn candidate<'d>(&mut self, candidate: Candidate<'d>, work: &mut Vec<Candidate<'d>>) {
+        let Candidate {
+            value,
+            inherited,
+            depth,
+        } = candidate;
+        if value.members().next().is_none() {
+            return;
+        }
+        let text = |name: &str| {
+            value
+                .get(name)
+                .and_then(|value| value.as_str())
+                .unwrap_or_default()
+        };
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let own = codec::identify(api_version, kind);
+        let untyped = api_version.is_empty() && kind.is_empty();
+        if let Some((kind, version)) = own.or(inherited.filter(|_| untyped)) {
+            return self.configuration(value, kind, version);
+        }
+        let list_of = kind
+            .strip_suffix("List")
+            .map(|kind| codec::identify(api_version, kind));
+        if let Some(inherited) = list_of
+            && (inherited.is_some() || api_version == "v1")
+            && depth < MAX_LIST_DEPTH
+        {
+            let items = value
+                .get("items")
+                .into_iter()
+                .flat_map(|items| items.items());
+            work.extend(items.map(|value| Candidate {
+                value,
+                inherited,
+                depth: depth + 1,
+            }));
+            return;
+        }
+        let is_ours = ConfigurationKind::ALL
+            .iter()
+            .any(|known| known.name() == kind);
+        if is_ours && api_version.starts_with(GROUP) {
+            return self.unknown_version(value, api_version, kind);
+        }
+        self.report.ignored += 1;
+    }
+
+    fn unknown_version(&mut self, value: Value<'_>, api_version: &str, kind: &str) {
+        let message = format!("no kind `{kind}` is known in `{api_version}`");
+        let help = Some(format!("use `{GROUP}/v1`"));
+        let span = value
+            .get("apiVersion")
+            .map_or_else(|| value.span(), |value| value.span());
+        self.find(
+            Rule::UnknownVersion,
+            Severity::Error,
+            message,
+            String::from("apiVersion"),
+            span,
+            help,
+        );
+    }
+
+    fn configuration(&mut self, value: Value<'_>, kind: ConfigurationKind, version: Version) {
+        let mut object = LintedObject {
+            source: self.report.sources.len(),
+            api_version: version.api_version(),
+            kind: kind.name(),
+            name: written_name(value),
+            default_differences: Vec::new(),
+        };
+        let decoded = codec::decode_without_defaults(value, kind, version);
+        if let Ok(decoded) = &decoded {
+            object.default_differences = default_differences(&decoded.value);
+        }
+        self.report.objects.push(object);
+        let index = self.report.objects.len() - 1;
+        let about = ObjectChecker {
+            index,
+            locator: Locator::new(value),
+            kind,
+            version,
+        };
+        match decoded {
+            Err(error) => {
+                let help = self.quoting_help(&error);
+                let mut finding =
+                    about.finding(Rule::Decode, Severity::Error, error.message, "", error.span);
+                finding.help = help;
+                self.add(finding);
+            }
+            Ok(decoded) => {
+                for strict in &decoded.findings {
+                    self.add(about.strict(strict));
+                }
+                self.rules(&about, decoded.value);
+            }
+        }
+    }
+
+    /// YAML takes `n`, `on` and `1.0` for booleans and numbers, which surprises where a text is wanted.
+    fn quoting_help(&self, error: &DecodeError) -> Option<String> {
+        let document = self.source.text.get(self.base..)?;
+        let written = document.get(error.span.range())?;
+        let is_surprise = error.message.ends_with("of type string") && written.len() < 40;
+        let what = match () {
+            () if !is_surprise => return None,
+            () if error.message.contains("unmarshal bool") => "boolean",
+            () if error.message.contains("unmarshal number") => "number",
+            () => return None,
+        };
+        Some(format!(
+            "`{written}` is a {what} unless it is quoted: \"{written}\""
+        ))
+    }
+
+    fn rules(&mut self, about: &ObjectChecker<'_>, mut configuration: Configuration) {
+        configuration.apply_defaults(about.version);
+        let meta = &mut configuration.metadata;
+        meta.namespace.clear();
+        meta.generation = 1;
+        if meta.name.is_empty() && !meta.generate_name.is_empty() {
+            // Any suffix does: the server picks five such characters.
+            meta.name = format!("{}xxxxx", meta.generate_name);
+        }
+        let request = Request {
+            version: about.version,
+            expressions: self.expressions,
+            static_manifests: false,
+        };
+        for error in errors_on_create(&configuration, &request) {
+            let span = about.locator.locate(&error.field, error.shown_value());
+            let message = error.to_string();
+            self.add(about.finding(
+                Rule::Validation,
+                Severity::Error,
+                message,
+                &error.field,
+                span,
+            ));
+        }
+        for warning in warnings_on_create(&configuration, &request) {
+            let span = about.locator.locate("metadata.name", "");
+            let finding = about.finding(
+                Rule::ApiWarning,
+                Severity::Warning,
+                warning,
+                "metadata.name",
+                span,
+            );
+            self.add(finding);
+        }
+        self.version(about);
+    }
+
+    /// What the version means: that it is deprecated, and which defaults it brings.
+    fn version(&mut self, about: &ObjectChecker<'_>) {
+        let span = about.locator.locate("apiVersion", "");
+        if let Some(warning) = deprecation_warning(about.kind, about.version) {
+            let rule = Rule::DeprecatedVersion;
+            self.add(about.finding(rule, Severity::Warning, warning, "apiVersion", span));
+        }
+        let differences = &self.report.objects[about.index].default_differences;
+        if about.version == Version::V1 || differences.is_empty() {
+            return;
+        }
+        let message = format!(
+            "defaults that differ from v1 apply: {}",
+            describe_differences(differences).join(", ")
+        );
+        let mut finding = about.finding(
+            Rule::VersionedDefault,
+            Severity::Note,
+            message,
+            "apiVersion",
+            span,
+        );
+        finding.help = Some(String::from("write these fields out before moving to v1"));
+        self.add(finding);
+    }
+
+    fn find(
+        &mut self,
+        rule: Rule,
+        severity: Severity,
+        message: String,
+        path: String,
+        span: Span,
+        help: Option<String>,
+    ) {
+        let source = self.report.sources.len();
+        self.add(Finding {
+            rule,
+            severity,
+            message,
+            help,
+            path,
+            source,
+            span,
+            object: None,
+        });
+    }
+
+    /// Keeps a finding, its place moved from the document to the source.
+    fn add(&mut self, mut finding: Finding) {
+        let shift = |offset: u32| offset as usize + self.base;
+        finding.source = self.report.sources.len();
+        finding.span = Span::new(shift(finding.span.start), shift(finding.span.end));
+        self.report.findings.push(finding);
+    }
+}
+
+/// The configuration at hand.
+struct ObjectChecker<'d> {
+    index: usize,
+    locator: Locator<'d>,
+    kind: ConfigurationKind,
+    version: Version,
+}
+
+impl ObjectChecker<'_> {
+    fn finding(
+        &self,
+        rule: Rule,
+        severity: Severity,
+        message: String,
+        path: &str,
+        span: Span,
+    ) -> Finding {
+        let path = path.to_owned();
+        let object = Some(self.index);
+        Finding {
+            rule,
+            severity,
+            message,
+            help: None,
+            path,
+            source: 0,
+            span,
+            object,
+        }
+    }
+
+    fn strict(&self, strict: &StrictFinding) -> Finding {
+        let rule = match strict.problem {
+            StrictProblem::UnknownField => Rule::UnknownField,
+            StrictProblem::DuplicateField => Rule::DuplicateField,
+        };
+        let message = strict.to_string();
+        let mut finding = self.finding(rule, Severity::Error, message, &strict.path, strict.span);
+        let name = strict.path.rsplit('.').next().unwrap_or_default();
+        finding.help = nearest(name, strict.known.iter().map(|field| field.json))
+            .map(|known| format!("did you mean `{known}`?"));
+        finding
+    }
+}
+
+/// The name as the document has it, for a title; decoding may fail later.
+fn written_name(value: Value<'_>) -> String {
+    let metadata = value.get("metadata");
+    let text = |name: &str| {
+        metadata
+            .and_then(|meta| meta.get(name))
+            .and_then(|value| value.as_str())
+    };
+    text("name")
+        .or_else(|| text("generateName"))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The members an object leaves to defaults that depend on the version.
+fn default_differences(configuration: &Configuration) -> Vec<(usize, DefaultDifference)> {
+    let mut found = Vec::new();
+    for (index, webhook) in configuration.webhooks().iter().enumerate() {
+        let absent = DIFFERENCES
+            .into_iter()
+            .filter(|difference| is_absent(webhook, difference.field));
+        found.extend(absent.map(|difference| (index, difference)));
+    }
+    found
+}
+
+fn is_absent(webhook: &Webhook, field: &str) -> bool {
+    match field {
+        "failurePolicy" => webhook.failure_policy.is_none(),
+        "matchPolicy" => webhook.match_policy.is_none(),
+        "sideEffects" => webhook.side_effects.is_none(),
+        "timeoutSeconds" => webhook.timeout_seconds.is_none(),
+        "admissionReviewVersions" => webhook
+            .admission_review_versions
+            .as_ref()
+            .is_none_or(Vec::is_empty),
+        _ => false,
+    }
+}
+
+/// One text per member: both defaults, and the webhooks concerned.
+#[must_use]
+pub fn describe_differences(differences: &[(usize, DefaultDifference)]) -> Vec<String> {
+    DIFFERENCES
+        .into_iter()
+        .filter_map(|difference| {
+            let hooks: Vec<usize> = differences
+                .iter()
+                .filter(|(_, found)| *found == difference)
+                .map(|(index, _)| *index)
+                .collect();
+            let DefaultDifference { field, v1, v1beta1 } = difference;
+            let v1 = v1.unwrap_or("required");
+            let place = match hooks[..] {
+                [] => return None,
+                [one] => format!("webhooks[{one}]"),
+                [first, ..] => format!("webhooks[{first}] and {} more", hooks.len() - 1),
+            };
+            Some(format!("{field} of {place} (v1beta1: {v1beta1}, v1: {v1})"))
+        })
+        .collect()
+}
+
+/// Reads JSON texts one after the other.
+fn json_stream(source: &[u8]) -> Result<Vec<Document>, SyntaxError> {
+    let mut documents = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = source.get(at..).unwrap_or_default();
+        match rest.iter().position(|byte| !byte.is_ascii_whitespace()) {
+            Some(space) => at += space,
+            None => return Ok(documents),
+        }
+        let (document, end) = json::parse_at(source, at)?;
+        documents.push(document);
+        at = end;
+    }
+}

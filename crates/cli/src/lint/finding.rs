@@ -1,0 +1,130 @@
+//! What linting has to say.
+
+use lockgate_api::document::Span;
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Good to know.
+    Note,
+    /// Accepted, with a warning.
+    Warning,
+    /// Refused.
+    Error,
+}
+
+impl Severity {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Which check speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The document is not YAML or JSON.
+    Syntax,
+    /// A value has the wrong type.
+    Decode,
+    /// The API has no such member.
+    UnknownField,
+    /// A member is given twice.
+    DuplicateField,
+    /// The API has no such version of the kind.
+    UnknownVersion,
+    /// A value breaks a rule of the API.
+    Validation,
+    /// The API accepts it, with a warning.
+    ApiWarning,
+    /// The version is deprecated.
+    DeprecatedVersion,
+    /// A default depends on the version.
+    VersionedDefault,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Self; 9] = [
+        Self::Syntax,
+        Self::Decode,
+        Self::UnknownField,
+        Self::DuplicateField,
+        Self::UnknownVersion,
+        Self::Validation,
+        Self::ApiWarning,
+        Self::DeprecatedVersion,
+        Self::VersionedDefault,
+    ];
+
+    /// The name that stands in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Syntax => "syntax",
+            Self::Decode => "decode",
+            Self::UnknownField => "unknown-field",
+            Self::DuplicateField => "duplicate-field",
+            Self::UnknownVersion => "unknown-version",
+            Self::Validation => "validation",
+            Self::ApiWarning => "api-warning",
+            Self::DeprecatedVersion => "deprecated-version",
+            Self::VersionedDefault => "versioned-default",
+        }
+    }
+
+    /// What the rule is about, in one sentence.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Syntax => "The document is neither YAML nor JSON.",
+            Self::Decode => "A value has a type that the API server cannot decode.",
+            Self::UnknownField => {
+                "The API has no such field; a strict server refuses it, others drop it."
+            }
+            Self::DuplicateField => {
+                "A field is given twice; a strict server refuses it, others take the last."
+            }
+            Self::UnknownVersion => "The API has no such version of this kind.",
+            Self::Validation => {
+                "A value breaks a rule of the API, so the server refuses the object."
+            }
+            Self::ApiWarning => "The server accepts the object and sends a warning with it.",
+            Self::DeprecatedVersion => {
+                "The version is deprecated, and newer servers do not serve it."
+            }
+            Self::VersionedDefault => {
+                "A field is left out, and its default depends on the version."
+            }
+        }
+    }
+}
+
+/// One thing to say about one place.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// Which check speaks.
+    pub rule: Rule,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in the API's words where it has some.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The member it is about, as in `webhooks[0].name`; empty for the whole document.
+    pub path: String,
+    /// Which source: an index into the report's sources.
+    pub source: usize,
+    /// Which bytes of it.
+    pub span: Span,
+    /// Which configuration: an index into the report's objects.
+    pub object: Option<usize>,
+}

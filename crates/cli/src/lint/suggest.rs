@@ -1,0 +1,43 @@
+//! Finding the name somebody meant.
+
+/// How alike two names must be to suggest one for the other.
+const ALIKE: f64 = 0.8;
+
+/// The known name nearest to `name`, if one is near enough.
+pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let lower = name.to_lowercase();
+    known
+        .map(|candidate| {
+            (
+                strsim::jaro_winkler(&lower, &candidate.to_lowercase()),
+                candidate,
+            )
+        })
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_only_what_is_near() {
+        let known = [
+            "timeoutSeconds",
+            "failurePolicy",
+            "namespaceSelector",
+            "name",
+        ];
+        for (name, want) in [
+            ("timeout", Some("timeoutSeconds")),
+            ("failurepolicy", Some("failurePolicy")),
+            ("namespaceSelecter", Some("namespaceSelector")),
+            ("foo", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name, known.into_iter()), want, "{name}");
+        }
+    }
+}

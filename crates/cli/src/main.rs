@@ -1,0 +1,9 @@
+//! Entry point: parse, run, map to an exit code.
+
+use clap::Parser as _;
+use lockgate_cli::args::Cli;
+use lockgate_cli::commands;
+
+fn main() -> std::process::ExitCode {
+    commands::run(&Cli::parse()).into()
+}

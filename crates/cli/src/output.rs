@@ -1,0 +1,88 @@
+//! Printing: the one place that writes to standard output and standard error.
+
+pub mod diagnostic;
+pub mod table;
+
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+
+use crate::args::ColorChoice;
+
+/// Where a command writes its data.
+pub struct Printer {
+    out: Box<dyn Write>,
+    color: bool,
+}
+
+impl std::fmt::Debug for Printer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Printer")
+            .field("color", &self.color)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Printer {
+    /// Prints to standard output.
+    #[must_use]
+    pub fn to_stdout(choice: ColorChoice) -> Self {
+        let stdout = io::stdout();
+        let color = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
+                stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            }
+        };
+        Self {
+            out: Box::new(BufWriter::new(stdout)),
+            color,
+        }
+    }
+
+    /// Whether to use colour.
+    #[must_use]
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// Prints a text as it is.
+    ///
+    /// # Errors
+    ///
+    /// The text cannot be written.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    ///
+    /// The line cannot be written.
+    pub fn line(&mut self, line: &str) -> io::Result<()> {
+        writeln!(self.out, "{line}")
+    }
+
+    /// Hands everything printed so far to the reader.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Tells the person something that is not data.
+    pub fn note(message: &str) {
+        // Nothing can be done about a standard error that is gone.
+        let _ = writeln!(io::stderr(), "{message}");
+    }
+
+    /// Tells the person what went wrong and what to do.
+    pub fn complain(message: &str, help: Option<&str>) {
+        Self::note(&format!("error: {message}"));
+        if let Some(help) = help {
+            Self::note(&format!("help: {help}"));
+        }
+    }
+}

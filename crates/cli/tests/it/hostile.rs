@@ -1,0 +1,115 @@
+//! Input made to hurt: it ends in a clear error, and soon.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, lockgate_with_stdin};
+
+/// Far more than any of these takes, far less than a hang.
+const SOON: Duration = Duration::from_secs(10);
+
+fn lint(input: &str) -> Run {
+    let start = Instant::now();
+    let run = lockgate_with_stdin(&["lint", "-f", "-", "-o", "json"], input);
+    assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
+    run
+}
+
+#[test]
+fn an_alias_bomb() {
+    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
+    for level in 1..30 {
+        let alias = format!("*a{}", level - 1);
+        bomb += &format!("a{level}: &a{level} [{}]\n", vec![alias; 9].join(","));
+    }
+    let run = lint(&bomb);
+    assert_eq!(run.code, Some(4), "{}", run.stderr);
+    assert!(
+        run.stdout.contains("document contains excessive aliasing"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn nesting_a_hundred_thousand_deep() {
+    let deep = 100_000;
+    let flow = "[".repeat(deep) + &"]".repeat(deep);
+    let json = String::from("{\"a\":") + &flow + "}";
+    let block = "- ".repeat(deep);
+    let open = "[".repeat(deep);
+    let maps = "{a: ".repeat(deep);
+    let indented: String = (0..2_000).map(|depth| " ".repeat(depth) + "a:\n").collect();
+    for (what, input) in [
+        ("flow", &flow),
+        ("json", &json),
+        ("block", &block),
+        ("open", &open),
+        ("maps", &maps),
+    ] {
+        let run = lint(input);
+        assert_eq!(run.code, Some(4), "{what}: {}", run.stderr);
+        assert!(
+            run.stdout.contains("\"rule\": \"syntax\""),
+            "{what}: {}",
+            run.stdout
+        );
+    }
+    // Deep, but not too deep, and not ours.
+    assert_eq!(lint(&indented).code, Some(0));
+}
+
+#[test]
+fn a_deep_value_inside_a_configuration() {
+    let deep = "[".repeat(9_000) + &"]".repeat(9_000);
+    let object = format!(
+        "{{\"apiVersion\":\"admissionregistration.k8s.io/v1\",\"kind\":\"ValidatingWebhookConfiguration\",\"metadata\":{{\"name\":\"a\",\"managedFields\":[{{\"operation\":\"Update\",\"fieldsV1\":{deep}}}]}},\"webhooks\":{deep}}}"
+    );
+    let run = lint(&object);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(
+        run.stdout
+            .contains("cannot unmarshal array into Go struct field"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn many_documents_and_many_findings() {
+    let one = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: N}\n---\n";
+    let run = lint(&one.repeat(5_000));
+    assert_eq!(run.code, Some(3));
+    assert!(
+        run.stderr
+            .contains("5000 errors in 5000 webhook configurations"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn bytes_that_are_not_text() {
+    let run = lint("\u{0}\u{1}\u{feff}{{{");
+    assert!(
+        matches!(run.code, Some(0 | 4)),
+        "{:?} {}",
+        run.code,
+        run.stderr
+    );
+}
+
+/// A reader that goes away, as `head` does, is no failure.
+#[test]
+fn a_closed_pipe() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lockgate"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
+}

@@ -1,0 +1,187 @@
+//! `lockgate lint`
+
+use serde_json::Value;
+
+use super::{lockgate, lockgate_with_stdin};
+
+#[test]
+fn accepts_a_good_configuration() {
+    insta::assert_snapshot!(lockgate(&["lint", "-f", "good.yaml"]).transcript());
+}
+
+#[test]
+fn underlines_every_problem() {
+    insta::assert_snapshot!(lockgate(&["lint", "-f", "many-problems.yaml"]).transcript());
+}
+
+#[test]
+fn says_what_v1beta1_means() {
+    insta::assert_snapshot!(lockgate(&["lint", "-f", "v1beta1.yaml"]).transcript());
+}
+
+#[test]
+fn reads_json_streams_lists_and_other_kinds() {
+    insta::assert_snapshot!(lockgate(&["lint", "-o", "json", "stream.json"]).transcript());
+}
+
+#[test]
+fn reports_in_sarif() {
+    let run = lockgate(&["lint", "-o", "sarif", "-f", "many-problems.yaml"]);
+    assert_eq!(run.code, Some(3));
+    let log: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let rules = log["runs"][0]["tool"]["driver"]["rules"]
+        .as_array()
+        .unwrap();
+    assert!(!results.is_empty());
+    for result in results {
+        let rule = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(rules[rule]["id"], result["ruleId"]);
+        assert!(["error", "warning", "note"].contains(&result["level"].as_str().unwrap()));
+        assert!(
+            result["locations"][0]["physicalLocation"]["region"]["startLine"].as_u64() > Some(0)
+        );
+    }
+    insta::assert_json_snapshot!(results[0]);
+}
+
+#[test]
+fn reports_as_github_commands() {
+    insta::assert_snapshot!(lockgate(&["lint", "-o", "github", "many-problems.yaml"]).transcript());
+}
+
+#[test]
+fn every_format_has_the_same_findings() {
+    let json = lockgate(&["lint", "-o", "json", "many-problems.yaml", "v1beta1.yaml"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    let count = json["findings"].as_array().unwrap().len();
+    let sarif = lockgate(&["lint", "-o", "sarif", "many-problems.yaml", "v1beta1.yaml"]);
+    let sarif: Value = serde_json::from_str(&sarif.stdout).unwrap();
+    assert_eq!(sarif["runs"][0]["results"].as_array().unwrap().len(), count);
+    let github = lockgate(&["lint", "-o", "github", "many-problems.yaml", "v1beta1.yaml"]);
+    assert_eq!(github.stdout.lines().count(), count);
+}
+
+#[test]
+fn reads_folders_recursively_and_in_order() {
+    let run = lockgate(&["lint", "-o", "json", "-f", "folder"]);
+    assert_eq!(run.code, Some(3));
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let files: Vec<&str> = json["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|o| o["file"].as_str())
+        .collect();
+    assert_eq!(files, ["folder/a.yaml", "folder/deeper/b.yml"]);
+}
+
+#[test]
+fn reads_standard_input() {
+    let yaml = "kind: MutatingWebhookConfiguration\napiVersion: admissionregistration.k8s.io/v1\n";
+    let run = lockgate_with_stdin(&["lint", "-f", "-"], yaml);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stdout.contains("<stdin>:1:1"), "{}", run.stdout);
+    assert!(run.stdout.contains("metadata.name: Required value"));
+    // What starts with a brace may still be YAML.
+    let flow = "{kind: ConfigMap, apiVersion: v1}\n";
+    assert_eq!(lockgate_with_stdin(&["lint", "-"], flow).code, Some(0));
+}
+
+#[test]
+fn ends_as_the_threshold_says() {
+    for (args, code) in [
+        (&["lint", "v1beta1.yaml"][..], 3),
+        (&["lint", "v1beta1.yaml", "--fail-on", "error"], 0),
+        (&["lint", "many-problems.yaml", "--fail-on", "error"], 3),
+        (&["lint", "many-problems.yaml", "--fail-on", "never"], 0),
+        (&["lint", "template.yaml", "--fail-on", "never"], 4),
+        (&["lint", "no-such-file.yaml"], 1),
+    ] {
+        let run = lockgate(args);
+        assert_eq!(run.code, Some(code), "{args:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_broken_document_does_not_hide_the_others() {
+    insta::assert_snapshot!(lockgate(&["lint", "template.yaml"]).transcript());
+}
+
+#[test]
+fn names_what_cannot_be_read() {
+    let run = lockgate(&["lint", "no-such-file.yaml"]);
+    assert!(
+        run.stderr.contains("cannot read `no-such-file.yaml`"),
+        "{}",
+        run.stderr
+    );
+    let run = lockgate(&["lint", "empty-folder"]);
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.contains("holds no .yaml, .yml or .json file"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn shows_as_many_findings_as_asked() {
+    let run = lockgate(&["lint", "many-problems.yaml", "--max-findings", "1"]);
+    assert!(
+        run.stdout
+            .contains("more; --max-findings shows more of them"),
+        "{}",
+        run.stdout
+    );
+    assert_eq!(run.stdout.matches("╭─[").count(), 1);
+}
+
+#[test]
+fn colours_only_when_asked() {
+    assert!(
+        !lockgate(&["lint", "many-problems.yaml"])
+            .stdout
+            .contains('\u{1b}')
+    );
+    let run = lockgate(&["lint", "many-problems.yaml", "--color", "always"]);
+    assert!(run.stdout.contains('\u{1b}'));
+}
+
+#[test]
+fn underlines_inside_a_very_long_line() {
+    let hooks: Vec<String> = (0..2000)
+        .map(|index| {
+            format!(
+                "{{\"name\":\"h{index}.example.com\",\"clientConfig\":{{\"url\":\"https://é.example\"}},\"sideEffects\":\"None\",\"admissionReviewVersions\":[\"v1\"],\"timeoutSeconds\":{}}}",
+                if index == 1000 { 99 } else { 9 }
+            )
+        })
+        .collect();
+    let json = format!(
+        "{{\"apiVersion\":\"admissionregistration.k8s.io/v1\",\"kind\":\"ValidatingWebhookConfiguration\",\"metadata\":{{\"name\":\"long\"}},\"webhooks\":[{}]}}",
+        hooks.join(",")
+    );
+    let run = lockgate_with_stdin(&["lint", "-"], &json);
+    assert_eq!(run.code, Some(3));
+    assert!(
+        run.stdout.contains("webhooks[1000].timeoutSeconds"),
+        "{}",
+        run.stdout
+    );
+    assert!(run.stdout.len() < 3000, "shows the place, not the line");
+}
+
+#[test]
+fn explains_texts_that_yaml_takes_for_something_else() {
+    let yaml = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: n}\n";
+    let run = lockgate_with_stdin(&["lint", "-"], yaml);
+    assert_eq!(run.code, Some(3));
+    assert!(
+        run.stdout
+            .contains("`n` is a boolean unless it is quoted: \"n\""),
+        "{}",
+        run.stdout
+    );
+}

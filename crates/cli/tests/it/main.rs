@@ -1,0 +1,72 @@
+//! Tests of the binary as people and scripts use it: a real process, its output and exit code.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cel;
+mod hostile;
+mod lint;
+mod program;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Runs `lockgate` in the folder of fixtures.
+fn lockgate(args: &[&str]) -> Run {
+    lockgate_with_stdin(args, "")
+}
+
+/// Runs `lockgate` with something to read.
+fn lockgate_with_stdin(args: &[&str], stdin: &str) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lockgate"))
+        .args(args)
+        .current_dir(fixtures())
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let input = stdin.to_owned();
+    // Written beside the reading, so that a full pipe cannot stop both.
+    let writer = std::thread::spawn(move || {
+        // A program that has seen enough may close its end.
+        let _ = pipe.write_all(input.as_bytes());
+    });
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    Run {
+        code: status.code(),
+        stdout: String::from_utf8(stdout).unwrap(),
+        stderr: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// How a run ended.
+struct Run {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    /// Everything a person sees, for snapshots.
+    fn transcript(&self) -> String {
+        format!(
+            "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",
+            self.code
+                .map_or_else(|| String::from("none"), |code| code.to_string()),
+            self.stdout,
+            self.stderr
+        )
+    }
+}

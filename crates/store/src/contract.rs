@@ -1,0 +1,416 @@
+//! The contract as tests: one function for each promise, for any backend.
+//!
+//! A backend's test calls [`run_all`] with a function that makes an empty store. Tests never sleep:
+//! they wait for events, with a deadline so that a hang is a failure.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "these are tests; a failed promise is a panic with its place"
+)]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{Event, List, ReadAt, ReadError, Revision, Store, Watch, WriteError};
+
+/// Far longer than any step takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Runs every promise, each on a store of its own.
+pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
+    revisions_grow_across_keys(empty().await).await;
+    creates_once(empty().await).await;
+    updates_and_deletes_compare(empty().await).await;
+    writes_nothing_for_the_same_bytes(empty().await).await;
+    one_of_many_wins(Arc::new(empty().await)).await;
+    lists_pages_of_one_state(empty().await).await;
+    lists_only_the_prefix(empty().await).await;
+    reads_earlier_states(empty().await).await;
+    refuses_states_to_come(empty().await).await;
+    watches_every_change_in_order(empty().await).await;
+    watch_after_a_list_misses_nothing(Arc::new(empty().await)).await;
+    a_dropped_wait_loses_nothing(empty().await).await;
+    compaction_is_never_partial(empty().await).await;
+    replaying_a_watch_gives_the_list(Arc::new(empty().await)).await;
+}
+
+async fn next(watch: &mut dyn Watch) -> Event {
+    match tokio::time::timeout(DEADLINE, watch.next()).await {
+        Ok(event) => event.unwrap(),
+        Err(_) => panic!("no event before the deadline"),
+    }
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// Every change gets a revision greater than all before it, and entries remember theirs.
+pub async fn revisions_grow_across_keys(store: impl Store) {
+    let start = store.revision().await.unwrap();
+    let a = store.create("/a", bytes("1"), None).await.unwrap();
+    let b = store.create("/b", bytes("1"), None).await.unwrap();
+    let c = store.update("/a", a, bytes("2")).await.unwrap();
+    assert!(start < a && a < b && b < c);
+    let (entry, revision) = store.get("/a", ReadAt::Latest).await.unwrap();
+    let entry = entry.unwrap();
+    assert_eq!((entry.created, entry.revision, revision), (a, c, c));
+    let (deleted, _) = store.delete("/b", b).await.unwrap();
+    assert!(deleted > c);
+    assert_eq!(store.revision().await.unwrap(), deleted);
+}
+
+/// A key is created once; who comes later gets what is there. Deleted, it can be created again.
+pub async fn creates_once(store: impl Store) {
+    let first = store.create("/a", bytes("1"), None).await.unwrap();
+    let Err(WriteError::AlreadyExists(current)) = store.create("/a", bytes("2"), None).await else {
+        panic!("created twice");
+    };
+    assert_eq!((current.value, current.revision), (bytes("1"), first));
+    store.delete("/a", first).await.unwrap();
+    let again = store.create("/a", bytes("3"), None).await.unwrap();
+    let (entry, _) = store.get("/a", ReadAt::Latest).await.unwrap();
+    assert_eq!(entry.unwrap().created, again);
+}
+
+/// Updates and deletes name the revision they expect.
+pub async fn updates_and_deletes_compare(store: impl Store) {
+    let first = store.create("/a", bytes("1"), None).await.unwrap();
+    let second = store.update("/a", first, bytes("2")).await.unwrap();
+    for result in [
+        store.update("/a", first, bytes("3")).await.map(|_| ()),
+        store.delete("/a", first).await.map(|_| ()),
+    ] {
+        let Err(WriteError::Conflict(current)) = result else {
+            panic!("wrote over a conflict")
+        };
+        assert_eq!((current.value, current.revision), (bytes("2"), second));
+    }
+    for result in [
+        store.update("/none", first, bytes("3")).await.map(|_| ()),
+        store.delete("/none", first).await.map(|_| ()),
+    ] {
+        assert_eq!(result, Err(WriteError::NotFound));
+    }
+    let (_, previous) = store.delete("/a", second).await.unwrap();
+    assert_eq!(previous.value, bytes("2"));
+    assert_eq!(store.get("/a", ReadAt::Latest).await.unwrap().0, None);
+}
+
+/// The same bytes change nothing.
+pub async fn writes_nothing_for_the_same_bytes(store: impl Store) {
+    let first = store.create("/a", bytes("1"), None).await.unwrap();
+    assert_eq!(store.update("/a", first, bytes("1")).await.unwrap(), first);
+    assert_eq!(store.revision().await.unwrap(), first);
+}
+
+/// Of many writers that expect the same revision, one succeeds; retrying, all do, and none is lost.
+pub async fn one_of_many_wins(store: Arc<impl Store>) {
+    const WRITERS: usize = 8;
+    store.create("/n", bytes("0"), None).await.unwrap();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                loop {
+                    let (entry, _) = store.get("/n", ReadAt::Latest).await.unwrap();
+                    let entry = entry.unwrap();
+                    let count: u32 = std::str::from_utf8(&entry.value).unwrap().parse().unwrap();
+                    let value = bytes(&(count + 1).to_string());
+                    match store.update("/n", entry.revision, value).await {
+                        Ok(_) => return,
+                        Err(WriteError::Conflict(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let (entry, _) = store.get("/n", ReadAt::Latest).await.unwrap();
+    assert_eq!(entry.unwrap().value, bytes(&WRITERS.to_string()));
+}
+
+/// Pages of one list show one state, whatever is written between them.
+pub async fn lists_pages_of_one_state(store: impl Store) {
+    for key in ["/p/a", "/p/b", "/p/c", "/p/d", "/p/e"] {
+        store.create(key, bytes(key), None).await.unwrap();
+    }
+    let first = store
+        .list(List {
+            limit: Some(2),
+            ..List::all("/p/")
+        })
+        .await
+        .unwrap();
+    assert_eq!(keys(&first.entries), ["/p/a", "/p/b"]);
+    assert_eq!(first.remaining, 3);
+    store.create("/p/bb", bytes("new"), None).await.unwrap();
+    let gone = store.get("/p/d", ReadAt::Latest).await.unwrap().0.unwrap();
+    store.delete("/p/d", gone.revision).await.unwrap();
+    let at = ReadAt::Exact(first.revision);
+    let rest = store
+        .list(List {
+            at,
+            after: Some("/p/b"),
+            ..List::all("/p/")
+        })
+        .await
+        .unwrap();
+    assert_eq!(keys(&rest.entries), ["/p/c", "/p/d", "/p/e"]);
+    assert_eq!((rest.remaining, rest.revision), (0, first.revision));
+    let now = store.list(List::all("/p/")).await.unwrap();
+    assert_eq!(
+        keys(&now.entries),
+        ["/p/a", "/p/b", "/p/bb", "/p/c", "/p/e"]
+    );
+}
+
+fn keys(entries: &[crate::Entry]) -> Vec<&str> {
+    entries.iter().map(|entry| &*entry.key).collect()
+}
+
+/// A prefix is a prefix of bytes, and the order is that of bytes.
+pub async fn lists_only_the_prefix(store: impl Store) {
+    for key in ["/a", "/a/x", "/a/y", "/ab", "/a0", "/b"] {
+        store.create(key, bytes("v"), None).await.unwrap();
+    }
+    let page = store.list(List::all("/a/")).await.unwrap();
+    assert_eq!(keys(&page.entries), ["/a/x", "/a/y"]);
+    let page = store
+        .list(List {
+            after: Some("/a/x"),
+            ..List::all("/a/")
+        })
+        .await
+        .unwrap();
+    assert_eq!(keys(&page.entries), ["/a/y"]);
+    let page = store
+        .list(List {
+            after: Some("/"),
+            ..List::all("/a/")
+        })
+        .await
+        .unwrap();
+    assert_eq!(keys(&page.entries), ["/a/x", "/a/y"]);
+    let page = store
+        .list(List {
+            after: Some("/b"),
+            ..List::all("/a/")
+        })
+        .await
+        .unwrap();
+    assert_eq!(keys(&page.entries), [""; 0]);
+    assert_eq!(store.list(List::all("/none")).await.unwrap().entries, []);
+    let page = store
+        .list(List {
+            limit: Some(0),
+            ..List::all("/a/")
+        })
+        .await
+        .unwrap();
+    assert_eq!((page.entries.len(), page.remaining), (0, 2));
+}
+
+/// Any state that history keeps can be read.
+pub async fn reads_earlier_states(store: impl Store) {
+    let one = store.create("/a", bytes("1"), None).await.unwrap();
+    let two = store.update("/a", one, bytes("2")).await.unwrap();
+    let (three, _) = store.delete("/a", two).await.unwrap();
+    for (at, want) in [(one, Some("1")), (two, Some("2")), (three, None)] {
+        let (entry, revision) = store.get("/a", ReadAt::Exact(at)).await.unwrap();
+        assert_eq!(entry.map(|entry| entry.value), want.map(bytes), "{at}");
+        assert_eq!(revision, at);
+        let (_, revision) = store.get("/a", ReadAt::NotOlderThan(at)).await.unwrap();
+        assert!(revision >= at);
+    }
+}
+
+/// A state that is not there yet is an error, not an old state.
+pub async fn refuses_states_to_come(store: impl Store) {
+    let now = store.create("/a", bytes("1"), None).await.unwrap();
+    let later = Revision(now.0 + 1000);
+    for at in [ReadAt::Exact(later), ReadAt::NotOlderThan(later)] {
+        let result = store.get("/a", at).await;
+        assert!(
+            matches!(result, Err(ReadError::Future { .. })),
+            "{result:?}"
+        );
+        let result = store
+            .list(List {
+                at,
+                ..List::all("/")
+            })
+            .await;
+        assert!(
+            matches!(result, Err(ReadError::Future { .. })),
+            "{result:?}"
+        );
+    }
+}
+
+/// A watch returns each change of its prefix once, in order, with what was before.
+pub async fn watches_every_change_in_order(store: impl Store) {
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch("/w/", start).await.unwrap();
+    let one = store.create("/w/a", bytes("1"), None).await.unwrap();
+    store.create("/other", bytes("x"), None).await.unwrap();
+    let two = store.update("/w/a", one, bytes("2")).await.unwrap();
+    let (three, _) = store.delete("/w/a", two).await.unwrap();
+
+    let Event::Put {
+        entry,
+        previous: None,
+    } = next(&mut *watch).await
+    else {
+        panic!("create")
+    };
+    assert_eq!((entry.value, entry.revision), (bytes("1"), one));
+    let Event::Put {
+        entry,
+        previous: Some(previous),
+    } = next(&mut *watch).await
+    else {
+        panic!("update")
+    };
+    assert_eq!(
+        (entry.value, entry.revision, previous.value),
+        (bytes("2"), two, bytes("1"))
+    );
+    let Event::Delete { revision, previous } = next(&mut *watch).await else {
+        panic!("delete")
+    };
+    assert_eq!((revision, previous.value), (three, bytes("2")));
+    assert!(watch.progress() >= three);
+
+    // A watch from the middle sees the rest.
+    let mut later = store.watch("/w/", one).await.unwrap();
+    assert_eq!(next(&mut *later).await.revision(), two);
+}
+
+/// A list, and a watch after the list's revision, see everything.
+pub async fn watch_after_a_list_misses_nothing(store: Arc<impl Store>) {
+    const KEYS: usize = 200;
+    let writer = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for index in 0..KEYS {
+                store
+                    .create(&format!("/k/{index:04}"), bytes("v"), None)
+                    .await
+                    .unwrap();
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    tokio::task::yield_now().await;
+    let page = store.list(List::all("/k/")).await.unwrap();
+    let mut seen: Vec<String> = page
+        .entries
+        .iter()
+        .map(|entry| entry.key.to_string())
+        .collect();
+    let mut watch = store.watch("/k/", page.revision).await.unwrap();
+    while seen.len() < KEYS {
+        seen.push(next(&mut *watch).await.key().to_string());
+    }
+    writer.await.unwrap();
+    let want: Vec<String> = (0..KEYS).map(|index| format!("/k/{index:04}")).collect();
+    assert_eq!(seen, want);
+}
+
+/// Giving up waiting for a change does not lose it.
+pub async fn a_dropped_wait_loses_nothing(store: impl Store) {
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch("/d/", start).await.unwrap();
+    {
+        let waiting = watch.next();
+        tokio::pin!(waiting);
+        tokio::select! {
+            biased;
+            event = &mut waiting => panic!("{event:?} out of nothing"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let revision = store.create("/d/a", bytes("1"), None).await.unwrap();
+    assert_eq!(next(&mut *watch).await.revision(), revision);
+}
+
+/// What was compacted is refused as such; what was not is complete.
+pub async fn compaction_is_never_partial(store: impl Store) {
+    let one = store.create("/c/a", bytes("1"), None).await.unwrap();
+    let two = store.update("/c/a", one, bytes("2")).await.unwrap();
+    let three = store.update("/c/a", two, bytes("3")).await.unwrap();
+    store.compact(two).await.unwrap();
+    let refused = store.get("/c/a", ReadAt::Exact(one)).await;
+    assert!(
+        matches!(refused, Err(ReadError::Compacted(_))),
+        "{refused:?}"
+    );
+    let Err(ReadError::Compacted(compacted)) = store.watch("/c/", one).await.map(|_| ()) else {
+        panic!("watched what is gone");
+    };
+    assert!(compacted.oldest > one && compacted.oldest <= three);
+    let (entry, _) = store.get("/c/a", ReadAt::Exact(two)).await.unwrap();
+    assert_eq!(entry.unwrap().value, bytes("2"));
+    let mut watch = store.watch("/c/", two).await.unwrap();
+    assert_eq!(next(&mut *watch).await.revision(), three);
+    let future = store.compact(Revision(three.0 + 1000)).await;
+    assert!(
+        matches!(future, Err(ReadError::Future { .. })),
+        "{future:?}"
+    );
+}
+
+/// What a watch returned, replayed, is what a list shows.
+pub async fn replaying_a_watch_gives_the_list(store: Arc<impl Store>) {
+    const CHANGES: usize = 300;
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch("/r/", start).await.unwrap();
+    let writers: Vec<_> = (0..4_usize)
+        .map(|writer| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                for step in 0..CHANGES {
+                    let key = format!("/r/{}", (step * 7 + writer * 3) % 11);
+                    let value = bytes(&format!("{writer}-{step}"));
+                    match store.get(&key, ReadAt::Latest).await.unwrap().0 {
+                        None => drop(store.create(&key, value, None).await),
+                        Some(entry) if step % 5 == 0 => {
+                            drop(store.delete(&key, entry.revision).await)
+                        }
+                        Some(entry) => drop(store.update(&key, entry.revision, value).await),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let page = store.list(List::all("/r/")).await.unwrap();
+    let mut replayed = BTreeMap::new();
+    let mut last = start;
+    while last < page.revision {
+        let event = next(&mut *watch).await;
+        assert!(event.revision() > last, "out of order");
+        last = event.revision();
+        match event {
+            Event::Put { entry, previous } => {
+                assert_eq!(replayed.insert(entry.key.clone(), entry), previous);
+            }
+            Event::Delete { previous, .. } => {
+                assert_eq!(replayed.remove(&previous.key), Some(previous));
+            }
+        }
+    }
+    assert_eq!(replayed.into_values().collect::<Vec<_>>(), page.entries);
+}

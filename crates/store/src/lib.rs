@@ -1,0 +1,305 @@
+//! A versioned key-value store with watch.
+//!
+//! The store knows bytes and revisions. What the bytes mean, who may write them and what an admission
+//! decision is are not its business.
+//!
+//! # The contract
+//!
+//! Every backend keeps these promises; `contract` (feature `contract-tests`) has one test for each.
+//!
+//! - **One counter.** Every change gets a revision greater than all before it, across all keys. An
+//!   entry carries the revision of its last change and that of its creation.
+//! - **Compare and swap.** An update or delete names the revision it expects and fails with the
+//!   current entry otherwise. Of several that expect the same revision, one succeeds.
+//! - **Nothing for nothing.** An update to the same bytes writes nothing and keeps the revision.
+//! - **Reads are snapshots.** A page of a list shows the store at one revision, which it names; the
+//!   next page can be read at the same one.
+//! - **Watches miss nothing.** A watch after revision *r* returns every change of its prefix with a
+//!   greater revision, once, in order, with the entry before the change. A list and a watch after the
+//!   list's revision together see everything.
+//! - **History is bounded.** Reading or watching what was compacted fails as [`Compacted`]; it never
+//!   returns a part. A slow watcher is cut off so; it never holds up a writer.
+//! - **Acknowledged is kept.** When a write returns, every later read sees it; on a durable backend it
+//!   survives a crash.
+//! - **Entries may expire.** One created with a time to live is deleted after it, as by a writer.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use lockgate_store::{Event, MemoryStore, Revision, Store};
+//!
+//! let store = MemoryStore::new();
+//! let mut watch = store.watch("/pods/", Revision::START).await?;
+//! let revision = store.create("/pods/a", "one".into(), None).await?;
+//! store.update("/pods/a", revision, "two".into()).await?;
+//!
+//! assert!(matches!(watch.next().await?, Event::Put { previous: None, .. }));
+//! let Event::Put { entry, previous } = watch.next().await? else { unreachable!() };
+//! assert_eq!((entry.value, previous.unwrap().value), ("two".into(), "one".into()));
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+#[cfg(feature = "contract-tests")]
+pub mod contract;
+mod memory;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use memory::{MemoryOptions, MemoryStore};
+
+/// A point in the history of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    /// Before every change.
+    pub const START: Self = Self(0);
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A key with its value. Clones share both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Arc<str>,
+    /// The value.
+    pub value: Bytes,
+    /// When the key was created.
+    pub created: Revision,
+    /// When the value was last changed.
+    pub revision: Revision,
+}
+
+/// Which state of the store to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadAt {
+    /// The newest: everything acknowledged before the read.
+    Latest,
+    /// Any state at least this new.
+    NotOlderThan(Revision),
+    /// This very state.
+    Exact(Revision),
+}
+
+/// What to list.
+#[derive(Debug, Clone, Copy)]
+pub struct List<'l> {
+    /// Keys that start with this.
+    pub prefix: &'l str,
+    /// Which state.
+    pub at: ReadAt,
+    /// Only keys greater than this one, to go on after a page.
+    pub after: Option<&'l str>,
+    /// At most so many.
+    pub limit: Option<usize>,
+}
+
+impl<'l> List<'l> {
+    /// Everything under a prefix, in its newest state.
+    #[must_use]
+    pub fn all(prefix: &'l str) -> Self {
+        Self {
+            prefix,
+            at: ReadAt::Latest,
+            after: None,
+            limit: None,
+        }
+    }
+}
+
+/// A part of a list, in the order of keys.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// The state they are from.
+    pub revision: Revision,
+    /// How many more there are after the last one.
+    pub remaining: usize,
+}
+
+/// A change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A key was created or its value changed.
+    Put {
+        /// The new entry.
+        entry: Entry,
+        /// The one before; none if the key was created.
+        previous: Option<Entry>,
+    },
+    /// A key was deleted.
+    Delete {
+        /// When.
+        revision: Revision,
+        /// The entry until then.
+        previous: Entry,
+    },
+}
+
+impl Event {
+    /// When the change happened.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Put { entry, .. } => entry.revision,
+            Self::Delete { revision, .. } => *revision,
+        }
+    }
+
+    /// The key that changed.
+    #[must_use]
+    pub fn key(&self) -> &Arc<str> {
+        match self {
+            Self::Put { entry, .. } => &entry.key,
+            Self::Delete { previous, .. } => &previous.key,
+        }
+    }
+}
+
+/// The store cannot be reached, or cannot keep its promises.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("storage is unavailable: {0}")]
+pub struct Unavailable(pub String);
+
+/// History up to some revision is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("revisions before {oldest} are compacted")]
+pub struct Compacted {
+    /// The oldest revision that can still be read.
+    pub oldest: Revision,
+}
+
+/// Why a write did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The key to create exists.
+    #[error("`{}` exists already", .0.key)]
+    AlreadyExists(Box<Entry>),
+    /// The entry is not at the expected revision.
+    #[error("`{}` is at revision {}, not the expected one", .0.key, .0.revision)]
+    Conflict(Box<Entry>),
+    /// There is no such key.
+    #[error("there is no such key")]
+    NotFound,
+    /// The backend failed.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// Why a read did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The state is gone.
+    #[error(transparent)]
+    Compacted(#[from] Compacted),
+    /// The state is not there yet.
+    #[error("revision is ahead of the store, which is at {current}")]
+    Future {
+        /// The newest revision.
+        current: Revision,
+    },
+    /// The backend failed.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// The store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Creates a key, which lives for `ttl` at most if given.
+    ///
+    /// # Errors
+    ///
+    /// The key exists.
+    async fn create(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> Result<Revision, WriteError>;
+
+    /// Changes the value of a key that is at `expected`. The same bytes change nothing. A time to
+    /// live given at creation stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The key is at another revision, or gone.
+    async fn update(
+        &self,
+        key: &str,
+        expected: Revision,
+        value: Bytes,
+    ) -> Result<Revision, WriteError>;
+
+    /// Deletes a key that is at `expected`; returns when, and what it was.
+    ///
+    /// # Errors
+    ///
+    /// The key is at another revision, or gone.
+    async fn delete(&self, key: &str, expected: Revision) -> Result<(Revision, Entry), WriteError>;
+
+    /// Reads a key; also says which state was read.
+    ///
+    /// # Errors
+    ///
+    /// The state is gone or not there yet.
+    async fn get(&self, key: &str, at: ReadAt) -> Result<(Option<Entry>, Revision), ReadError>;
+
+    /// Lists keys in their order.
+    ///
+    /// # Errors
+    ///
+    /// The state is gone or not there yet.
+    async fn list(&self, list: List<'_>) -> Result<Page, ReadError>;
+
+    /// Watches the changes of a prefix after a revision.
+    ///
+    /// # Errors
+    ///
+    /// The revision is gone or not there yet.
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError>;
+
+    /// The newest revision: that of the last acknowledged change.
+    ///
+    /// # Errors
+    ///
+    /// The backend failed.
+    async fn revision(&self) -> Result<Revision, Unavailable>;
+
+    /// Forgets history: states and changes before `oldest` cannot be read any more.
+    ///
+    /// # Errors
+    ///
+    /// The revision is not there yet.
+    async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
+}
+
+/// A running watch. Dropping it ends it.
+#[async_trait]
+pub trait Watch: Send {
+    /// Waits for the next change. May be dropped while it waits, and nothing is lost.
+    ///
+    /// # Errors
+    ///
+    /// The watch fell behind what history keeps, or the backend failed. The watch is over.
+    async fn next(&mut self) -> Result<Event, ReadError>;
+
+    /// A revision up to which every change of the prefix was returned.
+    fn progress(&self) -> Revision;
+}

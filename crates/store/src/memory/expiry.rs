@@ -1,0 +1,98 @@
+//! Deleting entries whose time is over.
+//!
+//! A task sleeps until the first of them and ends when none is left, so a store without such entries
+//! costs nothing. It holds the store weakly: a store that is dropped is not kept alive by its clock.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::Shared;
+use crate::{Entry, ReadAt, Revision, WriteError};
+
+/// When which key ends; the revision of its creation tells it from a later key of the same name.
+type Deadline = Reverse<(Instant, Arc<str>, Revision)>;
+
+#[derive(Debug, Default)]
+pub(super) struct Expiry {
+    queue: Mutex<Queue>,
+    /// A deadline earlier than those known was added.
+    earlier: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    deadlines: BinaryHeap<Deadline>,
+    running: bool,
+}
+
+impl Expiry {
+    /// Deletes the entry at `at`, unless it is gone by then.
+    pub(super) fn add(&self, shared: &Arc<Shared>, at: Instant, entry: &Entry) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue
+            .deadlines
+            .push(Reverse((at, Arc::clone(&entry.key), entry.created)));
+        if queue.running {
+            self.earlier.notify_one();
+        } else {
+            queue.running = true;
+            tokio::spawn(run(Arc::downgrade(shared), Arc::clone(&self.earlier)));
+        }
+    }
+
+    /// Takes what is due, or tells when the next one is. `None` ends the task.
+    fn due(&self, now: Instant) -> Option<Result<(Arc<str>, Revision), Instant>> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Reverse((at, _, _))) = queue.deadlines.peek() else {
+            queue.running = false;
+            return None;
+        };
+        if *at > now {
+            return Some(Err(*at));
+        }
+        let Reverse((_, key, created)) = queue.deadlines.pop()?;
+        Some(Ok((key, created)))
+    }
+}
+
+async fn run(store: Weak<Shared>, earlier: Arc<Notify>) {
+    loop {
+        let next = {
+            let Some(shared) = store.upgrade() else {
+                return;
+            };
+            match shared.expiry.due(Instant::now()) {
+                None => return,
+                Some(Ok((key, created))) => {
+                    expire(&shared, &key, created);
+                    continue;
+                }
+                Some(Err(at)) => at,
+            }
+        };
+        tokio::select! {
+            () = sleep_until(next) => {}
+            () = earlier.notified() => {}
+        }
+    }
+}
+
+fn expire(shared: &Shared, key: &str, created: Revision) {
+    loop {
+        let Ok(state) = shared.read(ReadAt::Latest) else {
+            return;
+        };
+        let Some(entry) = state.keys.get(key).filter(|entry| entry.created == created) else {
+            return;
+        };
+        match shared.delete(key, entry.revision) {
+            // Changed between the two steps: its time is over all the same.
+            Err(WriteError::Conflict(_)) => {}
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The store at one revision: its keys, and the changes that led there.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::{OrdMap, Vector};
+use tokio::time::Instant;
+
+use super::MemoryOptions;
+use crate::{Compacted, Entry, Event, Revision, WriteError};
+
+pub(super) type Keys = OrdMap<Arc<str>, Entry>;
+
+/// A revision of the store. INVARIANT: the changes in `history` have consecutive revisions, the last
+/// of which is `revision`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    pub(super) revision: Revision,
+    pub(super) keys: Keys,
+    history: Vector<Arc<Change>>,
+}
+
+#[derive(Debug)]
+struct Change {
+    event: Event,
+    at: Instant,
+    /// The keys before the change; they share all but one with those after it.
+    keys_before: Keys,
+}
+
+impl Default for Revision {
+    fn default() -> Self {
+        Self::START
+    }
+}
+
+impl State {
+    /// The state after a change, with as much history as the options ask for.
+    pub(super) fn after(&self, event: Event, now: Instant, options: &MemoryOptions) -> Self {
+        let mut keys = self.keys.clone();
+        match &event {
+            Event::Put { entry, .. } => {
+                keys.insert(Arc::clone(&entry.key), entry.clone());
+            }
+            Event::Delete { previous, .. } => {
+                keys.remove(&previous.key);
+            }
+        }
+        let mut history = self.history.clone();
+        let revision = event.revision();
+        history.push_back(Arc::new(Change {
+            event,
+            at: now,
+            keys_before: self.keys.clone(),
+        }));
+        // Old changes go in twos at most, so that no single write pays for all of them.
+        for _ in 0..2 {
+            let too_many = history.len() > options.max_events;
+            let Some(oldest) = history.front() else { break };
+            let too_old = now.duration_since(oldest.at) > options.min_age;
+            if !(too_many || too_old && history.len() > 1) {
+                break;
+            }
+            history.pop_front();
+        }
+        Self {
+            revision,
+            keys,
+            history,
+        }
+    }
+
+    /// The entry of a key, if it is at the expected revision.
+    pub(super) fn expect(&self, key: &str, expected: Revision) -> Result<Entry, WriteError> {
+        match self.keys.get(key) {
+            None => Err(WriteError::NotFound),
+            Some(entry) if entry.revision != expected => {
+                Err(WriteError::Conflict(Box::new(entry.clone())))
+            }
+            Some(entry) => Ok(entry.clone()),
+        }
+    }
+
+    /// The keys as they were at an earlier revision.
+    pub(super) fn keys_at(&self, revision: Revision) -> Result<Keys, Compacted> {
+        self.check_history(revision)?;
+        // The change after the wanted revision remembers the keys before it.
+        let index = self.index_after(revision);
+        Ok(self
+            .history
+            .get(index)
+            .map_or_else(|| self.keys.clone(), |next| next.keys_before.clone()))
+    }
+
+    /// Whether every change after `revision` is still there.
+    pub(super) fn check_history(&self, revision: Revision) -> Result<(), Compacted> {
+        let oldest = self.oldest();
+        if revision < oldest {
+            Err(Compacted { oldest })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The change after `revision` that comes first under a prefix, looking at changes in order.
+    pub(super) fn next_event(&self, prefix: &str, after: Revision) -> Option<&Event> {
+        let first = self.index_after(after);
+        (first..self.history.len())
+            .filter_map(|index| self.history.get(index))
+            .map(|change| &change.event)
+            .find(|event| event.key().starts_with(prefix))
+    }
+
+    /// The state without history before `oldest`.
+    pub(super) fn compacted(&self, oldest: Revision) -> Self {
+        let mut state = self.clone();
+        while state.oldest() < oldest {
+            state.history.pop_front();
+        }
+        state
+    }
+
+    /// The oldest revision whose keys are known.
+    fn oldest(&self) -> Revision {
+        let changes = u64::try_from(self.history.len()).unwrap_or(u64::MAX);
+        Revision(self.revision.0.saturating_sub(changes))
+    }
+
+    /// Where the change after `revision` stands in the history.
+    fn index_after(&self, revision: Revision) -> usize {
+        let index = revision.0.saturating_sub(self.oldest().0);
+        usize::try_from(index).unwrap_or(usize::MAX)
+    }
+}
+
+/// The entries under a prefix and after a key, in order.
+pub(super) fn range<'k>(
+    keys: &'k Keys,
+    prefix: &'k str,
+    after: Option<&str>,
+) -> impl Iterator<Item = &'k Entry> {
+    let start = match after {
+        Some(after) if after >= prefix => Bound::Excluded(Arc::from(after)),
+        _ => Bound::Included(Arc::from(prefix)),
+    };
+    keys.range::<_, Arc<str>>((start, Bound::Unbounded))
+        .map(|(_, entry)| entry)
+        .take_while(move |entry| entry.key.starts_with(prefix))
+}

@@ -1,0 +1,17 @@
+//! Any text compiles as a match condition or is refused, the same way twice.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lockgate_cel::admission::{compile_condition, compile_expression};
+
+fuzz_target!(|text: &str| {
+    let any = compile_expression(text);
+    let condition = compile_condition(text);
+    match (any, condition) {
+        (Ok(any), Ok(condition)) => assert_eq!(any.output_type(), condition.output_type()),
+        // The result is no bool, or a constant part never works.
+        (Ok(_), Err(_)) | (Err(_), Err(_)) => {}
+        (Err(error), Ok(_)) => panic!("a condition, yet no expression: {error}"),
+    }
+});

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes sure that what the tests need is there, and says what it does about it.
+set -euo pipefail
+
+say() { printf 'need: %s\n' "$*" >&2; }
+
+if ! command -v cargo >/dev/null; then
+    say "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer with rustup"
+    exit 1
+fi
+
+for component in rustfmt clippy; do
+    tool=${component/rustfmt/fmt}
+    if ! cargo "$tool" --version >/dev/null 2>&1; then
+        say "installing the Rust component $component"
+        rustup component add "$component"
+    fi
+done
+
+# A C compiler links the binaries.
+if ! command -v cc >/dev/null; then
+    say "installing a C compiler (gcc) for linking"
+    if [[ $(id -u) -eq 0 ]]; then
+        apt-get update -qq && apt-get install -y -qq gcc libc6-dev
+    else
+        sudo apt-get update -qq && sudo apt-get install -y -qq gcc libc6-dev
+    fi
+fi
