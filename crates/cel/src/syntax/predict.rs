@@ -251,7 +251,7 @@ impl Run {
             if reached.is_empty() {
                 // Alternatives that fit equally well up to here: the first of them.
                 let alive = configs.iter().map(|c| c.alternative).min();
-                return match left(&configs).or(alive.filter(|_| at > from)) {
+                return match left(&configs).or_else(|| alive.filter(|_| at > from)) {
                     Some(alternative) => Ok(alternative),
                     None => Err(NoAlternative { offending: at }),
                 };
