@@ -10,6 +10,7 @@ mod error;
 mod functions;
 mod loops;
 mod machine;
+mod message;
 mod operators;
 mod plan;
 mod program;

@@ -1,4 +1,41 @@
 //! The Common Expression Language as Kubernetes runs it.
+//!
+//! Expressions are parsed, checked and evaluated with the verdicts, values,
+//! error texts and costs of kube-apiserver v1.36, on borrowed JSON and, for
+//! common conditions, without allocating.
+//!
+//! ```
+//! use lockgate_cel::{Environment, Limits, Type, Value, compile, evaluate};
+//!
+//! let environment = Environment::new().variable("pod", Type::Dyn);
+//! let program = compile("pod.spec.containers.all(c, c.image.startsWith('registry.example/'))",
+//!     &environment, Some(&Type::Bool)).unwrap();
+//! let pod = serde_json::json!({ "spec": { "containers": [{ "image": "registry.example/web" }] } });
+//! let inputs = [Value::from(&pod)];
+//! let outcome = evaluate(&program, &inputs, Limits::default());
+//! assert!(matches!(outcome.value, Ok(Value::Bool(true))));
+//! assert_eq!(outcome.cost, 11);
+//! ```
+//!
+//! # Map
+//!
+//! | module | is responsible for |
+//! |---|---|
+//! | [`admission`] | match conditions: environment, request, what a list of them decides |
+//! | [`program`] | text to program, programs shared by text |
+//! | [`syntax`] | text to tree: lexer, parser, macros, syntax errors |
+//! | [`check`] | types, overloads, validators |
+//! | [`eval`] | planning, evaluation, cost |
+//! | [`value`] | values at run time, their equality and order, and JSON |
+//! | [`ext`] | the values of Kubernetes' libraries |
+//! | [`source`] | positions, and how issues are printed |
+//! | [`number`], [`strings`], [`time`], [`go_regex`], [`quote`] | what Go means by them |
+//!
+//! # What holds
+//!
+//! Texts and inputs are taken to be hostile: no panic, no unsafe code, bounded
+//! recursion, nothing built before it is paid for. A program is immutable and
+//! can be shared between threads.
 
 #![deny(
     clippy::indexing_slicing,
@@ -25,3 +62,9 @@ pub mod syntax;
 pub mod time;
 pub mod types;
 pub mod value;
+
+pub use check::Environment;
+pub use eval::{Evaluation, Limits, Program, evaluate};
+pub use program::{CompileError, compile};
+pub use types::Type;
+pub use value::Value;

@@ -11,10 +11,12 @@ pub(crate) mod lexer;
 mod macros;
 mod parser;
 mod predict;
+mod print;
 mod recovery;
 mod unescape;
 
 pub(crate) use parser::parse;
+pub use print::canonical;
 
 /// Longest expression accepted, in code points.
 pub const MAX_CODE_POINTS: usize = 100_000;

@@ -240,6 +240,10 @@ fn allocated(factor: f64, size: u64) -> u64 {
         // A negative depth wraps around upstream, and then fails.
         return (units as i64 as u64).wrapping_add(11);
     }
+    if units >= u64::MAX as f64 {
+        // What the processor makes of a number too large.
+        return (1 << 63) + 11;
+    }
     (units as u64).saturating_add(11)
 }
 

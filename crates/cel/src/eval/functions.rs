@@ -6,12 +6,9 @@ mod standard;
 mod strings;
 mod table;
 
-use std::sync::Arc;
-
 use crate::check::{Function, OverloadId};
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
-use crate::eval::program::{Step, StepId};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -94,26 +91,4 @@ pub(crate) fn no_such_call(function: &str, args: &[Value<'_>]) -> Error {
         "no such overload: {function}({})",
         types.join(", ")
     ))
-}
-
-/// The value of a protobuf message literal, where the language gives it one.
-pub(crate) fn message(type_name: &str, fields: &[(String, StepId, bool)]) -> Option<Step> {
-    let zero = match type_name.strip_prefix("google.protobuf.")? {
-        "BoolValue" => Value::Bool(false),
-        "BytesValue" => Value::Bytes(Arc::new([])),
-        "DoubleValue" | "FloatValue" => Value::Double(0.0),
-        "Int64Value" | "Int32Value" => Value::Int(0),
-        "UInt64Value" | "UInt32Value" => Value::Uint(0),
-        "StringValue" => Value::String("".into()),
-        "Struct" => Value::Map(Arc::default()),
-        "ListValue" => Value::from(Vec::new()),
-        "Value" => Value::Null,
-        _ => return None,
-    };
-    Some(Step::Message(Box::new(crate::eval::program::Message {
-        zero,
-        field: fields
-            .first()
-            .map(|(_, value, optional)| (*value, *optional)),
-    })))
 }

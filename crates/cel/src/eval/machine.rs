@@ -10,7 +10,7 @@ use crate::eval::cost::{Argument, CallCost, equality, tenth};
 use crate::eval::error::Error;
 use crate::eval::functions;
 use crate::eval::program::{
-    Call, MapEntry, Message, PatternCall, Program, Step, StepId, Target, TextTest, TextTestKind,
+    Call, MapEntry, PatternCall, Program, Step, StepId, Target, TextTest, TextTestKind,
 };
 use crate::go_regex::Regex;
 use crate::value::{Equality, Map, Value, code_points};
@@ -483,19 +483,6 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             map.insert(key, value);
         }
         Ok(Value::Map(std::sync::Arc::new(map)))
-    }
-
-    fn message(&mut self, message: &'a Message) -> Argument<'a> {
-        let value = match message.field {
-            None => Ok(constant(&message.zero)),
-            Some((field, optional)) => match (self.operand(field)?, optional) {
-                (Ok(Value::Optional(Some(inner))), true) => Ok((*inner).clone()),
-                (Ok(Value::Optional(None)), true) => Ok(constant(&message.zero)),
-                (other, _) => other,
-            },
-        };
-        self.charge_once(40)?;
-        value
     }
 
     fn call(&mut self, call: &'a Call) -> Argument<'a> {

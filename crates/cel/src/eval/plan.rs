@@ -14,8 +14,9 @@ use crate::eval::error::Error;
 use crate::eval::functions as library;
 use crate::eval::machine::{Limits, evaluate};
 use crate::eval::program::{
-    Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, Path, PatternCall,
-    Program, Qualifier, QualifierKey, Root, Step, StepId, Target, TextTest, TextTestKind,
+    Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, Message,
+    MessageField, Path, PatternCall, Program, Qualifier, QualifierKey, Root, Step, StepId, Target,
+    TextTest, TextTestKind,
 };
 use crate::go_regex::Regex;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
@@ -141,13 +142,21 @@ impl Planner<'_, '_, '_> {
                 Ok(if foldable { self.fold(map) } else { map })
             }
             Expr::Struct { type_name, fields } => {
-                let fields = fields
-                    .iter()
-                    .map(|f| Ok((f.name.to_string(), self.node(f.value)?, f.optional)))
-                    .collect::<Planned<Vec<_>>>()?;
-                library::message(type_name, &fields)
-                    .map(|step| self.add(id, step))
-                    .ok_or_else(|| format!("unknown type: {type_name}"))
+                let mut planned = Vec::with_capacity(fields.len());
+                for field in fields {
+                    let (name, value) = (Box::from(&*field.name), self.node(field.value)?);
+                    planned.push(MessageField {
+                        name,
+                        value,
+                        optional: field.optional,
+                    });
+                }
+                let type_name = Box::from(&**type_name);
+                let message = Message {
+                    type_name,
+                    fields: planned,
+                };
+                Ok(self.add(id, Step::Message(Box::new(message))))
             }
             Expr::Comprehension(c) => self.comprehension(id, c),
         }

@@ -178,10 +178,16 @@ pub(crate) struct MapEntry {
 /// A protobuf message that stands for a plain value.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// What it is without a field.
-    pub(crate) zero: Value<'static>,
-    /// The field's value, and whether it is optional.
-    pub(crate) field: Option<(StepId, bool)>,
+    pub(crate) type_name: Box<str>,
+    pub(crate) fields: Vec<MessageField>,
+}
+
+/// A field with its value in a message.
+#[derive(Debug)]
+pub(crate) struct MessageField {
+    pub(crate) name: Box<str>,
+    pub(crate) value: StepId,
+    pub(crate) optional: bool,
 }
 
 /// A loop over a list or map.

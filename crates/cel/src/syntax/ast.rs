@@ -14,6 +14,16 @@ pub(crate) struct NodeId(pub(crate) u32);
 pub(crate) struct Ast<'s> {
     nodes: Vec<Node<'s>>,
     pub(crate) root: NodeId,
+    /// What macros expanded to, by node, and the calls they were written as.
+    pub(crate) expansions: Vec<(NodeId, MacroCall<'s>)>,
+}
+
+/// A macro as it was written.
+#[derive(Debug, Clone)]
+pub(crate) struct MacroCall<'s> {
+    pub(crate) function: Name<'s>,
+    pub(crate) target: Option<NodeId>,
+    pub(crate) args: Vec<NodeId>,
 }
 
 /// A node and where its defining token begins.
@@ -101,6 +111,7 @@ impl<'s> Ast<'s> {
         Self {
             nodes: Vec::with_capacity(capacity),
             root: NodeId(0),
+            expansions: Vec::new(),
         }
     }
 

@@ -4,6 +4,9 @@
 
 use crate::source::Issue;
 
+/// How a complaint about text that begins no token starts; the text and a quote follow.
+pub(super) const UNRECOGNIZED: &str = "Syntax error: token recognition error at: '";
+
 /// Kinds of token, numbered as in the grammar, so that sets of expected tokens
 /// are listed in the same order as upstream lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -185,10 +188,7 @@ pub(crate) fn tokenize(source: &str) -> (Vec<Token>, Vec<Issue>) {
                 let end = source.get(failed..).and_then(|rest| rest.chars().next());
                 let stop = failed + end.map_or(0, char::len_utf8);
                 let text = source.get(at..stop).unwrap_or_default();
-                issues.push(Issue::at(
-                    at as u32,
-                    format!("Syntax error: token recognition error at: '{text}'"),
-                ));
+                issues.push(Issue::at(at as u32, format!("{UNRECOGNIZED}{text}'")));
                 at = stop;
             }
         }

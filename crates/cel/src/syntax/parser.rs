@@ -8,7 +8,9 @@
 
 use std::borrow::Cow;
 
-use super::ast::{Ast, Expr, Literal, MapEntry, Name, NodeId, StructField, operators as op};
+use super::ast::{
+    Ast, Expr, Literal, MacroCall, MapEntry, Name, NodeId, StructField, operators as op,
+};
 use super::lexer::{Kind, Token, tokenize};
 use super::unescape::{unescape_bytes, unescape_string};
 use super::{MAX_CODE_POINTS, MAX_DEPTH, macros, recovery};
@@ -411,7 +413,15 @@ impl<'s> Parser<'s, '_> {
     ) -> NodeId {
         if self.ast.len() <= MAX_NODES {
             match macros::expand(&mut self.ast, offset, &function, target, &args) {
-                Some(Ok(id)) => return id,
+                Some(Ok(id)) => {
+                    let call = MacroCall {
+                        function,
+                        target,
+                        args,
+                    };
+                    self.ast.expansions.push((id, call));
+                    return id;
+                }
                 Some(Err((at, message))) => return self.report(at, message).id,
                 None => {}
             }

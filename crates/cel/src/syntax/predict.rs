@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::grammar::{Edge, NETWORK, Network, StateId, StateKind, bit, start};
+use super::grammar::{Edge, NETWORK, Network, Rule, StateId, StateKind, bit, start};
 use super::lexer::{Kind, Token};
 
 /// The choice failed: no alternative fits up to and including this token.
@@ -22,7 +22,7 @@ type Stack = u32;
 const BOTTOM: Stack = 0;
 
 /// One alternative in one place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Config {
     state: StateId,
     alternative: usize,
@@ -51,10 +51,33 @@ impl Stacks {
     }
 }
 
-/// Remembers choices that one token settles.
+/// Predicts choices and remembers what the tokens so far amount to.
+///
+/// Without regard to the callers, a prediction depends only on the choice and
+/// the tokens, so the places reached are the states of an automaton that is
+/// built as it is used.
 #[derive(Default)]
 pub(super) struct Predictor {
-    settled: HashMap<(StateId, u8, Kind), usize>,
+    stacks: Stacks,
+    states: Vec<Known>,
+    by_configs: HashMap<Vec<Config>, usize>,
+    starts: HashMap<(StateId, u8), usize>,
+}
+
+/// A state of the automaton.
+struct Known {
+    configs: Vec<Config>,
+    edges: HashMap<Kind, Next>,
+}
+
+/// Where a token leads.
+#[derive(Clone, Copy)]
+enum Next {
+    State(usize),
+    Settled(usize),
+    Conflict,
+    /// Nowhere; the alternative that had already left the rule, if one had.
+    Nowhere(Option<usize>),
 }
 
 impl Predictor {
@@ -65,40 +88,103 @@ impl Predictor {
         &mut self,
         choice: StateId,
         precedence: u8,
-        callers: &[StateId],
+        callers: impl Iterator<Item = StateId>,
         tokens: &[Token],
         from: usize,
     ) -> Result<usize, NoAlternative> {
-        let first = kind(tokens, from);
-        if let Some(alternative) = self.settled.get(&(choice, precedence, first)) {
-            return Ok(*alternative);
+        let mut state = self.start(choice, precedence);
+        let mut at = from;
+        loop {
+            let token = kind(tokens, at);
+            match self.next(state, token) {
+                Next::Settled(alternative) | Next::Nowhere(Some(alternative)) => {
+                    return Ok(alternative);
+                }
+                Next::Nowhere(None) => return Err(NoAlternative { offending: at }),
+                Next::Conflict => break,
+                Next::State(next) => state = next,
+            }
+            if token != Kind::Eof {
+                at += 1;
+            }
         }
         let mut run = Run {
             network: &NETWORK,
             stacks: Stacks::default(),
-            tokens,
+            full: true,
+        };
+        let stack = callers.fold(BOTTOM, |below, follow| run.stacks.push(follow, below));
+        run.simulate(choice, precedence, stack, tokens, from)
+    }
+
+    fn run<T>(&mut self, with: impl FnOnce(&mut Run) -> T) -> T {
+        let stacks = std::mem::take(&mut self.stacks);
+        let mut run = Run {
+            network: &NETWORK,
+            stacks,
             full: false,
         };
-        match run.simulate(choice, precedence, BOTTOM, from)? {
-            Outcome::Alternative(alternative, at) => {
-                if at == from {
-                    self.settled
-                        .insert((choice, precedence, first), alternative);
-                }
-                Ok(alternative)
-            }
-            Outcome::Conflict => {
-                run.full = true;
-                let stack = callers
-                    .iter()
-                    .fold(BOTTOM, |below, f| run.stacks.push(*f, below));
-                match run.simulate(choice, precedence, stack, from)? {
-                    Outcome::Alternative(alternative, _) => Ok(alternative),
-                    Outcome::Conflict => Ok(1),
-                }
-            }
-        }
+        let result = with(&mut run);
+        self.stacks = run.stacks;
+        result
     }
+
+    fn start(&mut self, choice: StateId, precedence: u8) -> usize {
+        if let Some(state) = self.starts.get(&(choice, precedence)) {
+            return *state;
+        }
+        let configs = self.run(|run| run.start(choice, precedence, BOTTOM));
+        let state = self.intern(configs);
+        self.starts.insert((choice, precedence), state);
+        state
+    }
+
+    fn intern(&mut self, mut configs: Vec<Config>) -> usize {
+        configs.sort_unstable();
+        configs.dedup();
+        if let Some(state) = self.by_configs.get(&configs) {
+            return *state;
+        }
+        self.states.push(Known {
+            configs: configs.clone(),
+            edges: HashMap::new(),
+        });
+        self.by_configs.insert(configs, self.states.len() - 1);
+        self.states.len() - 1
+    }
+
+    fn next(&mut self, state: usize, token: Kind) -> Next {
+        let Some(known) = self.states.get(state) else {
+            return Next::Nowhere(None);
+        };
+        if let Some(next) = known.edges.get(&token) {
+            return *next;
+        }
+        let configs = known.configs.clone();
+        let (reached, decided) = self.run(|run| {
+            let reached = run.reach(&configs, token);
+            let decided = run.decide(&reached);
+            (reached, decided)
+        });
+        let next = match decided {
+            _ if reached.is_empty() => Next::Nowhere(left(&configs)),
+            Some(Outcome::Alternative(alternative)) => Next::Settled(alternative),
+            Some(Outcome::Conflict) => Next::Conflict,
+            None => Next::State(self.intern(reached)),
+        };
+        if let Some(known) = self.states.get_mut(state) {
+            known.edges.insert(token, next);
+        }
+        next
+    }
+}
+
+/// The first alternative that has left the rule of the choice.
+fn left(configs: &[Config]) -> Option<usize> {
+    let outside = configs.iter().filter(|c| {
+        c.outside || (c.stack == BOTTOM && NETWORK.state(c.state).kind == StateKind::RuleStop)
+    });
+    outside.map(|c| c.alternative).min()
 }
 
 fn kind(tokens: &[Token], at: usize) -> Kind {
@@ -106,27 +192,20 @@ fn kind(tokens: &[Token], at: usize) -> Kind {
 }
 
 enum Outcome {
-    /// The alternative, and the token that settled it.
-    Alternative(usize, usize),
+    Alternative(usize),
     Conflict,
 }
 
-struct Run<'t> {
+struct Run {
     network: &'static Network,
     stacks: Stacks,
-    tokens: &'t [Token],
     /// Whether the callers are known.
     full: bool,
 }
 
-impl Run<'_> {
-    fn simulate(
-        &mut self,
-        choice: StateId,
-        precedence: u8,
-        stack: Stack,
-        from: usize,
-    ) -> Result<Outcome, NoAlternative> {
+impl Run {
+    /// The places each alternative starts in.
+    fn start(&mut self, choice: StateId, precedence: u8, stack: Stack) -> Vec<Config> {
         let mut configs = Vec::new();
         let mut seen = BTreeSet::new();
         for (nth, edge) in self.network.state(choice).edges.iter().enumerate() {
@@ -140,25 +219,48 @@ impl Run<'_> {
                 self.close(first, Some((precedence, 0)), &mut configs, &mut seen);
             }
         }
+        if matches!(
+            self.network.state(choice).rule,
+            Rule::Relation | Rule::Calc | Rule::Member
+        ) {
+            // An operator binds here rather than in a caller of the same rule.
+            let here: BTreeSet<_> = configs
+                .iter()
+                .filter(|c| c.alternative == 1)
+                .map(|c| (c.state, c.stack))
+                .collect();
+            configs.retain(|c| c.alternative == 1 || !here.contains(&(c.state, c.stack)));
+        }
+        configs
+    }
+
+    /// Predicts with the callers known.
+    fn simulate(
+        &mut self,
+        choice: StateId,
+        precedence: u8,
+        stack: Stack,
+        tokens: &[Token],
+        from: usize,
+    ) -> Result<usize, NoAlternative> {
+        let mut configs = self.start(choice, precedence, stack);
         let mut at = from;
         loop {
-            let token = kind(self.tokens, at);
+            let token = kind(tokens, at);
             let reached = self.reach(&configs, token);
             if reached.is_empty() {
-                let left = configs.iter().filter(|c| {
-                    c.outside
-                        || (c.stack == BOTTOM
-                            && self.network.state(c.state).kind == StateKind::RuleStop)
-                });
-                return match left.map(|c| c.alternative).min() {
-                    Some(alternative) => Ok(Outcome::Alternative(alternative, from + 1)),
+                // Alternatives that fit equally well up to here: the first of them.
+                let alive = configs.iter().map(|c| c.alternative).min();
+                return match left(&configs).or_else(|| alive.filter(|_| at > from)) {
+                    Some(alternative) => Ok(alternative),
                     None => Err(NoAlternative { offending: at }),
                 };
             }
-            if let Some(outcome) = self.decide(&reached, at) {
-                return Ok(outcome);
+            match self.decide(&reached) {
+                Some(Outcome::Alternative(alternative)) => return Ok(alternative),
+                Some(Outcome::Conflict) => return Ok(1),
+                None => configs = reached,
             }
-            configs = reached;
             if token != Kind::Eof {
                 at += 1;
             }
@@ -166,10 +268,10 @@ impl Run<'_> {
     }
 
     /// What the configurations agree on, if they do.
-    fn decide(&self, configs: &[Config], at: usize) -> Option<Outcome> {
+    fn decide(&self, configs: &[Config]) -> Option<Outcome> {
         let first = configs.first()?.alternative;
         if configs.iter().all(|c| c.alternative == first) {
-            return Some(Outcome::Alternative(first, at));
+            return Some(Outcome::Alternative(first));
         }
         let mut places: BTreeMap<(StateId, usize), BTreeSet<Stack>> = BTreeMap::new();
         for c in configs {
@@ -191,7 +293,7 @@ impl Run<'_> {
             let viable: BTreeSet<_> = subsets.values().filter_map(BTreeSet::first).collect();
             let mut viable = viable.into_iter();
             return match (viable.next(), viable.next()) {
-                (Some(only), None) => Some(Outcome::Alternative(*only, at)),
+                (Some(only), None) => Some(Outcome::Alternative(*only)),
                 _ => None,
             };
         }

@@ -36,12 +36,23 @@ pub(super) fn syntax_errors(source: &str, tokens: &[Token], lexical: Vec<Issue>)
         recoveries: 0,
         skipped: None,
         predictor: Predictor::default(),
+        unread: lexical.iter().filter_map(unread).collect(),
         reports: lexical.len().min(MAX_REPORTS),
         issues: lexical,
     };
     // An abort has already said why.
     let _ = run.rule(Rule::Start, 0);
     run.issues
+}
+
+/// Where the text an issue of the lexer complains about begins and ends.
+fn unread(issue: &Issue) -> Option<(usize, usize)> {
+    let from = issue.offset? as usize;
+    let text = issue
+        .message
+        .strip_prefix(super::lexer::UNRECOGNIZED)?
+        .strip_suffix('\'')?;
+    Some((from, from + text.len()))
 }
 
 /// Parsing was abandoned.
@@ -76,6 +87,8 @@ struct Recovery<'s, 't> {
     /// Tokens skipped in the recovery under way.
     skipped: Option<usize>,
     predictor: Predictor,
+    /// Parts of the source that are no token, from and to.
+    unread: Vec<(usize, usize)>,
     reports: usize,
     issues: Vec<Issue>,
 }
@@ -266,13 +279,9 @@ impl Recovery<'_, '_> {
     }
 
     fn predict(&mut self, choice: StateId) -> Result<usize, Failure> {
-        let follows: Vec<_> = self
-            .callers
-            .iter()
-            .filter_map(|state| follow_of(*state))
-            .collect();
+        let follows = self.callers.iter().filter_map(|state| follow_of(*state));
         self.predictor
-            .predict(choice, self.precedence, &follows, self.tokens, self.next)
+            .predict(choice, self.precedence, follows, self.tokens, self.next)
             .map_err(|none| Failure::NoAlternative {
                 start: self.next,
                 offending: none.offending,
@@ -384,16 +393,29 @@ impl Recovery<'_, '_> {
             Failure::NoAlternative { start, offending } => {
                 let (first, last) = (self.token(*start), self.token(*offending));
                 let text = if first.kind == Kind::Eof {
-                    "<EOF>"
+                    "<EOF>".to_owned()
                 } else {
-                    self.source
-                        .get(first.start as usize..last.end as usize)
-                        .unwrap_or_default()
+                    self.text_between(first, last)
                 };
-                let message = format!("no viable alternative at input {}", quote(text));
+                let message = format!("no viable alternative at input {}", quote(&text));
                 self.report(last, &reserved_as_mismatch(message))
             }
         }
+    }
+
+    /// The text from one token to another, without what was no token.
+    fn text_between(&self, first: Token, last: Token) -> String {
+        let mut text = String::new();
+        let mut at = first.start as usize;
+        let end = last.end as usize;
+        for (from, to) in &self.unread {
+            if *from >= at && *to <= end {
+                text.push_str(self.source.get(at..*from).unwrap_or_default());
+                at = *to;
+            }
+        }
+        text.push_str(self.source.get(at..end).unwrap_or_default());
+        text
     }
 
     /// Skips to a token that one of the running rules can go on with.

@@ -70,7 +70,7 @@ impl Value<'_> {
         Some(match self {
             Value::Null => Json::Null,
             Value::Bool(b) => json!(b),
-            Value::Int(i) if i.abs() <= MAX_EXACT => json!(i),
+            Value::Int(i) if i.unsigned_abs() <= MAX_EXACT as u64 => json!(i),
             Value::Int(i) => json!(i.to_string()),
             Value::Uint(u) if *u <= MAX_EXACT as u64 => json!(u),
             Value::Uint(u) => json!(u.to_string()),

@@ -8,4 +8,5 @@
 
 mod allocations;
 mod hostile;
+mod properties;
 mod vectors;

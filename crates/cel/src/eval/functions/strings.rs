@@ -8,8 +8,10 @@ use crate::go_regex::Regex;
 use crate::strings;
 use crate::value::Value;
 
-/// The units a byte of built text must at least have cost, as its inverse.
+/// Bytes of text that may be built for each unit left.
 const BYTES_PER_UNIT: u64 = 16;
+/// Bytes that may be built in any case, so that small texts never fail for it.
+const FREE_BYTES: u64 = 1 << 20;
 
 pub(super) fn find(overload: &str) -> Option<Implementation> {
     Some(match overload {
@@ -131,7 +133,9 @@ fn one<'a>(args: &[Value<'a>], change: impl Fn(&str) -> String) -> Argument<'a> 
 ///
 /// Upstream charges some functions by their input only; the result is bounded here.
 fn affordable(budget: u64, bytes: usize) -> Result<(), Error> {
-    let allowed = budget.saturating_mul(BYTES_PER_UNIT);
+    let allowed = budget
+        .saturating_mul(BYTES_PER_UNIT)
+        .saturating_add(FREE_BYTES);
     if bytes as u64 > allowed {
         Err(Error::CostLimit)
     } else {

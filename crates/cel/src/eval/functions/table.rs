@@ -51,7 +51,7 @@ pub(super) fn declared(id: OverloadId) -> Option<&'static [Type]> {
 
 /// Whether a function takes its arguments unchecked.
 pub(super) fn is_unguarded(function: &str) -> bool {
-    function == "flatten"
+    matches!(function, "flatten" | "contains" | "startsWith" | "endsWith")
 }
 
 fn unimplemented<'a>(_: u64, _: &[Value<'a>]) -> Argument<'a> {
