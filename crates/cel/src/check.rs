@@ -2,10 +2,13 @@
 
 mod checker;
 mod declarations;
+mod estimate;
 mod unify;
 mod validators;
 
 pub(crate) use checker::{Checked, Reference, check};
 pub use declarations::Environment;
 pub(crate) use declarations::{Function, OverloadId, functions, overload};
+pub(crate) use estimate::estimate;
+pub use estimate::{Estimate, Sizes, UnknownSizes};
 pub(crate) use validators::clause_refusal;

@@ -1,6 +1,6 @@
 //! Planning and evaluation.
 //!
-//! [`plan`] turns a checked tree into a flat [`Program`]; [`machine`] walks it
+//! `plan` turns a checked tree into a flat [`Program`]; `machine` walks it
 //! over borrowed inputs and charges every step as Kubernetes does.
 
 mod attribute;

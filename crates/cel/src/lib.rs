@@ -53,6 +53,7 @@ pub mod check;
 pub mod eval;
 pub mod ext;
 pub mod go_regex;
+pub mod limits;
 pub mod number;
 pub mod program;
 pub mod quote;

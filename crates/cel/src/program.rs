@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::check::{self, Environment};
+use crate::check::{self, Environment, Estimate, Sizes};
 use crate::eval::{self, Program};
 use crate::source::{Issue, render};
 use crate::syntax;
@@ -72,6 +72,27 @@ pub fn compile(
         });
     }
     eval::plan(&checked, env).map_err(CompileError::Program)
+}
+
+/// The least and the most an expression can cost, before it runs.
+///
+/// `sizes` knows how large the inputs can be.
+///
+/// # Errors
+///
+/// What Kubernetes says about the expression, if it does not compile.
+pub fn estimate_cost(
+    expression: &str,
+    env: &Environment,
+    sizes: &dyn Sizes,
+) -> Result<Estimate, CompileError> {
+    let failed = |issues: Vec<Issue>| {
+        let rendered = render(expression, &issues);
+        CompileError::Issues { issues, rendered }
+    };
+    let ast = syntax::parse(expression).map_err(failed)?;
+    let checked = check::check(ast, env).map_err(failed)?;
+    Ok(check::estimate(&checked, sizes))
 }
 
 /// Programs by text: identical expressions share one.

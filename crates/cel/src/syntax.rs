@@ -1,8 +1,8 @@
 //! From text to an abstract syntax tree.
 //!
-//! Two parsers share one lexer. [`parser`] is the fast one, used for every
+//! Two parsers share one lexer. `parser` is the fast one, used for every
 //! expression; it stops at the first syntax error. Then, and only then,
-//! [`recovery`] walks the grammar the way ANTLR does, to say what is wrong in
+//! `recovery` walks the grammar the way ANTLR does, to say what is wrong in
 //! the words users of Kubernetes know.
 
 pub(crate) mod ast;

@@ -7,6 +7,7 @@
 )]
 
 mod allocations;
+mod estimates;
 mod hostile;
 mod properties;
 mod vectors;

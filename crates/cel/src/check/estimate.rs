@@ -1,0 +1,514 @@
+//! What an expression can cost at least and at most, known before it runs.
+//!
+//! Kubernetes refuses validation rules of custom resources by this estimate.
+//! Match conditions are not estimated, only charged.
+//!
+//! UPSTREAM: cel-go checker/cost.go
+
+mod calls;
+
+use std::collections::HashMap;
+
+use super::checker::{Checked, Reference};
+use super::declarations::overload;
+use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
+use crate::types::Type;
+use crate::value::code_points;
+
+/// A number that lies between two bounds: a size, or a cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// The least it can be.
+    pub min: u64,
+    /// The most it can be.
+    pub max: u64,
+}
+
+impl Estimate {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        min: 0,
+        max: u64::MAX,
+    };
+    const ZERO: Self = Self::exactly(0);
+    const ONE: Self = Self::exactly(1);
+
+    /// A number that is known.
+    #[must_use]
+    pub const fn exactly(n: u64) -> Self {
+        Self { min: n, max: n }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            min: self.min.saturating_add(other.min),
+            max: self.max.saturating_add(other.max),
+        }
+    }
+
+    fn times(self, other: Self) -> Self {
+        Self {
+            min: self.min.saturating_mul(other.min),
+            max: self.max.saturating_mul(other.max),
+        }
+    }
+
+    fn scaled(self, factor: f64) -> Self {
+        Self {
+            min: scale(self.min, factor),
+            max: scale(self.max, factor),
+        }
+    }
+
+    fn union(self, other: Self) -> Self {
+        Self {
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+        }
+    }
+}
+
+fn scale(n: u64, factor: f64) -> u64 {
+    let n = n as f64;
+    if n > 0.0 && factor > 0.0 && n > u64::MAX as f64 / factor {
+        return u64::MAX;
+    }
+    let scaled = (n * factor).ceil();
+    if scaled >= u64::MAX as f64 {
+        u64::MAX
+    } else {
+        scaled as u64
+    }
+}
+
+/// Knows how large inputs can be, by the way to them.
+///
+/// The way starts with a variable; `@items`, `@keys` and `@values` stand for
+/// what is in a list or map.
+pub trait Sizes {
+    /// The size of the value found there, if it is bounded.
+    fn size(&self, path: &[String], of: &Type) -> Option<Estimate>;
+}
+
+/// Knows nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct UnknownSizes;
+
+impl Sizes for UnknownSizes {
+    fn size(&self, _: &[String], _: &Type) -> Option<Estimate> {
+        None
+    }
+}
+
+/// The least and the most a checked expression can cost.
+pub(crate) fn estimate(checked: &Checked<'_>, sizes: &dyn Sizes) -> Estimate {
+    let mut coster = Coster {
+        checked,
+        sizes,
+        paths: HashMap::new(),
+        computed: HashMap::new(),
+        entries: HashMap::new(),
+        locals: Vec::new(),
+    };
+    coster.cost(checked.ast.root)
+}
+
+/// The sizes of what is in a list or map.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    is_list: bool,
+    key: Estimate,
+    value: Estimate,
+}
+
+impl Entry {
+    fn union(left: Option<Self>, right: Option<Self>) -> Option<Self> {
+        let (left, right) = (left?, right?);
+        Some(Self {
+            is_list: left.is_list,
+            key: left.key.union(right.key),
+            value: left.value.union(right.value),
+        })
+    }
+}
+
+/// A loop variable, or a name for a value.
+#[derive(Debug, Clone)]
+struct Local {
+    name: String,
+    path: Vec<String>,
+    size: Option<Estimate>,
+    entry: Option<Entry>,
+}
+
+/// What a call costs and how large its result is.
+struct CallEstimate {
+    cost: Estimate,
+    result: Option<Estimate>,
+}
+
+/// An operand of a call as the rules see it.
+struct Operand {
+    id: NodeId,
+    path: Vec<String>,
+    size: Option<Estimate>,
+}
+
+struct Coster<'c, 's, 'z> {
+    checked: &'c Checked<'s>,
+    sizes: &'z dyn Sizes,
+    paths: HashMap<NodeId, Vec<String>>,
+    computed: HashMap<NodeId, Estimate>,
+    entries: HashMap<NodeId, Entry>,
+    locals: Vec<Local>,
+}
+
+impl Coster<'_, '_, '_> {
+    fn local(&self, name: &str) -> Option<&Local> {
+        self.locals.iter().rev().find(|local| local.name == name)
+    }
+
+    fn path(&self, id: NodeId) -> Vec<String> {
+        if let Expr::Ident(name) = self.checked.ast.expr(id)
+            && let Some(local) = self.local(name)
+        {
+            return local.path.clone();
+        }
+        self.paths.get(&id).cloned().unwrap_or_default()
+    }
+
+    fn extended(&self, id: NodeId, part: &str) -> Vec<String> {
+        let mut path = self.path(id);
+        path.push(part.to_owned());
+        path
+    }
+
+    fn size(&mut self, id: NodeId) -> Option<Estimate> {
+        if let Some(size) = self.computed.get(&id) {
+            return Some(*size);
+        }
+        if let Some(size) = literal_size(self.checked.ast.expr(id)) {
+            return Some(Estimate::exactly(size));
+        }
+        let t = self.checked.type_of(id);
+        if let Some(size) = self.sizes.size(&self.path(id), t) {
+            self.computed.insert(id, size);
+            return Some(size);
+        }
+        if is_scalar(t) {
+            return Some(Estimate::ONE);
+        }
+        match self.checked.ast.expr(id) {
+            Expr::Ident(name) => self.local(name).and_then(|local| local.size),
+            _ => None,
+        }
+    }
+
+    fn size_or_unknown(&mut self, id: NodeId) -> Estimate {
+        self.size(id).unwrap_or(Estimate::UNKNOWN)
+    }
+
+    fn entry(&self, id: NodeId) -> Option<Entry> {
+        if let Some(entry) = self.entries.get(&id) {
+            return Some(*entry);
+        }
+        match self.checked.ast.expr(id) {
+            Expr::Ident(name) => self.local(name).and_then(|local| local.entry),
+            _ => None,
+        }
+    }
+
+    fn set_size(&mut self, id: NodeId, size: Option<Estimate>) {
+        if let Some(size) = size {
+            self.computed.insert(id, size);
+        }
+    }
+
+    fn set_entry(&mut self, id: NodeId, entry: Option<Entry>) {
+        if let Some(entry) = entry {
+            self.entries.insert(id, entry);
+        }
+    }
+
+    fn cost(&mut self, id: NodeId) -> Estimate {
+        match self.checked.ast.expr(id) {
+            Expr::Unspecified | Expr::Literal(_) => Estimate::ZERO,
+            Expr::Ident(name) => {
+                let path = match self.local(name) {
+                    Some(local) => local.path.clone(),
+                    None => vec![name.to_string()],
+                };
+                self.paths.insert(id, path);
+                Estimate::ONE
+            }
+            Expr::Select {
+                operand,
+                test_only: true,
+                ..
+            } => self.cost(*operand),
+            Expr::Select {
+                operand,
+                field,
+                test_only: false,
+            } => {
+                let mut sum = self.cost(*operand);
+                if matches!(
+                    self.checked.type_of(*operand),
+                    Type::Map(_) | Type::Object(_) | Type::Param(_)
+                ) {
+                    sum = sum.plus(Estimate::ONE);
+                }
+                let path = self.extended(*operand, field);
+                self.paths.insert(id, path);
+                sum
+            }
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => self.call(id, function, *target, args),
+            Expr::List { elements, .. } => self.list(id, elements),
+            Expr::Map { entries } => {
+                let pairs: Vec<_> = entries.iter().map(|e| (e.key, e.value)).collect();
+                self.map(id, &pairs)
+            }
+            Expr::Struct { fields, .. } => {
+                let values: Vec<_> = fields.iter().map(|f| f.value).collect();
+                let sum = values
+                    .iter()
+                    .fold(Estimate::ZERO, |sum, v| sum.plus(self.cost(*v)));
+                sum.plus(Estimate::exactly(40))
+            }
+            Expr::Comprehension(c) if self.is_bind(c) => self.bind(id, c),
+            Expr::Comprehension(c) => self.comprehension(id, c),
+        }
+    }
+
+    fn list(&mut self, id: NodeId, elements: &[NodeId]) -> Estimate {
+        let mut sum = Estimate::ZERO;
+        let mut items = Estimate {
+            min: if elements.is_empty() { 0 } else { u64::MAX },
+            max: 0,
+        };
+        for element in elements {
+            sum = sum.plus(self.cost(*element));
+            items = items.union(self.size_or_unknown(*element));
+        }
+        self.set_entry(
+            id,
+            Some(Entry {
+                is_list: true,
+                key: Estimate::ONE,
+                value: items,
+            }),
+        );
+        sum.plus(Estimate::exactly(10))
+    }
+
+    fn map(&mut self, id: NodeId, entries: &[(NodeId, NodeId)]) -> Estimate {
+        let mut sum = Estimate::ZERO;
+        let empty = Estimate {
+            min: if entries.is_empty() { 0 } else { u64::MAX },
+            max: 0,
+        };
+        let (mut keys, mut values) = (empty, empty);
+        for (key, value) in entries {
+            sum = sum.plus(self.cost(*key)).plus(self.cost(*value));
+            keys = keys.union(self.size_or_unknown(*key));
+            values = values.union(self.size_or_unknown(*value));
+        }
+        self.set_entry(
+            id,
+            Some(Entry {
+                is_list: false,
+                key: keys,
+                value: values,
+            }),
+        );
+        sum.plus(Estimate::exactly(30))
+    }
+
+    fn is_bind(&self, c: &Comprehension<'_>) -> bool {
+        let ast = &self.checked.ast;
+        matches!(ast.expr(c.range), Expr::List { elements, .. } if elements.is_empty())
+            && matches!(ast.expr(c.condition), Expr::Literal(Literal::Bool(false)))
+    }
+
+    fn push_value(&mut self, name: &str, id: NodeId) {
+        let (path, size, entry) = (self.path(id), self.size(id), self.entry(id));
+        self.locals.push(Local {
+            name: name.to_owned(),
+            path,
+            size,
+            entry,
+        });
+    }
+
+    /// Names what a loop walks over: its keys or its values.
+    fn push_item(&mut self, name: &str, range: NodeId, values: bool) {
+        let entry = self.entry(range);
+        let is_list = match entry {
+            Some(entry) => entry.is_list,
+            None => matches!(self.checked.type_of(range), Type::List(_)),
+        };
+        let part = match (is_list, values) {
+            (true, true) => "@items",
+            (true, false) => "@indices",
+            (false, true) => "@values",
+            (false, false) => "@keys",
+        };
+        let size = entry.map(|e| if values { e.value } else { e.key });
+        let path = self.extended(range, part);
+        self.locals.push(Local {
+            name: name.to_owned(),
+            path,
+            size,
+            entry: None,
+        });
+    }
+
+    fn bind(&mut self, id: NodeId, c: &Comprehension<'_>) -> Estimate {
+        let sum = self.cost(c.range).plus(self.cost(c.init));
+        self.push_value(&c.accu, c.init);
+        let sum = sum.plus(self.cost(c.result));
+        self.locals.pop();
+        let (size, entry) = (self.size(c.result), self.entry(c.result));
+        self.set_size(id, size);
+        self.set_entry(id, entry);
+        sum
+    }
+
+    fn comprehension(&mut self, id: NodeId, c: &Comprehension<'_>) -> Estimate {
+        let mut sum = self.cost(c.range).plus(self.cost(c.init));
+        self.push_value(&c.accu, c.init);
+        let outer = self.locals.len();
+        match &c.var2 {
+            Some(var2) => {
+                self.push_item(&c.var, c.range, false);
+                self.push_item(var2, c.range, true);
+            }
+            None => {
+                let is_list = match self.entry(c.range) {
+                    Some(entry) => entry.is_list,
+                    None => matches!(self.checked.type_of(c.range), Type::List(_)),
+                };
+                self.push_item(&c.var, c.range, is_list);
+            }
+        }
+        let round = self.cost(c.condition).plus(self.cost(c.step));
+        self.locals.truncate(outer);
+        sum = sum.plus(self.cost(c.result));
+        self.locals.truncate(outer - 1);
+        let count = self.size_or_unknown(c.range);
+        sum = sum.plus(count.times(round));
+        match self.checked.ast.expr(c.init) {
+            Expr::Literal(_) => {
+                let size = self.size(c.init);
+                self.set_size(id, size);
+            }
+            Expr::List { .. } | Expr::Map { .. } => {
+                self.set_size(id, Some(count));
+                let entry = self.entry(c.step);
+                self.set_entry(id, entry);
+            }
+            _ => {}
+        }
+        sum
+    }
+
+    fn call(
+        &mut self,
+        id: NodeId,
+        function: &str,
+        target: Option<NodeId>,
+        args: &[NodeId],
+    ) -> Estimate {
+        if let ("dyn", [arg]) = (function, args) {
+            let cost = self.cost(*arg);
+            let (size, entry) = (self.size(*arg), self.entry(*arg));
+            self.set_size(id, size);
+            self.set_entry(id, entry);
+            return cost.plus(Estimate::ONE);
+        }
+        let costs: Vec<_> = args.iter().map(|arg| self.cost(*arg)).collect();
+        let operands: Vec<_> = args.iter().map(|arg| self.operand(*arg)).collect();
+        let overloads = match (self.checked.reference(id), function) {
+            (Reference::Overloads(overloads), _) => overloads.clone(),
+            (_, op::OPT_SELECT) => Vec::new(),
+            _ => return Estimate::ZERO,
+        };
+        let mut sum = Estimate::ZERO;
+        let target = target.map(|target| {
+            sum = sum.plus(self.cost(target));
+            self.operand(target)
+        });
+        let names: Vec<&str> = if function == op::OPT_SELECT {
+            vec!["select_optional_field"]
+        } else {
+            overloads.iter().map(|o| overload(*o)).collect()
+        };
+        let mut cost = Estimate {
+            min: u64::MAX,
+            max: 0,
+        };
+        let mut result: Option<Estimate> = None;
+        for name in names {
+            let estimated = self.function(id, function, name, target.as_ref(), &operands, &costs);
+            cost = cost.union(estimated.cost);
+            if let Some(size) = estimated.result {
+                result = Some(result.map_or(size, |r| r.union(size)));
+            }
+            if let ("index_list" | "index_map", Some(list)) = (name, args.first()) {
+                result = self.entry(*list).map(|entry| entry.value);
+                let part = if name == "index_list" {
+                    "@items"
+                } else {
+                    "@values"
+                };
+                let path = self.extended(*list, part);
+                self.paths.insert(id, path);
+            }
+            if result.is_none() {
+                result = self.size(id);
+            }
+        }
+        self.set_size(id, result);
+        sum.plus(cost)
+    }
+
+    fn operand(&mut self, id: NodeId) -> Operand {
+        let mut path = self.path(id);
+        if path
+            .first()
+            .is_some_and(|p| p == op::ACCUMULATOR || p == op::OLD_ACCUMULATOR)
+        {
+            path.clear();
+        }
+        Operand {
+            id,
+            path,
+            size: self.size(id),
+        }
+    }
+}
+
+fn literal_size(expr: &Expr<'_>) -> Option<u64> {
+    let size = match expr {
+        Expr::Literal(Literal::String(text)) => code_points(text),
+        Expr::Literal(Literal::Bytes(bytes)) => bytes.len(),
+        Expr::Literal(_) => 1,
+        Expr::List { elements, .. } => elements.len(),
+        Expr::Map { entries } => entries.len(),
+        _ => return None,
+    };
+    Some(size as u64)
+}
+
+fn is_scalar(t: &Type) -> bool {
+    match t.unwrapped() {
+        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => {
+            true
+        }
+        other => other.optional_inner().is_some_and(is_scalar),
+    }
+}
