@@ -282,3 +282,66 @@ fn expressions_from_the_tests_of_kubernetes() {
         None => println!("skipped: LOCKGATE_CEL_EXTERNAL is not set"),
     }
 }
+
+/// A test of the language's own suite, with what Kubernetes said to it, in the form of our recordings.
+/// None when it needs variables, messages or a container, which match conditions do not have.
+fn from_language_suite(test: &Json) -> Option<Json> {
+    let needs = [
+        "container",
+        "type_env",
+        "bindings",
+        "disable_check",
+        "check_only",
+    ];
+    if needs.iter().any(|name| test.get(name).is_some()) {
+        return None;
+    }
+    let verdict = &test["k8s"];
+    let detail = verdict["Detail"].as_str().unwrap_or_default();
+    let mut case = json!({ "Expr": test["expr"] });
+    match verdict["Status"].as_str()? {
+        "check_error" | "parse_error" => {
+            case["CompileError"] = json!(format!("compilation failed: {detail}"));
+        }
+        "program_error" => {
+            case["CompileError"] = json!(format!("program instantiation failed: {detail}"));
+        }
+        "pass" | "fail" => {
+            case["OutType"] = verdict.get("OutType")?.clone();
+            case["Cost"] = verdict["Cost"].clone();
+            for (name, recorded) in [("Value", "Value"), ("EvalError", "Err")] {
+                if let Some(value) = verdict.get(recorded) {
+                    case[name] = value.clone();
+                }
+            }
+            if case.get("Value").is_none() && case.get("EvalError").is_none() {
+                return None;
+            }
+        }
+        _ => return None,
+    }
+    // Kubernetes walks maps at random, and what a loop that ends early costs follows from it.
+    let expression = test["expr"].as_str()?;
+    let loops = [".all(", ".exists(", ".transformMap("];
+    if expression.starts_with('{') && loops.iter().any(|name| expression.contains(name)) {
+        case["Unstable"] = json!(true);
+    }
+    Some(case)
+}
+
+#[test]
+fn the_suite_of_the_language_itself() {
+    let Some(directory) = std::env::var_os("LOCKGATE_CEL_EXTERNAL") else {
+        println!("skipped: LOCKGATE_CEL_EXTERNAL is not set");
+        return;
+    };
+    let path = Path::new(&directory).join("cel_spec_conformance_with_k8s_verdict.jsonl.gz");
+    let tests: Vec<Json> = read(&path).lines().map(json).collect();
+    let inputs = Inputs::load();
+    let variables = inputs.variables();
+    let mut tally = Tally::default();
+    for case in tests.iter().filter_map(from_language_suite) {
+        run_case(&case, variables.inputs(), &mut tally);
+    }
+    tally.finish(&path.display().to_string());
+}
