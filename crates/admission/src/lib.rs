@@ -1,0 +1,3 @@
+//! Kubernetes dynamic admission control as a library.
+
+pub mod call;
