@@ -1,3 +1,13 @@
 //! Kubernetes dynamic admission control as a library.
 
+#![warn(missing_docs)]
+
+pub mod audit;
 pub mod call;
+pub mod decision;
+pub mod equality;
+pub mod host;
+pub mod object;
+pub mod request;
+pub mod status;
+pub mod warnings;
