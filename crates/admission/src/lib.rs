@@ -4,10 +4,15 @@
 
 pub mod audit;
 pub mod call;
+pub mod configuration;
 pub mod decision;
 pub mod equality;
 pub mod host;
+pub mod matching;
 pub mod object;
 pub mod request;
 pub mod status;
 pub mod warnings;
+
+#[cfg(test)]
+mod testing;
