@@ -8,6 +8,7 @@ pub mod configuration;
 pub mod decision;
 pub mod equality;
 pub mod host;
+pub mod json_patch;
 pub mod matching;
 pub mod object;
 pub mod request;
