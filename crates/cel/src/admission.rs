@@ -1,10 +1,30 @@
-//! The environment of match conditions.
+//! Match conditions: their environment, their inputs, and what a list of them decides.
+//!
+//! ```
+//! use lockgate_cel::admission::{FailurePolicy, MatchConditions, Outcome, Request, Variables};
+//!
+//! let conditions = MatchConditions::compile([
+//!     ("not-leases", "request.resource.resource != 'leases'"),
+//!     ("has-team", "has(object.metadata.labels.team)"),
+//! ]);
+//! let request = Request { operation: "CREATE".to_owned(), ..Request::default() }.to_json();
+//! let object = serde_json::json!({ "metadata": { "labels": { "team": "payments" } } });
+//! let variables = Variables::new(&request).object(Some(&object));
+//! let outcome = conditions.matches(&variables.evaluator(), FailurePolicy::Fail);
+//! assert_eq!(outcome, Outcome::Match);
+//! ```
+
+mod conditions;
+mod request;
 
 use std::sync::LazyLock;
 
-use crate::check::{self, Environment};
-use crate::source::render;
-use crate::syntax;
+pub use conditions::{Condition, FailurePolicy, MATCH_CONDITIONS_BUDGET, MatchConditions, Outcome};
+pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
+
+use crate::check::Environment;
+use crate::eval::Program;
+use crate::program::{self, CompileError};
 use crate::types::Type;
 
 /// The variables and types of match conditions.
@@ -119,20 +139,41 @@ fn namespace_types(env: Environment) -> Environment {
         )
 }
 
-/// The result type of an expression, or why Kubernetes refuses it.
-pub fn check_expression(expression: &str) -> Result<Type, String> {
-    let failed = |issues: Vec<_>| format!("compilation failed: {}", render(expression, &issues));
-    let ast = syntax::parse(expression).map_err(failed)?;
-    let checked = check::check(ast, match_condition_environment()).map_err(failed)?;
-    Ok(checked.output().clone())
+/// The environment of admission policies, which also have parameters and named expressions.
+///
+/// `variables` are the policy's named expressions with the types of their results, in order.
+#[must_use]
+pub fn policy_environment<'v>(
+    has_params: bool,
+    variables: impl IntoIterator<Item = (&'v str, Type)>,
+) -> Environment {
+    let env = match_condition_environment()
+        .clone()
+        .object("kubernetes.variables", variables)
+        .variable("variables", Type::object("kubernetes.variables"));
+    if has_params {
+        env.variable("params", Type::Dyn)
+    } else {
+        env
+    }
+}
+
+/// The program of an expression of any type, or why Kubernetes refuses it.
+pub fn compile_expression(expression: &str) -> Result<Program, CompileError> {
+    program::compile(expression, match_condition_environment(), None)
+}
+
+/// The program of a match condition, or why Kubernetes refuses it.
+pub fn compile_condition(expression: &str) -> Result<Program, CompileError> {
+    program::compile(expression, match_condition_environment(), Some(&Type::Bool))
 }
 
 /// Whether an expression can be a match condition, or why Kubernetes refuses it.
 ///
 /// The text is what follows `Invalid value: "<expression>": ` in an API error.
 pub fn check_condition(expression: &str) -> Result<(), String> {
-    match check_expression(expression)? {
-        Type::Bool => Ok(()),
-        other => Err(format!("must evaluate to bool but got {other}")),
+    match compile_condition(expression) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }

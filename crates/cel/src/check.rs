@@ -8,3 +8,4 @@ mod validators;
 pub(crate) use checker::{Checked, Reference, check};
 pub use declarations::Environment;
 pub(crate) use declarations::{Function, OverloadId, functions, overload};
+pub(crate) use validators::clause_refusal;

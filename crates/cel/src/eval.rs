@@ -1,14 +1,42 @@
-//! Evaluation.
+//! Planning and evaluation.
+//!
+//! [`plan`] turns a checked tree into a flat [`Program`]; [`machine`] walks it
+//! over borrowed inputs and charges every step as Kubernetes does.
+
+mod attribute;
+mod convert;
+mod cost;
+mod error;
+mod functions;
+mod loops;
+mod machine;
+mod operators;
+mod plan;
+mod program;
+
+pub use error::{Error, Failure};
+pub use machine::{Evaluation, Limits, Recorded, evaluate, evaluate_recorded};
+pub(crate) use plan::plan;
+pub use program::Program;
 
 use crate::syntax::ast::Literal;
+use crate::time::{Duration, Timestamp};
+
+/// Most units one expression may cost.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
 
 /// Whether a conversion or a pattern accepts this literal.
 pub(crate) fn accepts_literal(function: &str, literal: &Literal<'_>) -> bool {
     match (function, literal) {
-        ("duration", Literal::String(text)) => crate::time::Duration::parse(text).is_ok(),
-        ("timestamp", Literal::String(text)) => crate::time::Timestamp::parse(text).is_ok(),
-        ("timestamp", Literal::Int(seconds)) => crate::time::Timestamp::from_unix(*seconds).is_ok(),
+        ("duration", Literal::String(text)) => Duration::parse(text).is_ok(),
+        ("timestamp", Literal::String(text)) => Timestamp::parse(text).is_ok(),
+        ("timestamp", Literal::Int(seconds)) => Timestamp::from_unix(*seconds).is_ok(),
         ("matches", Literal::String(pattern)) => crate::go_regex::Regex::new(pattern).is_ok(),
         _ => false,
     }
+}
+
+/// A value as `string()` converts it.
+pub(crate) fn string_of(value: &crate::value::Value<'_>) -> Result<String, Error> {
+    convert::to_string(value).map(|text| text.as_str().unwrap_or_default().to_owned())
 }

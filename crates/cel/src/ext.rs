@@ -3,6 +3,12 @@
 //! These are plain Rust types and functions with upstream's answers and error texts. They know
 //! nothing of expressions; the evaluator binds them to their CEL names.
 
+pub mod authorizer;
 pub mod cidr;
 pub mod ip;
+pub mod named_format;
+pub mod opaque;
 pub mod quantity;
+pub mod semver;
+pub(crate) mod string_format;
+pub mod url;

@@ -5,6 +5,8 @@
 //! leftmost-first choice. Groups only group: nothing in CEL asks what a group matched.
 
 mod class;
+mod escape;
+mod node;
 mod parse;
 #[cfg(test)]
 mod tests;

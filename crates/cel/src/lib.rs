@@ -13,13 +13,15 @@
 
 pub mod admission;
 pub mod check;
-mod eval;
+pub mod eval;
 pub mod ext;
 pub mod go_regex;
 pub mod number;
+pub mod program;
 pub mod quote;
 pub mod source;
 pub mod strings;
 pub mod syntax;
 pub mod time;
 pub mod types;
+pub mod value;

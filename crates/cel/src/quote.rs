@@ -10,25 +10,39 @@ use std::fmt::Write as _;
 /// ```
 #[must_use]
 pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
+    quote_bytes(text.as_bytes())
+}
+
+/// Quotes bytes as Go's `%q` does; those that are no UTF-8 appear in hexadecimal.
+#[must_use]
+pub fn quote_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{07}' => out.push_str("\\a"),
-            '\u{08}' => out.push_str("\\b"),
-            '\u{0c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{0b}' => out.push_str("\\v"),
-            c if is_printable(c) => out.push(c),
-            c => push_escape(&mut out, c),
+    for chunk in bytes.utf8_chunks() {
+        chunk.valid().chars().for_each(|c| push_char(&mut out, c));
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\x{byte:02x}");
         }
     }
     out.push('"');
     out
+}
+
+fn push_char(out: &mut String, c: char) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\u{07}' => out.push_str("\\a"),
+        '\u{08}' => out.push_str("\\b"),
+        '\u{0c}' => out.push_str("\\f"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{0b}' => out.push_str("\\v"),
+        c if is_printable(c) => out.push(c),
+        c => push_escape(out, c),
+    }
 }
 
 fn push_escape(out: &mut String, c: char) {
@@ -85,5 +99,6 @@ mod tests {
         ] {
             assert_eq!(quote(text), want, "{text:?}");
         }
+        assert_eq!(quote_bytes(b"a\xffb"), r#""a\xffb""#);
     }
 }

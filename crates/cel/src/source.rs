@@ -93,12 +93,9 @@ fn render_one(out: &mut String, text: &str, place: Option<Location>, message: &s
         let _ = write!(out, "ERROR: <input>:-1:0: {message}");
         return;
     };
-    let _ = write!(
-        out,
-        "ERROR: <input>:{}:{}: {message}",
-        place.line,
-        place.column + 1
-    );
+    // In an empty text not even the first column exists.
+    let column = place.column + usize::from(!text.is_empty());
+    let _ = write!(out, "ERROR: <input>:{}:{column}: {message}", place.line);
     let line = text.split('\n').nth(place.line - 1).unwrap_or_default();
     if text.is_empty() || line.len() > MAX_SNIPPET_BYTES {
         return;

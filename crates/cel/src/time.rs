@@ -44,3 +44,9 @@ impl std::fmt::Display for TimeError {
 }
 
 impl std::error::Error for TimeError {}
+
+/// Whether a text is a date of the calendar such as `2024-02-29`, in the years 0 to 9999.
+#[must_use]
+pub fn is_date(text: &[u8]) -> bool {
+    timestamp::is_date(text)
+}

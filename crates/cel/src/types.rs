@@ -34,17 +34,17 @@ pub enum Type {
     /// A point in time.
     Timestamp,
     /// A list and its elements.
-    List(Arc<Type>),
+    List(Arc<Self>),
     /// A map, its keys and its values.
-    Map(Arc<(Type, Type)>),
+    Map(Arc<(Self, Self)>),
     /// The type of a type.
-    TypeOf(Option<Arc<Type>>),
+    TypeOf(Option<Arc<Self>>),
     /// A type only functions know what to do with.
-    Opaque(TypeName, Arc<[Type]>),
+    Opaque(TypeName, Arc<[Self]>),
     /// A message with fields.
     Object(TypeName),
     /// A scalar or null: what a protobuf wrapper message means.
-    Wrapper(Arc<Type>),
+    Wrapper(Arc<Self>),
     /// A type to be found out.
     Param(u32),
 }

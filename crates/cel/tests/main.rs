@@ -1,3 +1,9 @@
 //! Everything the crate promises, tried from outside.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic in a test is a failure with a location"
+)]
+
 mod vectors;

@@ -117,12 +117,9 @@ impl Functions {
             .contains(first.strip_prefix('.').unwrap_or(first))
     }
 
-    /// Every function, by name.
-    #[cfg(test)]
-    pub(crate) fn names(&self) -> Vec<&'static str> {
-        let mut names: Vec<_> = self.by_name.keys().copied().collect();
-        names.sort_unstable();
-        names
+    /// Every function, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Function> {
+        self.by_name.values()
     }
 }
 
@@ -292,7 +289,6 @@ impl Environment {
             "google.protobuf.Value" => Type::Dyn,
             "google.protobuf.Struct" => Type::map(Type::String, Type::Dyn),
             "google.protobuf.ListValue" => Type::list(Type::Dyn),
-            "google.protobuf.NullValue" => Type::Null,
             _ => match wrapper(name) {
                 Some(wrapped) => wrapped,
                 None if self.objects.contains_key(name) => Type::object(name),

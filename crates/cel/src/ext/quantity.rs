@@ -112,8 +112,9 @@ impl Quantity {
 
     /// Whether this is a sum or difference.
     ///
-    /// Upstream gives such values another Go type, and `==` with one on its right side has no
-    /// overload.
+    /// Upstream gives such values another Go type, which its equality does not know on the right
+    /// side: `==` then has no overload, `!=` is true, `in` a list of such values is false, and
+    /// two lists that differ only there are equal.
     // UPSTREAM: k8s.io/apiserver/pkg/cel/library/quantity.go returns a pointer from `add`,
     // pkg/cel/quantity.go compares with values only.
     #[must_use]

@@ -18,9 +18,20 @@ struct Digits {
 }
 
 impl Digits {
-    /// The fewest digits that read back as the same double.
+    /// The fewest digits that read back as the same double, and of those the nearest; Go takes
+    /// the even one of two that are equally near, Rust the larger one.
     fn shortest(value: f64) -> Self {
-        Self::from_exponential(&format!("{:e}", value.abs()))
+        let text = format!("{:e}", value.abs());
+        let digits = Self::from_exponential(&text);
+        let count = digits.digits.len();
+        // With fewer digits the halfway number is itself the shortest.
+        if count >= 15 {
+            let nearest = format!("{:.*e}", count - 1, value.abs());
+            if nearest != text && nearest.parse() == Ok(value.abs()) {
+                return Self::from_exponential(&nearest);
+            }
+        }
+        digits
     }
 
     /// `significant` digits, correctly rounded.

@@ -19,6 +19,8 @@ fn formats_doubles_like_string_of_double() {
         (1e100, "1e+100"),
         (f64::MAX, "1.7976931348623157e+308"),
         (5e-324, "5e-324"),
+        // This double is ….125, halfway between two shortest forms.
+        (118_065_679_248_791.12, "1.1806567924879112e+14"),
         (f64::NAN, "NaN"),
         (f64::INFINITY, "+Inf"),
         (f64::NEG_INFINITY, "-Inf"),

@@ -24,6 +24,26 @@ pub enum Clause {
     Octal,
 }
 
+impl Clause {
+    /// What upstream says when an argument is of a type the clause does not print.
+    #[must_use]
+    pub fn type_error(self, type_name: &str) -> String {
+        let rule = match self {
+            Self::String => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
+                 lists, types, durations, and timestamps"
+            }
+            Self::Decimal => "decimal clause can only be used on integers",
+            Self::Fixed(_) => "fixed-point clause can only be used on doubles",
+            Self::Scientific(_) => "scientific clause can only be used on doubles",
+            Self::Binary => "only integers and bools can be formatted as binary",
+            Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Self::Octal => "octal clause can only be used on integers",
+        };
+        format!("error during formatting: {rule}, was given {type_name}")
+    }
+}
+
 /// A clause that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClauseError {

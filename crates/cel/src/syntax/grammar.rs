@@ -53,19 +53,19 @@ enum Spec {
     /// Go on only if the current precedence is at most this.
     P(u8),
     /// Perhaps.
-    Opt(&'static [Spec]),
+    Opt(&'static [Self]),
     /// Any number of times, decided by the next token.
-    Star1(&'static [Spec]),
+    Star1(&'static [Self]),
     /// Any number of times, decided by prediction; several bodies to choose from.
-    Star(&'static [&'static [Spec]]),
+    Star(&'static [&'static [Self]]),
     /// At least once, decided by the next token.
-    Plus1(&'static [Spec]),
+    Plus1(&'static [Self]),
     /// At least once, decided by prediction.
-    Plus(&'static [Spec]),
+    Plus(&'static [Self]),
     /// One of several, decided by prediction.
-    Alt(&'static [&'static [Spec]]),
+    Alt(&'static [&'static [Self]]),
     /// One of several, decided by the next token.
-    Alt1(&'static [&'static [Spec]]),
+    Alt1(&'static [&'static [Self]]),
 }
 
 use Kind as K;
@@ -233,11 +233,7 @@ pub(super) enum StateKind {
 pub(super) enum Edge {
     Free(StateId),
     Tokens(TokenSet, StateId),
-    Call {
-        rule: Rule,
-        precedence: u8,
-        follow: StateId,
-    },
+    Call { rule: Rule, follow: StateId },
     Precedence(u8, StateId),
 }
 
@@ -263,32 +259,32 @@ pub(super) enum Step {
     Optional {
         state: StateId,
         first: TokenSet,
-        body: Vec<Step>,
+        body: Vec<Self>,
     },
     /// A loop that runs while the next token is in `first`.
     Star1 {
         entry: StateId,
         back: StateId,
         first: TokenSet,
-        body: Vec<Step>,
+        body: Vec<Self>,
     },
     /// A loop whose continuation is predicted at `entry`.
     Star {
         entry: StateId,
         back: StateId,
         block: StateId,
-        bodies: Vec<Vec<Step>>,
+        bodies: Vec<Vec<Self>>,
     },
     Plus {
         block: StateId,
         back: StateId,
         first: Option<TokenSet>,
-        body: Vec<Step>,
+        body: Vec<Self>,
     },
     Choice {
         state: StateId,
         first: Option<Vec<TokenSet>>,
-        bodies: Vec<Vec<Step>>,
+        bodies: Vec<Vec<Self>>,
     },
 }
 
@@ -296,8 +292,6 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) states: Vec<State>,
-    pub(super) starts: [StateId; RULES],
-    stops: [StateId; RULES],
     pub(super) bodies: Vec<Vec<Step>>,
     /// For each rule, where its callers go on.
     pub(super) follows: Vec<Vec<StateId>>,
@@ -307,31 +301,25 @@ pub(super) struct Network {
 
 pub(super) static NETWORK: LazyLock<Network> = LazyLock::new(Network::build);
 
+/// Where a rule begins; the state after that is its end.
+pub(super) fn start(rule: Rule) -> StateId {
+    2 * rule as StateId
+}
+
 impl Network {
     fn build() -> Self {
-        let mut builder = Builder {
-            states: Vec::new(),
-            starts: [0; RULES],
-            stops: [0; RULES],
-        };
+        let mut builder = Builder { states: Vec::new() };
         for rule in ALL_RULES {
-            let start = builder.state(rule, StateKind::Basic);
-            let stop = builder.state(rule, StateKind::RuleStop);
-            builder.starts[rule as usize] = start;
-            builder.stops[rule as usize] = stop;
+            builder.state(rule, StateKind::Basic);
+            builder.state(rule, StateKind::RuleStop);
         }
         let mut bodies = Vec::new();
         for (rule, spec) in ALL_RULES.into_iter().zip(SPECS) {
-            let (body, end) = builder.sequence(rule, spec, builder.starts[rule as usize]);
-            let stop = builder.stops[rule as usize];
-            builder.edge(end, Edge::Free(stop));
+            let (body, end) = builder.sequence(rule, spec, start(rule));
+            builder.edge(end, Edge::Free(start(rule) + 1));
             bodies.push(body);
         }
-        let Builder {
-            states,
-            starts,
-            stops,
-        } = builder;
+        let states = builder.states;
         let mut follows = vec![Vec::new(); RULES];
         for state in &states {
             for edge in &state.edges {
@@ -344,8 +332,6 @@ impl Network {
         }
         let mut network = Self {
             states,
-            starts,
-            stops,
             bodies,
             follows,
             next: Vec::new(),
@@ -384,10 +370,6 @@ impl Network {
         &self.bodies[rule as usize]
     }
 
-    pub(super) fn start(&self, rule: Rule) -> StateId {
-        self.starts[rule as usize]
-    }
-
     fn look(&self, state: StateId, seen: &mut [bool], set: &mut TokenSet) {
         match seen.get_mut(state as usize) {
             Some(seen) if !*seen => *seen = true,
@@ -405,7 +387,7 @@ impl Network {
                     let mut inner = 0;
                     // A rule looks the same from every caller, so it may be walked again.
                     let mut inner_seen = vec![false; self.states.len()];
-                    self.look(self.start(*rule), &mut inner_seen, &mut inner);
+                    self.look(start(*rule), &mut inner_seen, &mut inner);
                     *set |= inner & !EPSILON;
                     if inner & EPSILON != 0 {
                         self.look(*follow, seen, set);
@@ -492,8 +474,6 @@ fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
 
 struct Builder {
     states: Vec<State>,
-    starts: [StateId; RULES],
-    stops: [StateId; RULES],
 }
 
 impl Builder {
@@ -550,12 +530,13 @@ impl Builder {
             R(callee, precedence) => {
                 let right = self.state(rule, StateKind::Basic);
                 self.edge(from, Edge::Free(left));
-                let call = Edge::Call {
-                    rule: *callee,
-                    precedence: *precedence,
-                    follow: right,
-                };
-                self.edge(left, call);
+                self.edge(
+                    left,
+                    Edge::Call {
+                        rule: *callee,
+                        follow: right,
+                    },
+                );
                 let step = Step::Call {
                     state: left,
                     rule: *callee,

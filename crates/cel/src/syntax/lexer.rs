@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn reports_what_begins_no_token() {
-        let messages = |source: &str| -> Vec<std::string::String> {
+        let messages = |source: &str| -> Vec<_> {
             tokenize(source).1.into_iter().map(|i| i.message).collect()
         };
         assert_eq!(

@@ -263,7 +263,10 @@ impl<'s> Parser<'s, '_> {
     fn relation(&mut self, minimum: u8) -> Parsed<Sub> {
         enter(&mut self.depth.relation)?;
         let mut left = self.calc(0)?;
-        while minimum <= 1 {
+        loop {
+            if minimum > 1 {
+                break;
+            }
             let function = match self.peek() {
                 Kind::Less => op::LESS,
                 Kind::LessEquals => op::LESS_EQUALS,
@@ -320,7 +323,7 @@ impl<'s> Parser<'s, '_> {
             count += 1;
         }
         let operand = self.member()?;
-        if count % 2 == 0 {
+        if count.is_multiple_of(2) {
             return Ok(operand);
         }
         let call = self.call(first.start, function, &[operand]);

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::grammar::{Edge, NETWORK, Network, StateId, StateKind, bit};
+use super::grammar::{Edge, NETWORK, Network, StateId, StateKind, bit, start};
 use super::lexer::{Kind, Token};
 
 /// The choice failed: no alternative fits up to and including this token.
@@ -131,13 +131,13 @@ impl Run<'_> {
         let mut seen = BTreeSet::new();
         for (nth, edge) in self.network.state(choice).edges.iter().enumerate() {
             if let Edge::Free(to) = edge {
-                let start = Config {
+                let first = Config {
                     state: *to,
                     alternative: nth + 1,
                     stack,
                     outside: false,
                 };
-                self.close(start, Some((precedence, 0)), &mut configs, &mut seen);
+                self.close(first, Some((precedence, 0)), &mut configs, &mut seen);
             }
         }
         let mut at = from;
@@ -310,7 +310,7 @@ impl Run<'_> {
                 Edge::Call { rule, follow, .. } => {
                     let stack = self.stacks.push(*follow, config.stack);
                     let next = Config {
-                        state: self.network.start(*rule),
+                        state: start(*rule),
                         stack,
                         ..config
                     };

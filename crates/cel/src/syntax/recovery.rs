@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::MAX_DEPTH;
 use super::grammar::{
-    EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit,
+    EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit, start,
 };
 use super::lexer::{Kind, Token};
 use super::predict::Predictor;
@@ -26,7 +26,7 @@ pub(super) fn syntax_errors(source: &str, tokens: &[Token], lexical: Vec<Issue>)
         source,
         tokens,
         next: 0,
-        state: NETWORK.start(Rule::Start),
+        state: start(Rule::Start),
         callers: Vec::new(),
         precedence: 0,
         depth: [0; RULES],

@@ -267,11 +267,7 @@ impl Reader<'_> {
     /// Seconds since 1970, nanoseconds, and the offset in seconds.
     // UPSTREAM: Go time/format.go and format_rfc3339.go; the general parser decides what passes.
     fn timestamp(&mut self) -> Option<(i64, u32, i32)> {
-        let year = self.digits(4)?;
-        self.byte(b'-')?;
-        let month = self.digits(2).filter(|m| (1..=12).contains(m))?;
-        self.byte(b'-')?;
-        let day = self.digits(2)?;
+        let date = self.date()?;
         self.byte(b'T')?;
         let hour = self.hour().filter(|h| *h < 24)?;
         self.byte(b':')?;
@@ -280,12 +276,22 @@ impl Reader<'_> {
         let second = self.digits(2).filter(|s| *s < 60)?;
         let nanos = self.fraction();
         let offset = self.offset()?;
-        if !self.rest.is_empty() || day < 1 || day > days_in_month(year, month) {
+        if !self.rest.is_empty() {
             return None;
         }
-        let days = Date { year, month, day }.days();
-        let seconds = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second - offset;
+        let seconds = date.days() * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second - offset;
         Some((seconds, nanos, i32::try_from(offset).ok()?))
+    }
+
+    fn date(&mut self) -> Option<Date> {
+        let year = self.digits(4)?;
+        self.byte(b'-')?;
+        let month = self.digits(2).filter(|m| (1..=12).contains(m))?;
+        self.byte(b'-')?;
+        let day = self.digits(2)?;
+        (1..=days_in_month(year, month))
+            .contains(&day)
+            .then_some(Date { year, month, day })
     }
 
     fn byte(&mut self, want: u8) -> Option<()> {
@@ -342,4 +348,9 @@ impl Reader<'_> {
         let minutes = self.digits(2).filter(|m| *m <= 60)?;
         Some(sign * (hours * 60 + minutes) * 60)
     }
+}
+
+pub(super) fn is_date(text: &[u8]) -> bool {
+    let mut reader = Reader { rest: text };
+    reader.date().is_some() && reader.rest.is_empty()
 }

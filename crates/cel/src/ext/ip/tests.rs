@@ -52,7 +52,7 @@ fn explains_what_is_no_address() {
         ("1::2::3", "multiple :: in address (at \":3\")"),
         (
             "1:2:3:4:5:6:7:8::",
-            "trailing garbage after address (at \":\")",
+            "the :: must expand to at least one field of zeros",
         ),
         (
             "1:2:3:4::5:6:7:8",

@@ -1,0 +1,225 @@
+//! A list of match conditions and what it decides.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/matchconditions/matcher.go,
+//! pkg/admission/plugin/cel/activation.go
+
+use std::sync::{Arc, LazyLock};
+
+use super::compile_condition;
+use super::request::Evaluator;
+use crate::eval::Program;
+use crate::program::ProgramCache;
+
+/// Most units the conditions of one webhook may cost together.
+pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
+
+const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
+                             no further validation rules will be run";
+
+static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);
+
+/// What happens when conditions cannot be evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// The request is refused.
+    Fail,
+    /// The webhook is not called.
+    Ignore,
+}
+
+/// What a list of conditions decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The webhook is to be called.
+    Match,
+    /// The webhook is not to be called; names the condition that was false, if one was.
+    NoMatch(Option<String>),
+    /// The request is to be refused, in these words.
+    Refuse(String),
+}
+
+/// A condition with its name.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    /// The name, unique within the webhook.
+    pub name: String,
+    /// The expression as written.
+    pub expression: String,
+    program: Result<Arc<Program>, String>,
+}
+
+/// The conditions of one webhook, compiled.
+#[derive(Debug, Clone, Default)]
+pub struct MatchConditions {
+    conditions: Vec<Condition>,
+}
+
+impl MatchConditions {
+    /// Compiles conditions given by name and expression.
+    ///
+    /// One that does not compile is kept, and counts as failed when evaluated.
+    #[must_use]
+    pub fn compile<'c>(conditions: impl IntoIterator<Item = (&'c str, &'c str)>) -> Self {
+        let compiled = conditions.into_iter().map(|(name, expression)| Condition {
+            name: name.to_owned(),
+            expression: expression.to_owned(),
+            program: PROGRAMS
+                .get_or_compile(expression, compile_condition)
+                .map_err(|error| format!("compilation error: {error}")),
+        });
+        Self {
+            conditions: compiled.collect(),
+        }
+    }
+
+    /// The conditions, in order.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// Whether there are none, which matches everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Evaluates all conditions and decides.
+    ///
+    /// Every condition is evaluated, within one budget. A false one decides even
+    /// over errors elsewhere; errors decide by the failure policy.
+    #[must_use]
+    pub fn matches(&self, evaluator: &Evaluator<'_>, policy: FailurePolicy) -> Outcome {
+        let mut left = MATCH_CONDITIONS_BUDGET;
+        let mut excluded: Option<&str> = None;
+        let mut errors: Vec<String> = Vec::new();
+        for condition in &self.conditions {
+            let program = match &condition.program {
+                Ok(program) => program,
+                Err(error) => {
+                    errors.push(error.clone());
+                    continue;
+                }
+            };
+            let (outcome, cost) = evaluator.condition(program);
+            match left.checked_sub(cost) {
+                Some(rest) => left = rest,
+                None => return refused(policy, OUT_OF_BUDGET.to_owned()),
+            }
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => {
+                    excluded.get_or_insert(&condition.name);
+                }
+                Err(error) => errors.push(format!(
+                    "expression '{}' resulted in error: {error}",
+                    condition.expression
+                )),
+            }
+        }
+        if let Some(name) = excluded {
+            return Outcome::NoMatch(Some(name.to_owned()));
+        }
+        if errors.is_empty() {
+            Outcome::Match
+        } else {
+            refused(policy, aggregate(errors))
+        }
+    }
+}
+
+fn refused(policy: FailurePolicy, error: String) -> Outcome {
+    match policy {
+        FailurePolicy::Fail => Outcome::Refuse(error),
+        FailurePolicy::Ignore => Outcome::NoMatch(None),
+    }
+}
+
+/// Several errors as one text; the same one is said once.
+fn aggregate(errors: Vec<String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for error in errors {
+        if !distinct.contains(&error) {
+            distinct.push(error);
+        }
+    }
+    match distinct.as_slice() {
+        [only] => only.clone(),
+        all => format!("[{}]", all.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Request, Variables};
+    use super::*;
+
+    fn decide(conditions: &[&str], policy: FailurePolicy) -> Outcome {
+        let request = Request {
+            operation: "CREATE".to_owned(),
+            ..Request::default()
+        }
+        .to_json();
+        let object = json!({ "metadata": { "name": "web" } });
+        let variables = Variables::new(&request).object(Some(&object));
+        let named = conditions
+            .iter()
+            .map(|expression| ("condition", *expression));
+        MatchConditions::compile(named).matches(&variables.evaluator(), policy)
+    }
+
+    #[test]
+    fn a_false_condition_prevails_over_errors() {
+        let outcome = decide(&["object.nope == 1", "false"], FailurePolicy::Fail);
+        assert_eq!(outcome, Outcome::NoMatch(Some("condition".to_owned())));
+    }
+
+    #[test]
+    fn errors_follow_the_failure_policy() {
+        let conditions = ["true", "object.nope == 1", "object.nope == 1"];
+        let error = "expression 'object.nope == 1' resulted in error: no such key: nope";
+        assert_eq!(
+            decide(&conditions, FailurePolicy::Fail),
+            Outcome::Refuse(error.to_owned())
+        );
+        assert_eq!(
+            decide(&conditions, FailurePolicy::Ignore),
+            Outcome::NoMatch(None)
+        );
+    }
+
+    #[test]
+    fn several_errors_are_listed_once_each() {
+        let outcome = decide(
+            &["object.a == 1", "1 +", "object.a == 1"],
+            FailurePolicy::Fail,
+        );
+        let Outcome::Refuse(text) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(
+            text.starts_with(
+                "[expression 'object.a == 1' resulted in error: no such key: a, \
+                 compilation error: compilation failed: ERROR: <input>:1:4: Syntax error:"
+            ),
+            "{text}"
+        );
+        assert!(text.ends_with(']'), "{text}");
+    }
+
+    #[test]
+    fn the_budget_is_shared_and_even_a_false_condition_does_not_save_it() {
+        let dear = "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, \
+                    [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, \
+                    [1,2,3,4,5,6,7,8,9,10].all(e, a + b + c + d + e > 0)))))";
+        let outcome = decide(&["false", dear, dear, dear], FailurePolicy::Fail);
+        assert_eq!(outcome, Outcome::Refuse(OUT_OF_BUDGET.to_owned()));
+    }
+
+    #[test]
+    fn nothing_to_check_matches() {
+        assert_eq!(decide(&[], FailurePolicy::Fail), Outcome::Match);
+    }
+}

@@ -1,0 +1,246 @@
+//! What match conditions see: the request, the objects, and who may be asked.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::eval::{Error, Evaluation, Limits, Program, evaluate};
+use crate::ext::authorizer::AuthorizerValue;
+use crate::ext::opaque::Opaque;
+use crate::value::Value;
+
+/// A group, version and kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupVersionKind {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+}
+
+/// A group, version and resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupVersionResource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural name of the resource.
+    pub resource: String,
+}
+
+/// The variable `request`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Request {
+    /// The kind of the object as the webhook gets it.
+    pub kind: GroupVersionKind,
+    /// The resource as it was asked for.
+    pub resource: GroupVersionResource,
+    /// The subresource, or nothing.
+    pub sub_resource: String,
+    /// The kind as it was asked for.
+    pub request_kind: GroupVersionKind,
+    /// The resource as it was asked for.
+    pub request_resource: GroupVersionResource,
+    /// The subresource as it was asked for, or nothing.
+    pub request_sub_resource: String,
+    /// The name of the object, or nothing.
+    pub name: String,
+    /// The namespace, or nothing.
+    pub namespace: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// The user's name.
+    pub username: String,
+    /// The user's id.
+    pub user_uid: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+    /// What else is known about the user.
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// Whether nothing is to be stored.
+    pub dry_run: bool,
+    /// The options of the operation, if it has any.
+    pub options: Option<Json>,
+}
+
+impl Request {
+    /// The variable as a map: what is empty is mostly not there.
+    ///
+    /// UPSTREAM: k8s.io/api/admission/v1 AdmissionRequest (omitempty), admission/plugin/cel
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        let mut request = Map::new();
+        let mut put = |name: &str, value: Json| request.insert(name.to_owned(), value);
+        put("uid", json!(""));
+        put("kind", kind(&self.kind));
+        put("resource", resource(&self.resource));
+        put("requestKind", kind(&self.request_kind));
+        put("requestResource", resource(&self.request_resource));
+        put("operation", json!(self.operation));
+        put("dryRun", json!(self.dry_run));
+        put("object", Json::Null);
+        put("oldObject", Json::Null);
+        put("options", self.options.clone().unwrap_or(Json::Null));
+        put("userInfo", self.user_info());
+        for (name, text) in [
+            ("subResource", &self.sub_resource),
+            ("requestSubResource", &self.request_sub_resource),
+            ("name", &self.name),
+            ("namespace", &self.namespace),
+        ] {
+            if !text.is_empty() {
+                put(name, json!(text));
+            }
+        }
+        Json::Object(request)
+    }
+
+    fn user_info(&self) -> Json {
+        let mut user = Map::new();
+        for (name, text) in [("username", &self.username), ("uid", &self.user_uid)] {
+            if !text.is_empty() {
+                user.insert(name.to_owned(), json!(text));
+            }
+        }
+        if !self.groups.is_empty() {
+            user.insert("groups".to_owned(), json!(self.groups));
+        }
+        if !self.extra.is_empty() {
+            user.insert("extra".to_owned(), json!(self.extra));
+        }
+        Json::Object(user)
+    }
+}
+
+fn kind(kind: &GroupVersionKind) -> Json {
+    json!({ "group": kind.group, "version": kind.version, "kind": kind.kind })
+}
+
+fn resource(resource: &GroupVersionResource) -> Json {
+    json!({
+        "group": resource.group,
+        "version": resource.version,
+        "resource": resource.resource,
+    })
+}
+
+/// The values of the variables for one request.
+#[derive(Debug, Clone)]
+pub struct Variables<'a> {
+    inputs: [Value<'a>; 6],
+    interrupt: Option<&'a AtomicBool>,
+}
+
+impl<'a> Variables<'a> {
+    /// Variables of a request without objects, given as [`Request::to_json`] makes it.
+    #[must_use]
+    pub fn new(request: &'a Json) -> Self {
+        let null = || Value::Null;
+        Self {
+            inputs: [null(), null(), null(), Value::from(request), null(), null()],
+            interrupt: None,
+        }
+    }
+
+    fn with(mut self, nth: usize, value: Value<'a>) -> Self {
+        if let Some(input) = self.inputs.get_mut(nth) {
+            *input = value;
+        }
+        self
+    }
+
+    /// The object, if there is one.
+    #[must_use]
+    pub fn object(self, object: Option<&'a Json>) -> Self {
+        self.with(0, object.map_or(Value::Null, Value::from))
+    }
+
+    /// The object before the change, if there is one.
+    #[must_use]
+    pub fn old_object(self, object: Option<&'a Json>) -> Self {
+        self.with(1, object.map_or(Value::Null, Value::from))
+    }
+
+    /// Who is asked about access, and the resource of the request for
+    /// `authorizer.requestResource`.
+    #[must_use]
+    pub fn authorizer(self, authorizer: AuthorizerValue, request: &Request) -> Self {
+        let resource = &request.resource;
+        let check = authorizer.request_resource(
+            &resource.group,
+            &resource.resource,
+            &request.sub_resource,
+            &request.namespace,
+            &request.name,
+        );
+        let check = Value::Opaque(Arc::new(Opaque::ResourceCheck(check)));
+        self.with(4, Opaque::Authorizer(authorizer).into())
+            .with(5, check)
+    }
+
+    /// A flag that ends loops when it is raised.
+    #[must_use]
+    pub fn interrupted_by(mut self, flag: &'a AtomicBool) -> Self {
+        self.interrupt = Some(flag);
+        self
+    }
+
+    /// The values in the order the environment declares their variables.
+    #[must_use]
+    pub fn inputs(&self) -> &[Value<'a>] {
+        &self.inputs
+    }
+
+    /// Evaluates programs for this request, each at most once.
+    #[must_use]
+    pub fn evaluator(&'a self) -> Evaluator<'a> {
+        Evaluator {
+            variables: self,
+            known: RefCell::default(),
+        }
+    }
+}
+
+/// What an evaluation said and cost.
+type Known = (Result<bool, Error>, u64);
+
+/// Evaluates conditions for one request and remembers the outcomes.
+///
+/// The same condition is often found on many webhooks; it is run once and
+/// charged to each.
+#[derive(Debug)]
+pub struct Evaluator<'a> {
+    variables: &'a Variables<'a>,
+    known: RefCell<HashMap<*const Program, Known>>,
+}
+
+/// The position of `authorizer` among the variables; the next one belongs to it.
+const AUTHORIZER: usize = 4;
+
+impl Evaluator<'_> {
+    /// The outcome of a program and its cost.
+    pub(crate) fn condition(&self, program: &Arc<Program>) -> Known {
+        // Kubernetes asks the authorizer anew for every expression.
+        let asks = program.mentions(AUTHORIZER) || program.mentions(AUTHORIZER + 1);
+        let key = Arc::as_ptr(program);
+        if !asks && let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let limits = Limits {
+            interrupt: self.variables.interrupt,
+            ..Limits::default()
+        };
+        let Evaluation { value, cost } = evaluate(program, &self.variables.inputs, limits);
+        let known = (value.map(|value| matches!(value, Value::Bool(true))), cost);
+        if !asks {
+            self.known.borrow_mut().insert(key, known.clone());
+        }
+        known
+    }
+}

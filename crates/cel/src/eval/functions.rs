@@ -1,0 +1,119 @@
+//! Functions and the values they are called with.
+
+mod kubernetes;
+mod lists;
+mod standard;
+mod strings;
+mod table;
+
+use std::sync::Arc;
+
+use crate::check::{Function, OverloadId};
+use crate::eval::cost::Argument;
+use crate::eval::error::Error;
+use crate::eval::program::{Step, StepId};
+use crate::types::Type;
+use crate::value::Value;
+
+pub(crate) use table::{implementation, singleton};
+
+/// What runs when an overload is called. The number is the units still left.
+pub(crate) type Implementation = for<'a> fn(u64, &[Value<'a>]) -> Argument<'a>;
+
+/// Whether a function converts its argument, so that constants are converted beforehand.
+pub(crate) fn is_conversion(function: &str) -> bool {
+    matches!(
+        function,
+        "bool"
+            | "bytes"
+            | "double"
+            | "duration"
+            | "dyn"
+            | "int"
+            | "string"
+            | "timestamp"
+            | "type"
+            | "uint"
+    )
+}
+
+/// Whether the arguments are of the types an overload is declared for.
+///
+/// UPSTREAM: cel-go common/decls/decls.go matchesRuntimeSignature
+pub(crate) fn fits(id: OverloadId, args: &[Value<'_>]) -> bool {
+    table::declared(id).is_none_or(|types| matches_all(types, args))
+}
+
+fn matches_all(types: &[Type], args: &[Value<'_>]) -> bool {
+    types.len() == args.len() && types.iter().zip(args).all(|(t, arg)| matches(t, arg))
+}
+
+/// Whether a value is of a type, as far as a look at its first element tells.
+fn matches(t: &Type, value: &Value<'_>) -> bool {
+    match t {
+        Type::Dyn | Type::Any | Type::Param(_) => true,
+        Type::List(element) => {
+            value.is_list()
+                && value
+                    .list_get(0)
+                    .is_none_or(|first| matches(element, &first))
+        }
+        Type::Map(kv) => {
+            value.is_map()
+                && value
+                    .entries()
+                    .next()
+                    .is_none_or(|(key, value)| matches(&kv.0, &key) && matches(&kv.1, &value))
+        }
+        _ => t.name() == value.type_name(),
+    }
+}
+
+/// Calls the first overload that fits the arguments.
+pub(crate) fn dispatch<'a>(
+    function: &'static Function,
+    name: &'static str,
+    budget: u64,
+    args: &[Value<'a>],
+) -> Argument<'a> {
+    let unguarded = table::is_unguarded(name);
+    let fitting = function
+        .overloads
+        .iter()
+        .find(|o| o.args.len() == args.len() && (unguarded || matches_all(&o.args, args)));
+    match fitting {
+        Some(overload) => implementation(overload.id)(budget, args),
+        None => Err(no_such_call(name, args)),
+    }
+}
+
+/// The error for a call whose arguments fit no overload.
+pub(crate) fn no_such_call(function: &str, args: &[Value<'_>]) -> Error {
+    let types: Vec<_> = args.iter().map(Value::type_name).collect();
+    Error::text(format_args!(
+        "no such overload: {function}({})",
+        types.join(", ")
+    ))
+}
+
+/// The value of a protobuf message literal, where the language gives it one.
+pub(crate) fn message(type_name: &str, fields: &[(String, StepId, bool)]) -> Option<Step> {
+    let zero = match type_name.strip_prefix("google.protobuf.")? {
+        "BoolValue" => Value::Bool(false),
+        "BytesValue" => Value::Bytes(Arc::new([])),
+        "DoubleValue" | "FloatValue" => Value::Double(0.0),
+        "Int64Value" | "Int32Value" => Value::Int(0),
+        "UInt64Value" | "UInt32Value" => Value::Uint(0),
+        "StringValue" => Value::String("".into()),
+        "Struct" => Value::Map(Arc::default()),
+        "ListValue" => Value::from(Vec::new()),
+        "Value" => Value::Null,
+        _ => return None,
+    };
+    Some(Step::Message(Box::new(crate::eval::program::Message {
+        zero,
+        field: fields
+            .first()
+            .map(|(_, value, optional)| (*value, *optional)),
+    })))
+}

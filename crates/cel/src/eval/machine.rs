@@ -1,0 +1,580 @@
+//! Walks a program.
+//!
+//! UPSTREAM: cel-go interpreter/interpretable.go, interpreter/runtimecost.go
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::eval::cost::{Argument, CallCost, equality};
+use crate::eval::error::Error;
+use crate::eval::functions;
+use crate::eval::program::{Call, MapEntry, Message, PatternCall, Program, Step, StepId, Target};
+use crate::go_regex::Regex;
+use crate::value::{Equality, Map, Value};
+
+/// How often a loop looks whether it should stop.
+const INTERRUPT_EVERY: u32 = 100;
+/// Loop variables kept without allocating.
+const INLINE_SLOTS: usize = 6;
+
+/// What bounds an evaluation.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    /// Most units the evaluation may cost.
+    pub cost: u64,
+    /// Looked at every hundred rounds of a loop; `true` ends it.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Self {
+            cost: super::PER_CALL_LIMIT,
+            interrupt: None,
+        }
+    }
+}
+
+/// The outcome of an evaluation and what it cost.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// The value, or why there is none.
+    pub value: Result<Value<'a>, Error>,
+    /// Units charged, the failing step included.
+    pub cost: u64,
+}
+
+/// One step of an evaluation, as recorded for an explanation.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// Byte offset of the token the step comes from.
+    pub offset: u32,
+    /// The value as text, or the error.
+    pub outcome: Result<String, String>,
+    /// Units charged so far, this step included.
+    pub cost: u64,
+}
+
+/// Sees every step of an evaluation.
+pub(crate) trait Trace {
+    fn step(&mut self, offset: impl Fn() -> u32, outcome: &Argument<'_>, cost: u64);
+}
+
+/// Sees nothing, at no cost.
+#[derive(Debug)]
+pub(crate) struct NoTrace;
+
+impl Trace for NoTrace {
+    #[inline(always)]
+    fn step(&mut self, _: impl Fn() -> u32, _: &Argument<'_>, _: u64) {}
+}
+
+impl Trace for Vec<Recorded> {
+    fn step(&mut self, offset: impl Fn() -> u32, outcome: &Argument<'_>, cost: u64) {
+        let outcome = match outcome {
+            Ok(value) => Ok(value.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.push(Recorded {
+            offset: offset(),
+            outcome,
+            cost,
+        });
+    }
+}
+
+/// Evaluates a program; `inputs` are the variables in order of declaration.
+#[must_use]
+pub fn evaluate<'a>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+) -> Evaluation<'a> {
+    run(program, inputs, limits, NoTrace).0
+}
+
+/// Evaluates a program and records each step.
+#[must_use]
+pub fn evaluate_recorded<'a>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+) -> (Evaluation<'a>, Vec<Recorded>) {
+    run(program, inputs, limits, Vec::new())
+}
+
+fn run<'a, T: Trace>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+    trace: T,
+) -> (Evaluation<'a>, T) {
+    let mut machine = Machine {
+        program,
+        inputs,
+        slots: Slots::new(program.slots),
+        cost: 0,
+        limit: limits.cost,
+        interrupt: limits.interrupt,
+        rounds: 0,
+        trace,
+    };
+    let value = machine.eval(program.root);
+    (
+        Evaluation {
+            value,
+            cost: machine.cost,
+        },
+        machine.trace,
+    )
+}
+
+/// What a loop variable holds.
+#[derive(Debug, Clone)]
+pub(crate) enum Slot<'a> {
+    /// Not computed yet.
+    Lazy(StepId),
+    Ready(Argument<'a>),
+}
+
+/// The loop variables, in place when there are few.
+enum Slots<'a> {
+    Inline([Slot<'a>; INLINE_SLOTS]),
+    Many(Vec<Slot<'a>>),
+}
+
+impl<'a> Slots<'a> {
+    fn new(count: usize) -> Self {
+        if count <= INLINE_SLOTS {
+            Self::Inline(std::array::from_fn(|_| Slot::Lazy(0)))
+        } else {
+            Self::Many(vec![Slot::Lazy(0); count])
+        }
+    }
+
+    fn slot(&mut self, at: u16) -> Option<&mut Slot<'a>> {
+        match self {
+            Self::Inline(slots) => slots.get_mut(at as usize),
+            Self::Many(slots) => slots.get_mut(at as usize),
+        }
+    }
+}
+
+pub(crate) struct Machine<'a, 'l, T> {
+    pub(crate) program: &'a Program,
+    pub(crate) inputs: &'a [Value<'a>],
+    slots: Slots<'a>,
+    pub(crate) cost: u64,
+    limit: u64,
+    interrupt: Option<&'l AtomicBool>,
+    rounds: u32,
+    trace: T,
+}
+
+impl<'a, T: Trace> Machine<'a, '_, T> {
+    /// Charges a step that counts as several single ones.
+    #[inline]
+    pub(crate) fn charge(&mut self, units: u64) -> Result<(), Error> {
+        self.cost = self.cost.wrapping_add(units);
+        if self.cost > self.limit {
+            Err(self.over(units))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Upstream stops at the first unit too many.
+    #[cold]
+    fn over(&mut self, units: u64) -> Error {
+        let before = self.cost.wrapping_sub(units);
+        if before <= self.limit {
+            self.cost = self.limit.wrapping_add(1);
+        }
+        Error::CostLimit
+    }
+
+    /// Charges one step, however many units it is.
+    #[inline]
+    pub(crate) fn charge_once(&mut self, units: u64) -> Result<(), Error> {
+        self.cost = self.cost.saturating_add(units);
+        if self.cost > self.limit {
+            Err(Error::CostLimit)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes a unit back, as presence tests do.
+    pub(crate) fn refund(&mut self) -> Result<(), Error> {
+        self.cost = self.cost.wrapping_sub(1);
+        if self.cost > self.limit {
+            Err(Error::CostLimit)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn set(&mut self, slot: u16, value: Slot<'a>) {
+        if let Some(place) = self.slots.slot(slot) {
+            *place = value;
+        }
+    }
+
+    /// The value of a loop variable, computed now if it was not needed before.
+    pub(crate) fn local(&mut self, slot: u16) -> Argument<'a> {
+        match self.slots.slot(slot) {
+            Some(Slot::Ready(value)) => value.clone(),
+            Some(Slot::Lazy(step)) => {
+                let step = *step;
+                let value = self.eval(step);
+                if is_fatal(&value) {
+                    return value;
+                }
+                self.set(slot, Slot::Ready(value.clone()));
+                value
+            }
+            None => Err(Error::no_such_overload()),
+        }
+    }
+
+    /// Whether the evaluation was told to stop; looked at now and then.
+    pub(crate) fn interrupted(&mut self) -> bool {
+        let Some(flag) = self.interrupt else {
+            return false;
+        };
+        self.rounds += 1;
+        if self.rounds < INTERRUPT_EVERY {
+            return false;
+        }
+        self.rounds = 0;
+        flag.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn eval(&mut self, id: StepId) -> Argument<'a> {
+        let program = self.program;
+        let outcome = match program.step(id) {
+            Step::Const(value) => return Ok(constant(value)),
+            Step::Failed(error) => Err(error.clone()),
+            Step::Attribute(attribute) => self.attribute(attribute),
+            Step::And(left, right) => self.logical(*left, *right, false),
+            Step::Or(left, right) => self.logical(*left, *right, true),
+            Step::Not(operand) => self.not(*operand),
+            Step::Negate(operand) => self.negate(*operand),
+            Step::Equals(left, right) => self.equals(*left, *right, false),
+            Step::NotEquals(left, right) => self.equals(*left, *right, true),
+            Step::Arithmetic(op, left, right, cost) => self.arithmetic(*op, *left, *right, *cost),
+            Step::Ordered(op, left, right, cost) => self.ordered(*op, *left, *right, *cost),
+            Step::In(left, right, cost) => self.contained(*left, *right, *cost),
+            Step::InSet(operand, set) => self.eval(*operand).and_then(|value| match value {
+                Value::Bytes(_) => Err(unhashable()),
+                value => Ok(Value::Bool(set.contains(&value))),
+            }),
+            Step::OptionalOr(left, right) => self.optional_or(*left, *right),
+            Step::OptionalOrValue(left, right) => self.optional_or_value(*left, *right),
+            Step::Call(call) => self.call(call),
+            Step::List(elements, optional) => self.list(elements, optional),
+            Step::Map(entries) => self.map(entries),
+            Step::Message(message) => self.message(message),
+            Step::All(l) => self.quantifier(l, false),
+            Step::Exists(l) => self.quantifier(l, true),
+            Step::ExistsOne(l) => self.exists_one(l),
+            Step::Collect(l, filter) => self.collect(l, *filter),
+            Step::CollectMap(l, filter, body) => self.collect_map(l, *filter, body),
+            Step::Bind {
+                slot,
+                value,
+                result,
+            } => {
+                self.set(*slot, Slot::Lazy(*value));
+                self.eval(*result)
+            }
+        };
+        let cost = self.cost;
+        let offset = || program.offsets.get(id as usize).copied().unwrap_or(0);
+        self.trace.step(offset, &outcome, cost);
+        outcome
+    }
+
+    /// `&&` and `||`: an answer on either side prevails over an error on the other.
+    fn logical(&mut self, left: StepId, right: StepId, settles: bool) -> Argument<'a> {
+        let first = match self.eval(left) {
+            Ok(Value::Bool(b)) if b == settles => return Ok(Value::Bool(settles)),
+            Ok(Value::Bool(_)) => None,
+            Ok(_) => Some(Error::no_such_overload()),
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => Some(error),
+        };
+        match self.eval(right) {
+            Ok(Value::Bool(b)) if b == settles => Ok(Value::Bool(settles)),
+            Err(error) if error.is_fatal() => Err(error),
+            other => match (first, other) {
+                (Some(error), _) | (None, Err(error)) => Err(error),
+                (None, Ok(Value::Bool(_))) => Ok(Value::Bool(!settles)),
+                (None, Ok(_)) => Err(Error::no_such_overload()),
+            },
+        }
+    }
+
+    /// Evaluates an operand, letting only the cost limit through as an error.
+    pub(crate) fn operand(&mut self, id: StepId) -> Result<Argument<'a>, Error> {
+        match self.eval(id) {
+            Err(error) if error.is_fatal() => Err(error),
+            other => Ok(other),
+        }
+    }
+
+    fn not(&mut self, operand: StepId) -> Argument<'a> {
+        let value = self.operand(operand)?;
+        self.charge(1)?;
+        match value? {
+            Value::Bool(b) => Ok(Value::Bool(!b)),
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+
+    fn equals(&mut self, left: StepId, right: StepId, not: bool) -> Argument<'a> {
+        let left = self.operand(left)?;
+        let right = self.operand(right)?;
+        self.charge_once(equality(&left, &right, not))?;
+        match (left?.equals(&right?), not) {
+            (Equality::Undefined, false) => Err(Error::no_such_overload()),
+            (outcome, not) => Ok(Value::Bool((outcome == Equality::Equal) != not)),
+        }
+    }
+
+    fn optional_or(&mut self, left: StepId, right: StepId) -> Argument<'a> {
+        match self.eval(left)? {
+            Value::Optional(None) => self.eval(right),
+            other => Ok(other),
+        }
+    }
+
+    fn optional_or_value(&mut self, left: StepId, right: StepId) -> Argument<'a> {
+        match self.eval(left)? {
+            Value::Optional(None) => self.eval(right),
+            Value::Optional(Some(value)) => value.opened(),
+            other => Ok(other),
+        }
+    }
+
+    fn list(&mut self, elements: &[StepId], optional: &[bool]) -> Argument<'a> {
+        let built = self.elements(elements, optional);
+        if is_fatal(&built) {
+            return built;
+        }
+        self.charge_once(10)?;
+        built
+    }
+
+    fn elements(&mut self, elements: &[StepId], optional: &[bool]) -> Argument<'a> {
+        let mut values = Vec::with_capacity(elements.len());
+        for (element, optional) in elements.iter().zip(optional) {
+            let value = self.eval(*element)?;
+            if !optional {
+                values.push(value);
+                continue;
+            }
+            match value {
+                Value::Optional(None) => {}
+                Value::Optional(Some(inner)) => values.push(inner.opened()?),
+                other => {
+                    return Err(Error::text(format_args!(
+                        "cannot initialize optional list element from non-optional value {other}"
+                    )));
+                }
+            }
+        }
+        Ok(values.into())
+    }
+
+    fn map(&mut self, entries: &[MapEntry]) -> Argument<'a> {
+        let built = self.entries(entries);
+        if is_fatal(&built) {
+            return built;
+        }
+        self.charge_once(30)?;
+        built
+    }
+
+    fn entries(&mut self, entries: &[MapEntry]) -> Argument<'a> {
+        let mut map = Map::default();
+        for entry in entries {
+            let key = self.eval(entry.key)?;
+            let mut value = self.eval(entry.value)?;
+            if entry.optional {
+                match value {
+                    Value::Optional(None) => {
+                        map.remove(&key);
+                        continue;
+                    }
+                    Value::Optional(Some(inner)) => value = inner.opened()?,
+                    other => {
+                        return Err(Error::text(format_args!(
+                            "cannot initialize optional entry '{key}' from non-optional value {other}"
+                        )));
+                    }
+                }
+            }
+            if let Value::Bytes(_) = key {
+                return Err(unhashable());
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Map(std::sync::Arc::new(map)))
+    }
+
+    fn message(&mut self, message: &'a Message) -> Argument<'a> {
+        let value = match message.field {
+            None => Ok(constant(&message.zero)),
+            Some((field, optional)) => match (self.operand(field)?, optional) {
+                (Ok(Value::Optional(Some(inner))), true) => Ok((*inner).clone()),
+                (Ok(Value::Optional(None)), true) => Ok(constant(&message.zero)),
+                (other, _) => other,
+            },
+        };
+        self.charge_once(40)?;
+        value
+    }
+
+    fn call(&mut self, call: &'a Call) -> Argument<'a> {
+        let mut args = Vec::new();
+        match call.args.as_slice() {
+            [] => {}
+            [only] => {
+                let arg = self.operand(*only)?;
+                return self.apply(call, &[arg]);
+            }
+            [first, second] => {
+                let first = self.operand(*first)?;
+                if call.stops_early && first.is_err() {
+                    return first;
+                }
+                let second = self.operand(*second)?;
+                return self.apply(call, &[first, second]);
+            }
+            all => {
+                for arg in all {
+                    let value = self.operand(*arg)?;
+                    let failed = value.is_err();
+                    args.push(value);
+                    if call.stops_early && failed && args.len() < all.len() {
+                        // Arguments not looked at leave the call uncharged.
+                        return args.pop().unwrap_or(Ok(Value::Null));
+                    }
+                }
+            }
+        }
+        self.apply(call, &args)
+    }
+
+    /// Charges a call and runs it.
+    fn apply(&mut self, call: &'a Call, args: &[Argument<'a>]) -> Argument<'a> {
+        if !call.cost.needs_result() {
+            self.charge_once(call.cost.charge(args, None)?)?;
+            return self.invoke(call, args);
+        }
+        let result = self.invoke(call, args);
+        if is_fatal(&result) {
+            return result;
+        }
+        self.charge_once(call.cost.charge(args, Some(&result))?)?;
+        result
+    }
+
+    fn invoke(&mut self, call: &'a Call, args: &[Argument<'a>]) -> Argument<'a> {
+        let mut small: [Value<'a>; 3] = [Value::Null, Value::Null, Value::Null];
+        let mut many = Vec::new();
+        let values: &[Value<'a>] = if args.len() <= small.len() {
+            for (place, arg) in small.iter_mut().zip(args) {
+                *place = arg.clone()?;
+            }
+            small.get(..args.len()).unwrap_or_default()
+        } else {
+            for arg in args {
+                many.push(arg.clone()?);
+            }
+            &many
+        };
+        match &call.target {
+            Target::Any(implementation) => implementation(self.budget(), values),
+            Target::Overload(id, implementation) => {
+                if functions::fits(*id, values) {
+                    implementation(self.budget(), values)
+                } else {
+                    Err(functions::no_such_call(call.function, values))
+                }
+            }
+            Target::Dispatch(function) => {
+                functions::dispatch(function, call.function, self.budget(), values)
+            }
+            Target::Pattern(regex, kind) => pattern(regex, *kind, values),
+        }
+    }
+
+    /// How many units are left, which bounds what a function may build.
+    pub(crate) fn budget(&self) -> u64 {
+        self.limit.saturating_sub(self.cost)
+    }
+
+    fn contained(&mut self, left: StepId, right: StepId, cost: CallCost) -> Argument<'a> {
+        let left = self.operand(left)?;
+        let right = self.operand(right)?;
+        let args = [left, right];
+        self.charge_once(cost.charge(&args, None)?)?;
+        let [left, right] = args;
+        let (left, right) = (left?, right?);
+        Ok(Value::Bool(match &right {
+            _ if right.is_list() => contains(&right, &left),
+            _ if right.is_map() => right.map_get(&left).is_some(),
+            _ => return Err(Error::no_such_overload()),
+        }))
+    }
+}
+
+fn is_fatal(outcome: &Argument<'_>) -> bool {
+    outcome.as_ref().is_err_and(Error::is_fatal)
+}
+
+/// Upstream keeps keys in a hash table that takes no bytes.
+fn unhashable() -> Error {
+    Error::internal("runtime error: hash of unhashable type types.Bytes")
+}
+
+/// Whether a list has an element equal to `value`.
+pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> bool {
+    use serde_json::Value as Json;
+    if let (Value::Json(Json::Array(elements)), Some(text)) = (list, value.as_str()) {
+        return elements
+            .iter()
+            .any(|e| matches!(e, Json::String(s) if s == text));
+    }
+    list.elements()
+        .any(|element| value.equals_directly(&element) == Equality::Equal)
+}
+
+/// A constant of the program as a value that borrows from it.
+fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
+    match value {
+        Value::String(text) => Value::Str(text),
+        other => other.clone(),
+    }
+}
+
+fn pattern<'a>(regex: &Regex, kind: PatternCall, args: &[Value<'a>]) -> Argument<'a> {
+    let Some(text) = args.first().and_then(Value::as_str) else {
+        return Err(Error::no_such_overload());
+    };
+    match kind {
+        PatternCall::Matches => Ok(Value::Bool(regex.is_match(text))),
+        PatternCall::Find => Ok(regex.find(text).unwrap_or_default().to_owned().into()),
+        PatternCall::FindAll => {
+            let limit = match args.get(2) {
+                None => -1,
+                Some(Value::Int(limit)) => *limit,
+                Some(_) => return Err(Error::no_such_overload()),
+            };
+            Ok(Value::texts(
+                regex.find_all(text, limit).into_iter().map(str::to_owned),
+            ))
+        }
+    }
+}

@@ -1,0 +1,604 @@
+//! Turns a checked tree into a program.
+//!
+//! Constants are folded here, which users can see: a conversion that cannot
+//! work is refused before anything runs, and what is folded costs nothing.
+//!
+//! UPSTREAM: cel-go interpreter/planner.go, interpreter/decorators.go
+
+use std::sync::Arc;
+
+use crate::check::{Checked, Environment, Reference, functions, overload};
+use crate::eval::attribute::check_key;
+use crate::eval::cost::CallCost;
+use crate::eval::error::Error;
+use crate::eval::functions as library;
+use crate::eval::machine::{Limits, evaluate};
+use crate::eval::program::{
+    Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, PatternCall,
+    Program, Qualifier, QualifierKey, Root, Step, StepId, Target,
+};
+use crate::go_regex::Regex;
+use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
+use crate::types::Type;
+use crate::value::Value;
+
+/// The program of a checked expression, or why it cannot be built.
+pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, String> {
+    let mut planner = Planner {
+        checked,
+        env,
+        steps: Vec::with_capacity(checked.ast.len()),
+        offsets: Vec::with_capacity(checked.ast.len()),
+        scopes: Vec::new(),
+        used: 0,
+        variables: 0,
+    };
+    let root = planner.node(checked.ast.root)?;
+    Ok(Program {
+        steps: planner.steps,
+        offsets: planner.offsets,
+        root,
+        slots: planner.used,
+        variables: planner.variables,
+        output: checked.output().clone(),
+    })
+}
+
+type Planned<T> = Result<T, String>;
+
+struct Planner<'c, 's, 'e> {
+    checked: &'c Checked<'s>,
+    env: &'e Environment,
+    steps: Vec<Step>,
+    offsets: Vec<u32>,
+    /// Loop variables in scope with their slots, innermost last.
+    scopes: Vec<(String, u16)>,
+    used: usize,
+    variables: u64,
+}
+
+impl Planner<'_, '_, '_> {
+    fn add(&mut self, node: NodeId, step: Step) -> StepId {
+        self.steps.push(step);
+        self.offsets.push(self.checked.ast.offset(node));
+        (self.steps.len() - 1) as StepId
+    }
+
+    fn step(&self, id: StepId) -> Option<&Step> {
+        self.steps.get(id as usize)
+    }
+
+    fn constant(&self, id: StepId) -> Option<&Value<'static>> {
+        match self.step(id) {
+            Some(Step::Const(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn is_constant(&self, id: StepId) -> bool {
+        matches!(self.step(id), Some(Step::Const(_) | Step::Failed(_)))
+    }
+
+    fn declare(&mut self, name: &str) -> u16 {
+        let slot = self.scopes.len() as u16;
+        self.scopes.push((name.to_owned(), slot));
+        self.used = self.used.max(self.scopes.len());
+        slot
+    }
+
+    fn node(&mut self, id: NodeId) -> Planned<StepId> {
+        match self.checked.ast.expr(id) {
+            Expr::Unspecified => Err("unsupported expr".to_owned()),
+            Expr::Literal(literal) => {
+                let value = literal_value(literal);
+                Ok(self.add(id, Step::Const(value)))
+            }
+            Expr::Ident(name) => self.ident(id, name),
+            Expr::Select {
+                operand,
+                field,
+                test_only,
+            } => {
+                let operand = self.node(*operand)?;
+                let key = QualifierKey::Field(Arc::from(&**field));
+                self.qualified(
+                    id,
+                    operand,
+                    Qualifier {
+                        key,
+                        optional: false,
+                        test: *test_only,
+                    },
+                )
+            }
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => self.call(id, function, *target, args),
+            Expr::List { elements, optional } => {
+                let planned = self.nodes(elements)?;
+                let foldable = planned.iter().all(|e| self.is_constant(*e));
+                let list = self.add(id, Step::List(planned, optional.clone()));
+                Ok(if foldable { self.fold(list) } else { list })
+            }
+            Expr::Map { entries } => {
+                let mut planned = Vec::with_capacity(entries.len());
+                for entry in entries {
+                    let key = self.node(entry.key)?;
+                    let value = self.node(entry.value)?;
+                    planned.push(MapEntry {
+                        key,
+                        value,
+                        optional: entry.optional,
+                    });
+                }
+                let foldable = planned
+                    .iter()
+                    .all(|e| self.is_constant(e.key) && self.is_constant(e.value));
+                let map = self.add(id, Step::Map(planned));
+                Ok(if foldable { self.fold(map) } else { map })
+            }
+            Expr::Struct { type_name, fields } => {
+                let fields = fields
+                    .iter()
+                    .map(|f| Ok((f.name.to_string(), self.node(f.value)?, f.optional)))
+                    .collect::<Planned<Vec<_>>>()?;
+                library::message(type_name, &fields)
+                    .map(|step| self.add(id, step))
+                    .ok_or_else(|| format!("unknown type: {type_name}"))
+            }
+            Expr::Comprehension(c) => self.comprehension(id, c),
+        }
+    }
+
+    fn nodes(&mut self, ids: &[NodeId]) -> Planned<Vec<StepId>> {
+        ids.iter().map(|id| self.node(*id)).collect()
+    }
+
+    /// Replaces the step just added by its value.
+    fn fold(&mut self, id: StepId) -> StepId {
+        let folded = self.value_of(id);
+        if let Some(step) = self.steps.get_mut(id as usize) {
+            *step = match folded {
+                Ok(value) => Step::Const(value),
+                Err(error) => Step::Failed(error),
+            };
+        }
+        id
+    }
+
+    /// The value of a step that depends on constants only.
+    fn value_of(&mut self, id: StepId) -> Result<Value<'static>, Error> {
+        let program = Program {
+            steps: std::mem::take(&mut self.steps),
+            offsets: Vec::new(),
+            root: id,
+            slots: 0,
+            variables: 0,
+            output: Type::Dyn,
+        };
+        let limits = Limits {
+            cost: u64::MAX,
+            interrupt: None,
+        };
+        let value = evaluate(&program, &[], limits).value.map(owned);
+        self.steps = program.steps;
+        value
+    }
+
+    fn ident(&mut self, id: NodeId, name: &str) -> Planned<StepId> {
+        match self.checked.reference(id) {
+            Reference::Constant(number) => {
+                let number = *number;
+                return Ok(self.add(id, Step::Const(Value::Int(number))));
+            }
+            // Whatever has a type for its value is taken for the name of a type.
+            _ if matches!(self.checked.type_of(id), Type::TypeOf(_)) => {
+                if !is_type_value(name) {
+                    return Err(format!("reference to undefined type: {name}"));
+                }
+                return Ok(self.add(id, Step::Const(Value::Type(name.into()))));
+            }
+            _ => {}
+        }
+        let root = match self.scopes.iter().rev().find(|(n, _)| n == name) {
+            Some((_, slot)) => Root::Local(*slot),
+            None => match self.env.find_variable(name) {
+                Some((nth, _)) => {
+                    self.variables |= 1_u64.checked_shl(u32::from(nth)).unwrap_or(0);
+                    Root::Variable(nth)
+                }
+                None => return Err(format!("reference to undefined variable: {name}")),
+            },
+        };
+        let attribute = Attribute {
+            root,
+            qualifiers: Vec::new(),
+            test: false,
+        };
+        Ok(self.add(id, Step::Attribute(attribute)))
+    }
+
+    /// Adds a selection to what `operand` yields, extending it if it is an attribute.
+    fn qualified(&mut self, id: NodeId, operand: StepId, qualifier: Qualifier) -> Planned<StepId> {
+        let test = qualifier.test;
+        if let Some(Step::Attribute(attribute)) = self.steps.get_mut(operand as usize) {
+            push(attribute, &qualifier);
+            attribute.test |= test;
+            if let Some(offset) = self.offsets.get_mut(operand as usize) {
+                *offset = self.checked.ast.offset(id);
+            }
+            return Ok(operand);
+        }
+        let attribute = Attribute {
+            root: Root::Step(operand),
+            qualifiers: vec![qualifier],
+            test,
+        };
+        Ok(self.add(id, Step::Attribute(attribute)))
+    }
+
+    /// What a step yields, as an attribute that is not charged by itself.
+    fn branch(&self, id: StepId) -> Attribute {
+        match self.step(id) {
+            Some(Step::Attribute(attribute)) => Attribute {
+                test: false,
+                ..attribute.clone()
+            },
+            _ => Attribute {
+                root: Root::Step(id),
+                qualifiers: Vec::new(),
+                test: false,
+            },
+        }
+    }
+
+    fn index(
+        &mut self,
+        id: NodeId,
+        operand: StepId,
+        index: StepId,
+        optional: bool,
+    ) -> Planned<StepId> {
+        let key = match self.step(index) {
+            Some(Step::Const(value)) => {
+                check_key(value, false).map_err(|error| error.to_string())?;
+                match value.as_str() {
+                    Some(text) => QualifierKey::Field(text.into()),
+                    None => QualifierKey::Constant(value.clone()),
+                }
+            }
+            Some(Step::Attribute(attribute)) => QualifierKey::Attribute(Box::new(Attribute {
+                test: false,
+                ..attribute.clone()
+            })),
+            _ => QualifierKey::Step(index),
+        };
+        self.qualified(
+            id,
+            operand,
+            Qualifier {
+                key,
+                optional,
+                test: false,
+            },
+        )
+    }
+
+    fn call(
+        &mut self,
+        id: NodeId,
+        function: &str,
+        target: Option<NodeId>,
+        args: &[NodeId],
+    ) -> Planned<StepId> {
+        let mut planned = Vec::with_capacity(args.len() + 1);
+        for arg in target.iter().chain(args) {
+            planned.push(self.node(*arg)?);
+        }
+        let overloads = match self.checked.reference(id) {
+            Reference::Overloads(overloads) => overloads.as_slice(),
+            _ => &[],
+        };
+        let single = match overloads {
+            [only] => Some(*only),
+            _ => None,
+        };
+        let name = single.map(overload);
+        let cost = CallCost::of(function, name);
+        let step = match (function, planned.as_slice()) {
+            (op::AND, [a, b]) => Step::And(*a, *b),
+            (op::OR, [a, b]) => Step::Or(*a, *b),
+            (op::CONDITIONAL, [condition, yes, no]) => Step::Attribute(Attribute {
+                root: Root::Conditional(
+                    *condition,
+                    Box::new(self.branch(*yes)),
+                    Box::new(self.branch(*no)),
+                ),
+                qualifiers: Vec::new(),
+                test: false,
+            }),
+            (op::EQUALS, [a, b]) => Step::Equals(*a, *b),
+            (op::NOT_EQUALS, [a, b]) => Step::NotEquals(*a, *b),
+            (op::INDEX, [a, b]) => return self.index(id, *a, *b, false),
+            (op::OPT_INDEX | op::OPT_SELECT, [a, b]) => return self.index(id, *a, *b, true),
+            (op::NOT, [a]) => Step::Not(*a),
+            (op::NEGATE, [a]) => Step::Negate(*a),
+            (op::ADD, [a, b]) => Step::Arithmetic(Arithmetic::Add, *a, *b, cost),
+            (op::SUBTRACT, [a, b]) => Step::Arithmetic(Arithmetic::Subtract, *a, *b, cost),
+            (op::MULTIPLY, [a, b]) => Step::Arithmetic(Arithmetic::Multiply, *a, *b, cost),
+            (op::DIVIDE, [a, b]) => Step::Arithmetic(Arithmetic::Divide, *a, *b, cost),
+            (op::MODULO, [a, b]) => Step::Arithmetic(Arithmetic::Modulo, *a, *b, cost),
+            (op::LESS, [a, b]) => Step::Ordered(Comparison::Less, *a, *b, cost),
+            (op::LESS_EQUALS, [a, b]) => Step::Ordered(Comparison::LessEquals, *a, *b, cost),
+            (op::GREATER, [a, b]) => Step::Ordered(Comparison::Greater, *a, *b, cost),
+            (op::GREATER_EQUALS, [a, b]) => Step::Ordered(Comparison::GreaterEquals, *a, *b, cost),
+            (op::IN | "_in_", [a, b]) => self.membership(*a, *b, name, cost),
+            ("or", [a, b]) => Step::OptionalOr(*a, *b),
+            ("orValue", [a, b]) => Step::OptionalOrValue(*a, *b),
+            _ => return self.function(id, function, single, planned, cost),
+        };
+        Ok(self.add(id, step))
+    }
+
+    fn membership(
+        &mut self,
+        operand: StepId,
+        list: StepId,
+        overload: Option<&str>,
+        cost: CallCost,
+    ) -> Step {
+        if overload == Some("in_list")
+            && let Some(list) = self.constant(list)
+            && list.is_list()
+        {
+            if list.list_len() == Some(0) {
+                return Step::Const(Value::Bool(false));
+            }
+            if let Some(set) = ConstSet::new(list.elements()) {
+                return Step::InSet(operand, Box::new(set));
+            }
+        }
+        Step::In(operand, list, cost)
+    }
+
+    fn function(
+        &mut self,
+        id: NodeId,
+        function: &str,
+        single: Option<crate::check::OverloadId>,
+        args: Vec<StepId>,
+        cost: CallCost,
+    ) -> Planned<StepId> {
+        let declared = functions().find(function);
+        let Some(declared) = declared else {
+            return Err(format!("no such overload: {function}"));
+        };
+        let mut stops_early = args.len() > 2;
+        let target = if let Some(pattern) = self.pattern(function, &args)? {
+            stops_early = true;
+            pattern
+        } else if let Some(any) = library::singleton(function) {
+            Target::Any(any)
+        } else if let Some(overload) = single {
+            stops_early |= function == "format";
+            Target::Overload(overload, library::implementation(overload))
+        } else {
+            stops_early = true;
+            Target::Dispatch(declared)
+        };
+        let conversion = library::is_conversion(function)
+            && matches!(args.as_slice(), [arg] if self.is_constant(*arg));
+        let name = declared.name;
+        let call = Call {
+            function: name,
+            args,
+            target,
+            cost,
+            stops_early,
+        };
+        let step = self.add(id, Step::Call(Box::new(call)));
+        if conversion {
+            self.fold(step);
+            if let Some(Step::Failed(error)) = self.step(step) {
+                return Err(error.to_string());
+            }
+        }
+        Ok(step)
+    }
+
+    /// A search for a constant pattern, compiled now.
+    fn pattern(&self, function: &str, args: &[StepId]) -> Planned<Option<Target>> {
+        let kind = match (function, args.len()) {
+            ("matches", 2) => PatternCall::Matches,
+            ("find", 2) => PatternCall::Find,
+            ("findAll", 2 | 3) => PatternCall::FindAll,
+            _ => return Ok(None),
+        };
+        let pattern = args
+            .get(1)
+            .and_then(|p| self.constant(*p))
+            .and_then(Value::as_str);
+        match pattern.map(Regex::new) {
+            None => Ok(None),
+            Some(Ok(regex)) => Ok(Some(Target::Pattern(regex, kind))),
+            Some(Err(error)) => Err(error.to_string()),
+        }
+    }
+
+    fn comprehension(&mut self, id: NodeId, c: &Comprehension<'_>) -> Planned<StepId> {
+        if c.accu != op::ACCUMULATOR {
+            let value = self.node(c.init)?;
+            let outer = self.scopes.len();
+            let slot = self.declare(&c.accu);
+            if matches!(self.checked.type_of(c.step), Type::TypeOf(_)) && !is_type_value(&c.accu) {
+                return Err(format!("reference to undefined type: {}", c.accu));
+            }
+            let result = self.node(c.result)?;
+            self.scopes.truncate(outer);
+            return Ok(self.add(
+                id,
+                Step::Bind {
+                    slot,
+                    value,
+                    result,
+                },
+            ));
+        }
+        let range = self.node(c.range)?;
+        let outer = self.scopes.len();
+        let slot = self.declare(&c.var);
+        let slot2 = c.var2.as_ref().map(|name| self.declare(name));
+        let step = self.looping(c, range, slot, slot2)?;
+        self.scopes.truncate(outer);
+        Ok(self.add(id, step))
+    }
+
+    /// Recognises what a macro expanded to and plans only its own parts.
+    fn looping(
+        &mut self,
+        c: &Comprehension<'_>,
+        range: StepId,
+        slot: u16,
+        slot2: Option<u16>,
+    ) -> Planned<Step> {
+        let unknown = || Err("unknown comprehension".to_owned());
+        let ast = &self.checked.ast;
+        let Expr::Call { function, args, .. } = ast.expr(c.step) else {
+            return unknown();
+        };
+        let looped = |body| {
+            Box::new(Loop {
+                range,
+                slot,
+                slot2,
+                body,
+            })
+        };
+        match (ast.expr(c.init), args.as_slice()) {
+            (Expr::Literal(Literal::Bool(all)), [_, body]) => {
+                let body = self.node(*body)?;
+                Ok(if *all {
+                    Step::All(looped(body))
+                } else {
+                    Step::Exists(looped(body))
+                })
+            }
+            (Expr::Literal(Literal::Int(_)), [test, _, _]) => {
+                Ok(Step::ExistsOne(looped(self.node(*test)?)))
+            }
+            (Expr::List { .. }, [filter, step, _]) if function == op::CONDITIONAL => {
+                let Expr::Call { args, .. } = ast.expr(*step) else {
+                    return unknown();
+                };
+                let [_, element] = args.as_slice() else {
+                    return unknown();
+                };
+                let filter = self.node(*filter)?;
+                Ok(Step::Collect(looped(self.node(*element)?), Some(filter)))
+            }
+            (Expr::List { .. }, [_, element]) => {
+                Ok(Step::Collect(looped(self.node(*element)?), None))
+            }
+            (Expr::Map { .. }, [filter, step, _]) if function == op::CONDITIONAL => {
+                let Expr::Call { args, .. } = ast.expr(*step) else {
+                    return unknown();
+                };
+                let args = args.clone();
+                let filter = self.node(*filter)?;
+                let (body, kind) = self.map_body(&args)?;
+                Ok(Step::CollectMap(looped(body), Some(filter), kind))
+            }
+            (Expr::Map { .. }, args) => {
+                let args = args.to_vec();
+                let (body, kind) = self.map_body(&args)?;
+                Ok(Step::CollectMap(looped(body), None, kind))
+            }
+            _ => unknown(),
+        }
+    }
+
+    fn map_body(&mut self, args: &[NodeId]) -> Planned<(StepId, MapBody)> {
+        match args {
+            [_, _, value] => Ok((self.node(*value)?, MapBody::Value)),
+            [_, entries] => Ok((self.node(*entries)?, MapBody::Entries)),
+            _ => Err("unknown comprehension".to_owned()),
+        }
+    }
+}
+
+/// Adds a qualifier at the end of every way an attribute can go.
+fn push(attribute: &mut Attribute, qualifier: &Qualifier) {
+    match &mut attribute.root {
+        Root::Conditional(_, yes, no) => {
+            push(yes, qualifier);
+            push(no, qualifier);
+        }
+        _ => attribute.qualifiers.push(qualifier.clone()),
+    }
+}
+
+fn literal_value(literal: &Literal<'_>) -> Value<'static> {
+    match literal {
+        Literal::Null => Value::Null,
+        Literal::Bool(b) => Value::Bool(*b),
+        Literal::Int(i) => Value::Int(*i),
+        Literal::Uint(u) => Value::Uint(*u),
+        Literal::Double(d) => Value::Double(*d),
+        Literal::String(text) => Value::String(text.as_ref().into()),
+        Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
+    }
+}
+
+/// Whether the name of a type can be used as a value.
+fn is_type_value(name: &str) -> bool {
+    matches!(
+        name,
+        "bool"
+            | "bytes"
+            | "double"
+            | "google.protobuf.Duration"
+            | "google.protobuf.Timestamp"
+            | "int"
+            | "list"
+            | "map"
+            | "null_type"
+            | "string"
+            | "type"
+            | "uint"
+            | "optional_type"
+            | "net.IP"
+            | "net.CIDR"
+    )
+}
+
+/// A value that borrows from nothing.
+pub(crate) fn owned(value: Value<'_>) -> Value<'static> {
+    match value {
+        Value::Null => Value::Null,
+        Value::Bool(b) => Value::Bool(b),
+        Value::Int(i) => Value::Int(i),
+        Value::Uint(u) => Value::Uint(u),
+        Value::Double(d) => Value::Double(d),
+        Value::Str(text) => Value::String(text.into()),
+        Value::String(text) => Value::String(text),
+        Value::Bytes(bytes) => Value::Bytes(bytes),
+        Value::Duration(d) => Value::Duration(d),
+        Value::Timestamp(t) => Value::Timestamp(t),
+        Value::Type(name) => Value::Type(name),
+        Value::Optional(inner) => {
+            Value::Optional(inner.map(|value| Arc::new(owned((*value).clone()))))
+        }
+        Value::Opaque(opaque) => Value::Opaque(opaque),
+        Value::Failed(error) => Value::Failed(error),
+        ref list if list.is_list() => list.elements().map(owned).collect::<Vec<_>>().into(),
+        ref map => {
+            let mut copy = crate::value::Map::default();
+            for (key, value) in map.entries() {
+                copy.insert(owned(key), owned(value));
+            }
+            Value::Map(Arc::new(copy))
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A planned expression: what the evaluator walks.
+
+use std::sync::Arc;
+
+use crate::check::{Function, OverloadId};
+use crate::eval::cost::CallCost;
+use crate::eval::error::Error;
+use crate::eval::functions::Implementation;
+use crate::go_regex::Regex;
+use crate::types::Type;
+use crate::value::Value;
+
+/// The index of a step in its [`Program`].
+pub(crate) type StepId = u32;
+
+/// An expression ready to be evaluated, any number of times and on any thread.
+#[derive(Debug)]
+pub struct Program {
+    pub(crate) steps: Vec<Step>,
+    /// For each step, the byte offset of the token it comes from.
+    pub(crate) offsets: Vec<u32>,
+    pub(crate) root: StepId,
+    /// How many loop variables are alive at once.
+    pub(crate) slots: usize,
+    /// Variables the expression mentions, as bits by position.
+    pub(crate) variables: u64,
+    pub(crate) output: Type,
+}
+
+impl Program {
+    /// The type of the result.
+    #[must_use]
+    pub fn output_type(&self) -> &Type {
+        &self.output
+    }
+
+    /// Whether the expression mentions the variable at this position of its environment.
+    #[must_use]
+    pub fn mentions(&self, variable: usize) -> bool {
+        variable < 64 && self.variables & (1 << variable) != 0
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "step ids are made by the planner of this program"
+    )]
+    pub(crate) fn step(&self, id: StepId) -> &Step {
+        &self.steps[id as usize]
+    }
+}
+
+/// One step of a program.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Const(Value<'static>),
+    /// A constant whose computation failed when the program was built.
+    Failed(Error),
+    Attribute(Attribute),
+    And(StepId, StepId),
+    Or(StepId, StepId),
+    Not(StepId),
+    Negate(StepId),
+    Equals(StepId, StepId),
+    NotEquals(StepId, StepId),
+    Arithmetic(Arithmetic, StepId, StepId, CallCost),
+    Ordered(Comparison, StepId, StepId, CallCost),
+    In(StepId, StepId, CallCost),
+    InSet(StepId, Box<ConstSet>),
+    OptionalOr(StepId, StepId),
+    OptionalOrValue(StepId, StepId),
+    Call(Box<Call>),
+    List(Vec<StepId>, Vec<bool>),
+    Map(Vec<MapEntry>),
+    Message(Box<Message>),
+    All(Box<Loop>),
+    Exists(Box<Loop>),
+    ExistsOne(Box<Loop>),
+    /// Collects what `body`, a list of one element, yields for each item.
+    Collect(Box<Loop>, Option<StepId>),
+    /// Adds the entries `body` yields for each item to a map.
+    CollectMap(Box<Loop>, Option<StepId>, MapBody),
+    /// Evaluates `result` with a name for `value`, which is computed when first used.
+    Bind {
+        slot: u16,
+        value: StepId,
+        result: StepId,
+    },
+}
+
+/// The operators that compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+}
+
+impl Arithmetic {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Add => "_+_",
+            Self::Subtract => "_-_",
+            Self::Multiply => "_*_",
+            Self::Divide => "_/_",
+            Self::Modulo => "_%_",
+        }
+    }
+}
+
+/// The operators that compare by order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Less,
+    LessEquals,
+    Greater,
+    GreaterEquals,
+}
+
+impl Comparison {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Less => "_<_",
+            Self::LessEquals => "_<=_",
+            Self::Greater => "_>_",
+            Self::GreaterEquals => "_>=_",
+        }
+    }
+}
+
+/// A function call.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) function: &'static str,
+    pub(crate) args: Vec<StepId>,
+    pub(crate) target: Target,
+    pub(crate) cost: CallCost,
+    /// Whether the arguments after a failed one are left alone.
+    pub(crate) stops_early: bool,
+}
+
+/// What a call runs.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// One known overload.
+    Overload(OverloadId, Implementation),
+    /// The first overload that fits the arguments.
+    Dispatch(&'static Function),
+    /// A function that looks at its arguments itself.
+    Any(Implementation),
+    /// A search for a pattern known beforehand.
+    Pattern(Regex, PatternCall),
+}
+
+/// What is done with a pattern.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PatternCall {
+    Matches,
+    Find,
+    FindAll,
+}
+
+/// A key with its value in a map literal.
+#[derive(Debug)]
+pub(crate) struct MapEntry {
+    pub(crate) key: StepId,
+    pub(crate) value: StepId,
+    pub(crate) optional: bool,
+}
+
+/// A protobuf message that stands for a plain value.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// What it is without a field.
+    pub(crate) zero: Value<'static>,
+    /// The field's value, and whether it is optional.
+    pub(crate) field: Option<(StepId, bool)>,
+}
+
+/// A loop over a list or map.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    pub(crate) range: StepId,
+    pub(crate) slot: u16,
+    pub(crate) slot2: Option<u16>,
+    pub(crate) body: StepId,
+}
+
+/// How the body of a map-building loop gives its entries.
+#[derive(Debug)]
+pub(crate) enum MapBody {
+    /// The loop's key, with the body as value.
+    Value,
+    /// The body is a map whose entries are added.
+    Entries,
+}
+
+/// A variable or another value, and what is selected from it step by step.
+#[derive(Debug, Clone)]
+pub(crate) struct Attribute {
+    pub(crate) root: Root,
+    pub(crate) qualifiers: Vec<Qualifier>,
+    /// Whether only the presence of the last selection is asked for.
+    pub(crate) test: bool,
+}
+
+/// Where an attribute starts.
+#[derive(Debug, Clone)]
+pub(crate) enum Root {
+    Variable(u16),
+    Local(u16),
+    Step(StepId),
+    Conditional(StepId, Box<Attribute>, Box<Attribute>),
+}
+
+/// One selection.
+#[derive(Debug, Clone)]
+pub(crate) struct Qualifier {
+    pub(crate) key: QualifierKey,
+    pub(crate) optional: bool,
+    /// Whether only presence is asked for.
+    pub(crate) test: bool,
+}
+
+/// What is selected.
+#[derive(Debug, Clone)]
+pub(crate) enum QualifierKey {
+    Field(Arc<str>),
+    Constant(Value<'static>),
+    Attribute(Box<Attribute>),
+    Step(StepId),
+}
+
+/// The elements of a constant list, for quick membership tests.
+#[derive(Debug, Default)]
+pub(crate) struct ConstSet {
+    texts: Vec<Box<str>>,
+    index: std::collections::HashSet<Box<str>>,
+    ints: Vec<i64>,
+    uints: Vec<u64>,
+    doubles: Vec<f64>,
+    yes: bool,
+    no: bool,
+}
+
+/// Sets with more texts than this are hashed.
+const SMALL_SET: usize = 8;
+
+impl ConstSet {
+    /// The set of these values, unless one of them is no scalar.
+    ///
+    /// UPSTREAM: cel-go interpreter/decorators.go maybeOptimizeSetMembership
+    pub(crate) fn new<'v>(values: impl Iterator<Item = Value<'v>>) -> Option<Self> {
+        let mut set = Self::default();
+        for value in values {
+            match &value {
+                Value::Bool(true) => set.yes = true,
+                Value::Bool(false) => set.no = true,
+                Value::Double(d) => {
+                    set.doubles.push(*d);
+                    let int = crate::number::double_to_int(*d).ok();
+                    set.ints.extend(int.filter(|i| *i as f64 == *d));
+                    let uint = crate::number::double_to_uint(*d).ok();
+                    set.uints.extend(uint.filter(|u| *u as f64 == *d));
+                }
+                Value::Int(i) => {
+                    set.ints.push(*i);
+                    set.doubles.push(*i as f64);
+                    set.uints.extend(u64::try_from(*i));
+                }
+                Value::Uint(u) => {
+                    set.uints.push(*u);
+                    set.doubles.push(*u as f64);
+                    set.ints.extend(i64::try_from(*u));
+                }
+                other => set.texts.push(other.as_str()?.into()),
+            }
+        }
+        if set.texts.len() > SMALL_SET {
+            set.index = set.texts.drain(..).collect();
+        }
+        Some(set)
+    }
+
+    pub(crate) fn contains(&self, value: &Value<'_>) -> bool {
+        match value {
+            Value::Bool(true) => self.yes,
+            Value::Bool(false) => self.no,
+            Value::Int(i) => self.ints.contains(i),
+            Value::Uint(u) => self.uints.contains(u),
+            Value::Double(d) => self.doubles.contains(d),
+            other => other.as_str().is_some_and(|text| {
+                self.texts.iter().any(|t| **t == *text) || self.index.contains(text)
+            }),
+        }
+    }
+}

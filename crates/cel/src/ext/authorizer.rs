@@ -1,0 +1,269 @@
+//! Questions to the authorizer.
+//!
+//! UPSTREAM: apiserver pkg/cel/library/authz.go
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ext::named_format::NamedFormat;
+
+/// Who a question is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+    /// The user's id.
+    pub uid: String,
+    /// The groups the user belongs to.
+    pub groups: Vec<String>,
+    /// Anything else the authenticator knows.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// The user a service account acts as.
+    #[must_use]
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+            ],
+            ..Self::default()
+        }
+    }
+}
+
+/// A question: may this user do this?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRequest<'a> {
+    /// Who asks.
+    pub user: &'a User,
+    /// What is to be done.
+    pub verb: &'a str,
+    /// To what.
+    pub object: AccessObject<'a>,
+}
+
+/// What a question is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessObject<'a> {
+    /// A path outside the API.
+    Path(&'a str),
+    /// A resource of the API, in any version.
+    Resource {
+        /// The API group.
+        group: &'a str,
+        /// The plural name of the resource.
+        resource: &'a str,
+        /// The subresource, or nothing.
+        subresource: &'a str,
+        /// The namespace, or nothing.
+        namespace: &'a str,
+        /// The name of the object, or nothing.
+        name: &'a str,
+        /// A field selector as written, or nothing.
+        field_selector: &'a str,
+        /// A label selector as written, or nothing.
+        label_selector: &'a str,
+    },
+}
+
+/// What an authorizer answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it is allowed.
+    pub allowed: bool,
+    /// Why, in words.
+    pub reason: String,
+    /// What went wrong while deciding, if anything.
+    pub error: Option<String>,
+}
+
+/// Answers questions about access.
+pub trait Authorizer: fmt::Debug + Send + Sync {
+    /// Decides whether the user may do what the request says.
+    fn authorize(&self, request: &AccessRequest<'_>) -> Decision;
+}
+
+/// Allows everything, or nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FixedAuthorizer {
+    /// Every question is answered with yes.
+    AllowAll,
+    /// Every question is answered with no.
+    DenyAll,
+}
+
+impl Authorizer for FixedAuthorizer {
+    fn authorize(&self, _: &AccessRequest<'_>) -> Decision {
+        Decision {
+            allowed: *self == Self::AllowAll,
+            ..Decision::default()
+        }
+    }
+}
+
+/// The variable `authorizer`: who asks, and who answers.
+#[derive(Debug, Clone)]
+pub struct AuthorizerValue {
+    user: Arc<User>,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl AuthorizerValue {
+    /// Questions asked for `user`.
+    #[must_use]
+    pub fn new(user: Arc<User>, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { user, authorizer }
+    }
+
+    /// The variable `authorizer.requestResource`.
+    #[must_use]
+    pub fn request_resource(
+        &self,
+        group: &str,
+        resource: &str,
+        subresource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> ResourceCheck {
+        ResourceCheck {
+            group: GroupCheck {
+                authorizer: self.clone(),
+                group: group.to_owned(),
+            },
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            field_selector: String::new(),
+            label_selector: String::new(),
+        }
+    }
+
+    pub(crate) fn service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Self, &'static str> {
+        if !NamedFormat::Dns1123Subdomain.validate(name).is_empty() {
+            return Err("Invalid service account name");
+        }
+        if !NamedFormat::Dns1123Label.validate(namespace).is_empty() {
+            return Err("Invalid service account namespace");
+        }
+        let user = Arc::new(User::service_account(namespace, name));
+        Ok(Self {
+            user,
+            authorizer: self.authorizer.clone(),
+        })
+    }
+
+    pub(crate) fn path(&self, path: &str) -> Result<PathCheck, &'static str> {
+        if path.trim().is_empty() {
+            return Err("path must not be empty");
+        }
+        Ok(PathCheck {
+            authorizer: self.clone(),
+            path: path.to_owned(),
+        })
+    }
+
+    pub(crate) fn group(&self, group: &str) -> GroupCheck {
+        GroupCheck {
+            authorizer: self.clone(),
+            group: group.to_owned(),
+        }
+    }
+
+    fn ask(&self, verb: &str, object: AccessObject<'_>) -> Decision {
+        self.authorizer.authorize(&AccessRequest {
+            user: &self.user,
+            verb,
+            object,
+        })
+    }
+}
+
+/// A question about a path.
+#[derive(Debug, Clone)]
+pub struct PathCheck {
+    authorizer: AuthorizerValue,
+    path: String,
+}
+
+impl PathCheck {
+    pub(crate) fn check(&self, verb: &str) -> Decision {
+        self.authorizer.ask(verb, AccessObject::Path(&self.path))
+    }
+}
+
+/// A question about an API group.
+#[derive(Debug, Clone)]
+pub struct GroupCheck {
+    authorizer: AuthorizerValue,
+    group: String,
+}
+
+impl GroupCheck {
+    pub(crate) fn resource(&self, resource: &str) -> Result<ResourceCheck, &'static str> {
+        if resource.trim().is_empty() {
+            return Err("resource must not be empty");
+        }
+        Ok(self
+            .authorizer
+            .request_resource(&self.group, resource, "", "", ""))
+    }
+}
+
+/// A question about a resource.
+#[derive(Debug, Clone)]
+pub struct ResourceCheck {
+    group: GroupCheck,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+    field_selector: String,
+    label_selector: String,
+}
+
+/// The parts of a question that can be added one by one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ResourcePart {
+    Subresource,
+    Namespace,
+    Name,
+    FieldSelector,
+    LabelSelector,
+}
+
+impl ResourceCheck {
+    pub(crate) fn with(&self, part: ResourcePart, text: &str) -> Self {
+        let mut changed = self.clone();
+        *match part {
+            ResourcePart::Subresource => &mut changed.subresource,
+            ResourcePart::Namespace => &mut changed.namespace,
+            ResourcePart::Name => &mut changed.name,
+            ResourcePart::FieldSelector => &mut changed.field_selector,
+            ResourcePart::LabelSelector => &mut changed.label_selector,
+        } = text.to_owned();
+        changed
+    }
+
+    pub(crate) fn check(&self, verb: &str) -> Decision {
+        let object = AccessObject::Resource {
+            group: &self.group.group,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+            field_selector: &self.field_selector,
+            label_selector: &self.label_selector,
+        };
+        self.group.authorizer.ask(verb, object)
+    }
+}

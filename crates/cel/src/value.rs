@@ -1,0 +1,354 @@
+//! Values at run time.
+//!
+//! JSON is not converted: a [`Value`] borrows from the document it was read
+//! from, and only what a function creates is owned.
+
+mod compare;
+mod json;
+mod map;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+pub use compare::{Equality, NotOrdered};
+pub use map::Map;
+
+use crate::eval::Error;
+use crate::ext::opaque::Opaque;
+use crate::time::{Duration, Timestamp};
+
+/// A value of the language.
+#[derive(Debug, Clone)]
+pub enum Value<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// Signed integer.
+    Int(i64),
+    /// Unsigned integer.
+    Uint(u64),
+    /// Floating point number.
+    Double(f64),
+    /// Text borrowed from an input or from the program.
+    Str(&'a str),
+    /// Text made by a function.
+    String(Arc<str>),
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+    /// A span of time.
+    Duration(Duration),
+    /// A point in time.
+    Timestamp(Timestamp),
+    /// An array or an object borrowed from an input.
+    Json(&'a Json),
+    /// A list made by the expression.
+    List(Arc<List<'a>>),
+    /// A map made by the expression.
+    Map(Arc<Map<'a>>),
+    /// A type, by name.
+    Type(Arc<str>),
+    /// An optional value.
+    Optional(Option<Arc<Self>>),
+    /// A value of one of Kubernetes' libraries.
+    Opaque(Arc<Opaque>),
+    /// An error inside an optional value; never anywhere else.
+    Failed(Arc<Error>),
+}
+
+/// A list made by the expression.
+#[derive(Debug, Clone)]
+pub enum List<'a> {
+    /// Its elements, one after the other.
+    Flat(Vec<Value<'a>>),
+    /// Two lists joined without copying either, and their common length.
+    Joined(Value<'a>, Value<'a>, usize),
+}
+
+impl<'a> From<&'a Json> for Value<'a> {
+    fn from(json: &'a Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(b) => Self::Bool(*b),
+            // Integers beyond the signed range are doubles, as Kubernetes reads them.
+            Json::Number(n) => match n.as_i64() {
+                Some(int) => Self::Int(int),
+                None => Self::Double(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Self::Str(text),
+            Json::Array(_) | Json::Object(_) => Self::Json(json),
+        }
+    }
+}
+
+impl<'a> From<bool> for Value<'a> {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl<'a> From<i64> for Value<'a> {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl<'a> From<String> for Value<'a> {
+    fn from(value: String) -> Self {
+        Self::String(value.into())
+    }
+}
+
+impl<'a> From<Vec<Self>> for Value<'a> {
+    fn from(elements: Vec<Self>) -> Self {
+        Self::List(Arc::new(List::Flat(elements)))
+    }
+}
+
+impl From<Opaque> for Value<'_> {
+    fn from(value: Opaque) -> Self {
+        Self::Opaque(Arc::new(value))
+    }
+}
+
+impl<'a> Value<'a> {
+    /// A present optional value.
+    #[must_use]
+    pub fn some(value: Self) -> Self {
+        Self::Optional(Some(Arc::new(value)))
+    }
+
+    /// A list of texts.
+    #[must_use]
+    pub fn texts(texts: impl IntoIterator<Item = String>) -> Self {
+        texts.into_iter().map(Self::from).collect::<Vec<_>>().into()
+    }
+
+    /// The value taken out of an optional.
+    pub(crate) fn opened(&self) -> Result<Self, Error> {
+        match self {
+            Self::Failed(error) => Err((**error).clone()),
+            value => Ok(value.clone()),
+        }
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Str(text) => Some(text),
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a list.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Json(Json::Array(_)))
+    }
+
+    /// Whether it is a map.
+    #[must_use]
+    pub fn is_map(&self) -> bool {
+        matches!(self, Self::Map(_) | Self::Json(Json::Object(_)))
+    }
+
+    /// How many elements a list has.
+    #[must_use]
+    pub fn list_len(&self) -> Option<usize> {
+        match self {
+            Self::List(list) => Some(match &**list {
+                List::Flat(elements) => elements.len(),
+                List::Joined(_, _, len) => *len,
+            }),
+            Self::Json(Json::Array(elements)) => Some(elements.len()),
+            _ => None,
+        }
+    }
+
+    /// An element of a list.
+    #[must_use]
+    pub fn list_get(&self, mut index: usize) -> Option<Self> {
+        let mut list = self;
+        loop {
+            match list {
+                Self::Json(Json::Array(elements)) => return elements.get(index).map(Self::from),
+                Self::List(owned) => match &**owned {
+                    List::Flat(elements) => return elements.get(index).cloned(),
+                    List::Joined(left, right, _) => {
+                        let size = left.list_len()?;
+                        if index < size {
+                            list = left;
+                        } else {
+                            index -= size;
+                            list = right;
+                        }
+                    }
+                },
+                _ => return None,
+            }
+        }
+    }
+
+    /// The elements of a list; nothing for anything else.
+    pub fn elements(&self) -> impl Iterator<Item = Self> + '_ {
+        (0..self.list_len().unwrap_or(0)).map_while(|at| self.list_get(at))
+    }
+
+    /// How many entries a map has.
+    #[must_use]
+    pub fn map_len(&self) -> Option<usize> {
+        match self {
+            Self::Map(map) => Some(map.len()),
+            Self::Json(Json::Object(entries)) => Some(entries.len()),
+            _ => None,
+        }
+    }
+
+    /// The value a map has for a key.
+    #[must_use]
+    pub fn map_get(&self, key: &Value<'_>) -> Option<Self> {
+        match self {
+            Self::Map(map) => map.get(key).cloned(),
+            Self::Json(Json::Object(entries)) => {
+                key.as_str().and_then(|k| entries.get(k)).map(Self::from)
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries of a map, in a fixed order; nothing for anything else.
+    pub fn entries(&self) -> Box<dyn Iterator<Item = (Self, Self)> + '_> {
+        match self {
+            Self::Map(map) => Box::new(map.entries().map(|(k, v)| (k.clone(), v.clone()))),
+            Self::Json(Json::Object(entries)) => {
+                Box::new(entries.iter().map(|(k, v)| (Self::Str(k), Self::from(v))))
+            }
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// The number of code points, bytes, elements or entries, for values that have a size.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        let size = match self {
+            Self::Str(text) => code_points(text),
+            Self::String(text) => code_points(text),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Opaque(opaque) => return opaque.size(),
+            _ => self.list_len().or_else(|| self.map_len())?,
+        };
+        Some(size as u64)
+    }
+
+    /// The name of the value's type.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::Str(_) | Self::String(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::Timestamp(_) => "google.protobuf.Timestamp",
+            Self::Json(Json::Array(_)) | Self::List(_) => "list",
+            Self::Json(_) | Self::Map(_) => "map",
+            Self::Type(_) => "type",
+            Self::Optional(_) => "optional_type",
+            Self::Opaque(opaque) => opaque.type_name(),
+            Self::Failed(_) => "error",
+        }
+    }
+
+    /// The type upstream's interpreter has for the value; some messages show it.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self {
+            Self::Null => "types.Null",
+            Self::Bool(_) => "types.Bool",
+            Self::Int(_) => "types.Int",
+            Self::Uint(_) => "types.Uint",
+            Self::Double(_) => "types.Double",
+            Self::Str(_) | Self::String(_) => "types.String",
+            Self::Bytes(_) => "types.Bytes",
+            Self::Duration(_) => "types.Duration",
+            Self::Timestamp(_) => "types.Timestamp",
+            Self::List(list) if matches!(**list, List::Joined(..)) => "*types.concatList",
+            Self::Json(Json::Array(_)) | Self::List(_) => "*types.baseList",
+            Self::Json(_) | Self::Map(_) => "*types.baseMap",
+            Self::Type(_) => "*types.Type",
+            Self::Optional(_) => "*types.Optional",
+            Self::Opaque(opaque) => opaque.go_type(),
+            Self::Failed(_) => "*types.Err",
+        }
+    }
+
+    /// Whether `optional.ofNonZeroValue` takes the value for nothing.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bool(b) => !b,
+            Self::Int(i) => *i == 0,
+            Self::Uint(u) => *u == 0,
+            Self::Double(d) => *d == 0.0,
+            Self::Duration(d) => d.nanos() == 0,
+            Self::Timestamp(t) => t.is_zero(),
+            Self::Opaque(_) | Self::Type(_) | Self::Optional(_) | Self::Failed(_) => false,
+            _ => self.size() == Some(0),
+        }
+    }
+}
+
+/// How many code points a text has.
+pub(crate) fn code_points(text: &str) -> usize {
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().count()
+    }
+}
+
+/// The value as messages show it.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("0"),
+            Self::Bool(b) => write!(f, "{b}"),
+            Self::Int(i) => write!(f, "{i}"),
+            Self::Uint(u) => write!(f, "{u}"),
+            Self::Double(d) => f.write_str(&crate::number::format_double(*d)),
+            Self::Str(text) => f.write_str(text),
+            Self::String(text) => f.write_str(text),
+            Self::Bytes(bytes) => {
+                let numbers: Vec<_> = bytes.iter().map(u8::to_string).collect();
+                write!(f, "[{}]", numbers.join(" "))
+            }
+            Self::Duration(d) => f.write_str(&d.go_string()),
+            Self::Timestamp(t) => f.write_str(&t.to_string()),
+            Self::Type(name) => f.write_str(name),
+            Self::Optional(None) => f.write_str("optional.none()"),
+            Self::Optional(Some(value)) => write!(f, "optional({value})"),
+            Self::Opaque(opaque) => f.write_str(&opaque.text()),
+            Self::Failed(error) => write!(f, "{error}"),
+            Self::Json(Json::Array(_)) | Self::List(_) => {
+                f.write_str("[")?;
+                for (nth, element) in self.elements().enumerate() {
+                    write!(f, "{}{element}", if nth == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
+            Self::Json(_) | Self::Map(_) => {
+                f.write_str("{")?;
+                for (nth, (key, value)) in self.entries().enumerate() {
+                    write!(f, "{}{key}: {value}", if nth == 0 { "" } else { ", " })?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
