@@ -3,6 +3,7 @@
 //! ```text
 //!   Namespaces   which labels a namespace has            EveryNamespace
 //!   Kinds        conversion, equivalence, defaults       PlainKinds
+//!   Authorizer   who may do what                         FixedAuthorizer::DenyAll
 //!   Clock, Ids   what time it is, how a call is named    SystemClock, RandomIds
 //!   Caller       how a webhook is reached                (see the module `call`)
 //! ```
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
+use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
 use serde_json::Value;
 
 use crate::call::Caller;
@@ -34,6 +36,8 @@ pub struct Host {
     pub kinds: Arc<dyn Kinds>,
     /// Reaches webhooks.
     pub caller: Arc<dyn Caller>,
+    /// Knows who may do what; expressions ask it. By default nobody may do anything.
+    pub authorizer: Arc<dyn Authorizer>,
     /// Knows the time.
     pub clock: Arc<dyn Clock>,
     /// Names calls.
@@ -48,6 +52,7 @@ impl Host {
             namespaces: Arc::new(EveryNamespace),
             kinds: Arc::new(PlainKinds),
             caller,
+            authorizer: Arc::new(FixedAuthorizer::DenyAll),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         }

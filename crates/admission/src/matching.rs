@@ -14,6 +14,7 @@
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/generic/webhook.go
 
 mod equivalence;
+mod match_conditions;
 mod namespace_selector;
 mod object_selector;
 
@@ -23,6 +24,8 @@ use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
 
 pub use equivalence::RuleVerdict;
+pub(crate) use match_conditions::{Conditions, Input};
+pub use match_conditions::{ConditionsTrace, ConditionsVerdict};
 pub(crate) use namespace_selector::NamespaceLookup;
 pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;

@@ -12,6 +12,7 @@ use lockgate_api::registration::Webhook;
 
 use super::Rule;
 use crate::call::{Caller, Client, ClientError};
+use crate::matching::Conditions;
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,6 +99,7 @@ pub struct CompiledHook {
     match_policy: MatchPolicy,
     failure_policy: FailurePolicy,
     pub(crate) side_effects: SideEffects,
+    pub(crate) conditions: Conditions,
     client: OnceLock<Result<Arc<dyn Client>, ClientError>>,
 }
 
@@ -133,6 +135,7 @@ impl CompiledHook {
             match_policy,
             failure_policy,
             side_effects,
+            conditions: Conditions::new(webhook.match_conditions.as_deref()),
             client: OnceLock::new(),
             webhook: webhook.clone(),
         }

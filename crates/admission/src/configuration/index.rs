@@ -20,7 +20,7 @@ type Positions = Vec<u32>;
 
 /// Where hooks stand.
 #[derive(Debug, Default)]
-pub struct Index([Level; 4]);
+pub(crate) struct Index([Level; 4]);
 
 /// The hooks of one operation. `None` stands for `*`.
 #[derive(Debug, Default)]
@@ -44,6 +44,12 @@ impl Candidates {
     #[must_use]
     pub fn all(count: usize) -> Self {
         Self((0..u32::try_from(count).unwrap_or(u32::MAX)).collect())
+    }
+
+    /// Those before a position.
+    pub(crate) fn below(mut self, end: usize) -> Self {
+        self.0.retain(|position| (*position as usize) < end);
+        self
     }
 
     /// The positions.
