@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod object;
 pub mod order;
 pub mod plugin;
+pub mod plugins;
 pub mod request;
 pub mod status;
 pub mod trace;
