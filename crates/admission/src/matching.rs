@@ -89,18 +89,20 @@ impl Predicates {
 
 /// A verdict needs the namespace, and the cache has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NamespaceMissing;
+pub struct NamespaceMissing;
 
 /// Decides for the hooks of one request, remembering what it learned on the way.
 #[derive(Debug)]
-pub(crate) struct Matcher<'m> {
+pub struct Matcher<'m> {
     host: &'m Host,
     namespace: NamespaceLookup,
     equivalents: Arc<[Equivalent]>,
 }
 
 impl<'m> Matcher<'m> {
-    pub(crate) fn new(host: &'m Host, request: &Request) -> Self {
+    /// A matcher for this request.
+    #[must_use]
+    pub fn new(host: &'m Host, request: &Request) -> Self {
         Self {
             host,
             namespace: NamespaceLookup::Unasked,
@@ -111,13 +113,14 @@ impl<'m> Matcher<'m> {
     }
 
     /// The hooks worth deciding about.
-    pub(crate) fn candidates(&self, snapshot: &Snapshot, request: &Request) -> Candidates {
+    #[must_use]
+    pub fn candidates(&self, snapshot: &Snapshot, request: &Request) -> Candidates {
         let index = snapshot.index();
         index.candidates(request.operation, &request.resource, &self.equivalents)
     }
 
     /// The verdicts for one hook. `object` is the object as earlier hooks left it.
-    pub(crate) async fn decide(
+    pub async fn decide(
         &mut self,
         hook: &CompiledHook,
         request: &Request,
@@ -137,8 +140,12 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// The same, as far as the cache can tell.
-    pub(crate) fn decide_from_cache(
+    /// The same, as far as the cache can tell. A yes or no costs no allocation.
+    ///
+    /// # Errors
+    ///
+    /// The namespace is needed, and the cache has none.
+    pub fn decide_from_cache(
         &mut self,
         hook: &CompiledHook,
         request: &Request,

@@ -210,6 +210,11 @@ impl World {
         }
     }
 
+    /// A host that reaches nobody in particular.
+    pub(crate) fn host() -> Host {
+        Host::new(Arc::new(ScriptedCaller(Arc::default())))
+    }
+
     /// Registers a webhook in the configuration `c` and says what it does.
     pub(crate) fn hook(&self, kind: ConfigurationKind, name: &str, reply: Reply) {
         self.hook_in(kind, "c", webhook(name), reply);
