@@ -12,6 +12,8 @@
 
 mod hook;
 mod index;
+mod manifests;
+mod reload;
 mod rule;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,8 @@ pub use hook::{CompiledHook, FailurePolicy, MatchPolicy, Source};
 pub(crate) use hook::{Labels, SideEffects};
 pub use index::Candidates;
 use index::Index;
+pub use manifests::{ManifestError, ManifestGate, Manifests, check_directory, load};
+pub use reload::{Reload, StaticManifests};
 pub(crate) use rule::Rule;
 
 /// All hooks of one kind at one moment, in calling order.
