@@ -79,6 +79,24 @@ impl Authority {
         self.sign(params)
     }
 
+    /// Issues a certificate as they were made long ago: its only name is the common name.
+    #[must_use]
+    pub fn issue_legacy(&self, common_name: &str) -> Identity {
+        let mut params = leaf(&[]);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        self.sign(params)
+    }
+
+    /// Issues a certificate that is good for clients only.
+    #[must_use]
+    pub fn issue_for_clients(&self, names: &[&str]) -> Identity {
+        let mut params = leaf(names);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
     fn sign(&self, params: CertificateParams) -> Identity {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
