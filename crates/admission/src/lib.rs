@@ -13,34 +13,25 @@
 //!
 //! Everything the engine needs from the server around it is a trait in [`host`], and each has an
 //! implementation for a server that has nothing. How webhooks are reached is one of them
-//! ([`call::Caller`]). Everything that happens is told by one value, the [`trace::Trace`]: warnings,
-//! audit annotations and [`metrics`] are read from it.
+//! ([`call::Caller`]); [`https::HttpsCaller`] reaches them as the API server does. Everything that
+//! happens is told by one value, the [`trace::Trace`]: warnings, audit annotations and [`metrics`]
+//! are read from it.
 //!
 //! # Embedding it
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use lockgate_admission::call::{Caller, Client, ClientError};
 //! use lockgate_admission::engine::Engine;
 //! use lockgate_admission::host::Host;
+//! use lockgate_admission::https::{HttpsCaller, Settings};
 //! use lockgate_admission::plugin::Admission;
 //! use lockgate_admission::plugins::NamespaceLifecycle;
 //! use lockgate_admission::request::{Operation, Request, kind, resource};
-//! use lockgate_api::registration::hub::ClientConfig;
 //! use serde_json::json;
 //!
-//! /// A server that cannot reach any webhook.
-//! struct Offline;
-//!
-//! impl Caller for Offline {
-//!     fn client(&self, _: &ClientConfig) -> Result<Arc<dyn Client>, ClientError> {
-//!         Err(ClientError("this server is offline".into()))
-//!     }
-//! }
-//!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let host = Host::new(Arc::new(Offline));
+//! let host = Host::new(Arc::new(HttpsCaller::new(Settings::default())));
 //! let engine = Engine::builder(host.clone()).plugin(NamespaceLifecycle::new(host)).build()?;
 //!
 //! let mut request = Request::new(
@@ -93,6 +84,7 @@ pub mod webhook;
 // One call, and what its answer does to the object.
 pub mod call;
 pub mod equality;
+pub mod https;
 pub mod json_patch;
 
 // What comes of it.

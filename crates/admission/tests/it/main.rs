@@ -9,6 +9,7 @@
 mod support;
 
 mod failures;
+mod https;
 mod matching_cost;
 mod mutating;
 mod reinvocation;
