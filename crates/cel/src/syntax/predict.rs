@@ -12,9 +12,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::grammar::{Edge, NETWORK, Network, Rule, StateId, StateKind, bit, start};
 use super::lexer::{Kind, Token};
 
-/// The choice failed: no alternative fits up to and including this token.
-pub(super) struct NoAlternative {
-    pub(super) offending: usize,
+/// How many places all predictions for one text may look at. Wording the errors of texts that people
+/// write takes a few thousand; brackets nested without end double the places with every level.
+const MAX_WORK: u32 = 200_000;
+
+/// The choice failed.
+pub(super) enum Undecided {
+    /// No alternative fits up to and including this token.
+    NoAlternative { offending: usize },
+    /// Finding out would take too long.
+    TooHard,
 }
 
 /// A return address of the callers, innermost first; 0 is the bottom.
@@ -62,6 +69,8 @@ pub(super) struct Predictor {
     states: Vec<Known>,
     by_configs: HashMap<Vec<Config>, usize>,
     starts: HashMap<(StateId, u8), usize>,
+    /// Places looked at so far.
+    work: u32,
 }
 
 /// A state of the automaton.
@@ -91,16 +100,20 @@ impl Predictor {
         callers: impl Iterator<Item = StateId>,
         tokens: &[Token],
         from: usize,
-    ) -> Result<usize, NoAlternative> {
+    ) -> Result<usize, Undecided> {
         let mut state = self.start(choice, precedence);
         let mut at = from;
         loop {
             let token = kind(tokens, at);
-            match self.next(state, token) {
+            let next = self.next(state, token);
+            if self.work >= MAX_WORK {
+                return Err(Undecided::TooHard);
+            }
+            match next {
                 Next::Settled(alternative) | Next::Nowhere(Some(alternative)) => {
                     return Ok(alternative);
                 }
-                Next::Nowhere(None) => return Err(NoAlternative { offending: at }),
+                Next::Nowhere(None) => return Err(Undecided::NoAlternative { offending: at }),
                 Next::Conflict => break,
                 Next::State(next) => state = next,
             }
@@ -112,9 +125,12 @@ impl Predictor {
             network: &NETWORK,
             stacks: Stacks::default(),
             full: true,
+            work: self.work,
         };
         let stack = callers.fold(BOTTOM, |below, follow| run.stacks.push(follow, below));
-        run.simulate(choice, precedence, stack, tokens, from)
+        let result = run.simulate(choice, precedence, stack, tokens, from);
+        self.work = run.work;
+        result
     }
 
     fn run<T>(&mut self, with: impl FnOnce(&mut Run) -> T) -> T {
@@ -123,9 +139,11 @@ impl Predictor {
             network: &NETWORK,
             stacks,
             full: false,
+            work: self.work,
         };
         let result = with(&mut run);
         self.stacks = run.stacks;
+        self.work = run.work;
         result
     }
 
@@ -201,6 +219,8 @@ struct Run {
     stacks: Stacks,
     /// Whether the callers are known.
     full: bool,
+    /// Places looked at so far.
+    work: u32,
 }
 
 impl Run {
@@ -242,18 +262,21 @@ impl Run {
         stack: Stack,
         tokens: &[Token],
         from: usize,
-    ) -> Result<usize, NoAlternative> {
+    ) -> Result<usize, Undecided> {
         let mut configs = self.start(choice, precedence, stack);
         let mut at = from;
         loop {
             let token = kind(tokens, at);
             let reached = self.reach(&configs, token);
+            if self.work >= MAX_WORK {
+                return Err(Undecided::TooHard);
+            }
             if reached.is_empty() {
                 // Alternatives that fit equally well up to here: the first of them.
                 let alive = configs.iter().map(|c| c.alternative).min();
                 return match left(&configs).or_else(|| alive.filter(|_| at > from)) {
                     Some(alternative) => Ok(alternative),
-                    None => Err(NoAlternative { offending: at }),
+                    None => Err(Undecided::NoAlternative { offending: at }),
                 };
             }
             match self.decide(&reached) {
@@ -350,7 +373,8 @@ impl Run {
         out: &mut Vec<Config>,
         seen: &mut BTreeSet<(StateId, usize, Stack)>,
     ) {
-        if !seen.insert((config.state, config.alternative, config.stack)) {
+        self.work = self.work.saturating_add(1);
+        if self.work >= MAX_WORK || !seen.insert((config.state, config.alternative, config.stack)) {
             return;
         }
         let state = self.network.state(config.state);

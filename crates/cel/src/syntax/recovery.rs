@@ -13,7 +13,7 @@ use super::grammar::{
     EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit, start,
 };
 use super::lexer::{Kind, Token};
-use super::predict::Predictor;
+use super::predict::{Predictor, Undecided};
 use crate::source::Issue;
 
 const MAX_REPORTS: usize = 100;
@@ -280,12 +280,29 @@ impl Recovery<'_, '_> {
 
     fn predict(&mut self, choice: StateId) -> Result<usize, Failure> {
         let follows = self.callers.iter().filter_map(|state| follow_of(*state));
-        self.predictor
-            .predict(choice, self.precedence, follows, self.tokens, self.next)
-            .map_err(|none| Failure::NoAlternative {
+        let predicted =
+            self.predictor
+                .predict(choice, self.precedence, follows, self.tokens, self.next);
+        predicted.map_err(|undecided| match undecided {
+            Undecided::NoAlternative { offending } => Failure::NoAlternative {
                 start: self.next,
-                offending: none.offending,
-            })
+                offending,
+            },
+            Undecided::TooHard => self.give_up(),
+        })
+    }
+
+    /// Ends the search for errors; the text is refused all the same.
+    fn give_up(&mut self) -> Failure {
+        if self.issues.is_empty() {
+            let token = self.token(self.next);
+            let text = format!(
+                "Syntax error: no viable alternative at input {}",
+                self.display(token)
+            );
+            self.issues.push(Issue::at(token.start, text));
+        }
+        Failure::Abort
     }
 
     fn match_tokens(&mut self, set: TokenSet) -> Result<(), Failure> {

@@ -1,0 +1,113 @@
+//! Runs plugins in order, and the whole first step once more when a webhook changed the object.
+//!
+//! Sequencing only: what a plugin does is its own business.
+//!
+//! UPSTREAM: apiserver pkg/admission/{chain,reinvocation}.go
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::decision::Decision;
+use crate::host::Clock;
+use crate::plugin::{Admission, Plugin};
+use crate::trace::{PluginTrace, Step, StepTrace};
+
+/// Plugins in the order they run.
+#[derive(Clone)]
+pub struct Chain {
+    plugins: Vec<Arc<dyn Plugin>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Chain {
+    /// A chain of these plugins, in this order.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, plugins: Vec<Arc<dyn Plugin>>) -> Self {
+        Self { plugins, clock }
+    }
+
+    /// The names of the plugins, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.plugins.iter().map(|plugin| plugin.name())
+    }
+
+    /// The first step: objects may be changed.
+    pub async fn admit(&self, admission: &mut Admission) -> Decision {
+        let started = self.start(Step::Admit, admission);
+        let mut decision = self.run(Step::Admit, admission).await;
+        if decision.is_allowed() && admission.reinvocation.begin_second_round() {
+            decision = self.run(Step::Admit, admission).await;
+        }
+        self.finish(started, admission, &decision);
+        decision
+    }
+
+    /// The second step: they may only be refused.
+    pub async fn validate(&self, admission: &mut Admission) -> Decision {
+        let started = self.start(Step::Validate, admission);
+        let decision = self.run(Step::Validate, admission).await;
+        self.finish(started, admission, &decision);
+        decision
+    }
+
+    fn start(&self, step: Step, admission: &mut Admission) -> Instant {
+        admission.trace.steps.push(StepTrace {
+            step,
+            operation: admission.request.operation,
+            elapsed: std::time::Duration::ZERO,
+            denied: None,
+            plugins: Vec::new(),
+        });
+        self.clock.now()
+    }
+
+    fn finish(&self, started: Instant, admission: &mut Admission, decision: &Decision) {
+        if let Some(step) = admission.trace.steps.last_mut() {
+            step.elapsed = self.clock.now().saturating_duration_since(started);
+            step.denied = match decision {
+                Decision::Allow => None,
+                Decision::Deny(denial) => Some(denial.cause),
+            };
+        }
+    }
+
+    /// One round. The first refusal ends it.
+    async fn run(&self, step: Step, admission: &mut Admission) -> Decision {
+        for plugin in &self.plugins {
+            let takes_part = match step {
+                Step::Admit => plugin.admits(),
+                Step::Validate => plugin.validates(),
+            };
+            if !takes_part || !plugin.handles(admission.request.operation) {
+                continue;
+            }
+            admission.running = PluginTrace {
+                name: plugin.name(),
+                round: u8::from(step == Step::Admit && admission.is_reinvocation()),
+                ..PluginTrace::default()
+            };
+            let started = self.clock.now();
+            let decision = match step {
+                Step::Admit => plugin.admit(admission).await,
+                Step::Validate => plugin.validate(admission).await,
+            };
+            let mut trace = std::mem::take(&mut admission.running);
+            trace.elapsed = self.clock.now().saturating_duration_since(started);
+            trace.denied = !decision.is_allowed();
+            if let Some(step) = admission.trace.steps.last_mut() {
+                step.plugins.push(trace);
+            }
+            if !decision.is_allowed() {
+                return decision;
+            }
+        }
+        Decision::Allow
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}

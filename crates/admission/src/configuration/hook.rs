@@ -1,0 +1,250 @@
+//! A webhook in the form it is matched and called in.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lockgate_api::admission::{NoKnownVersion, ReviewVersion};
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::label_selector::LabelSelector;
+use lockgate_api::meta::selector::Selector;
+use lockgate_api::registration::Webhook;
+
+use super::Rule;
+use crate::call::{Caller, Client, ClientError};
+use crate::matching::Conditions;
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The API.
+    Api,
+    /// A manifest file on the server.
+    Manifest,
+}
+
+impl Source {
+    pub(super) fn identity(self, configuration: &str, webhook: &str, nth: usize) -> String {
+        match self {
+            Self::Api => format!("{configuration}/{webhook}/{nth}"),
+            Self::Manifest => format!("manifest/{configuration}/{webhook}/{nth}"),
+        }
+    }
+}
+
+/// What a failed call means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailurePolicy {
+    /// The request is refused.
+    Fail,
+    /// The request goes on.
+    Ignore,
+}
+
+/// Whether other versions of a resource match too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MatchPolicy {
+    /// They do not.
+    Exact,
+    /// They do; the object is converted.
+    Equivalent,
+}
+
+/// What calling a webhook changes elsewhere, as far as a dry run cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SideEffects {
+    /// It was never said.
+    Unsaid,
+    /// None in a dry run.
+    NoneOnDryRun,
+    /// Some, or nobody knows.
+    Possible,
+}
+
+/// A label selector of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Labels {
+    /// An empty selector.
+    Everything,
+    /// No selector at all.
+    Nothing,
+    /// Requirements.
+    Selected(Selector),
+    /// Requirements that make no sense, and why.
+    Broken(Box<str>),
+}
+
+impl Labels {
+    fn new(selector: Option<&LabelSelector>) -> Self {
+        match selector {
+            None => Self::Nothing,
+            Some(selector) if selector.is_empty() => Self::Everything,
+            Some(selector) => match selector.compile() {
+                Ok(selector) => Self::Selected(selector),
+                Err(error) => Self::Broken(error.to_string().into()),
+            },
+        }
+    }
+}
+
+/// A webhook, compiled.
+pub struct CompiledHook {
+    webhook: Webhook,
+    configuration: Arc<str>,
+    identity: String,
+    source: Source,
+    rules: Box<[Rule]>,
+    pub(crate) namespace_selector: Labels,
+    pub(crate) object_selector: Labels,
+    match_policy: MatchPolicy,
+    failure_policy: FailurePolicy,
+    pub(crate) side_effects: SideEffects,
+    pub(crate) conditions: Conditions,
+    client: OnceLock<Result<Arc<dyn Client>, ClientError>>,
+}
+
+impl CompiledHook {
+    pub(super) fn new(
+        webhook: &Webhook,
+        configuration: &Arc<str>,
+        identity: String,
+        source: Source,
+    ) -> Self {
+        // UPSTREAM: apiserver pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go and
+        // accessors.go say what an absent member means; stored objects have none.
+        let failure_policy = match webhook.failure_policy.as_deref() {
+            Some("Ignore") => FailurePolicy::Ignore,
+            _ => FailurePolicy::Fail,
+        };
+        let match_policy = match webhook.match_policy.as_deref() {
+            Some("Equivalent") => MatchPolicy::Equivalent,
+            _ => MatchPolicy::Exact,
+        };
+        let side_effects = match webhook.side_effects.as_deref() {
+            None => SideEffects::Unsaid,
+            Some("None" | "NoneOnDryRun") => SideEffects::NoneOnDryRun,
+            Some(_) => SideEffects::Possible,
+        };
+        Self {
+            configuration: Arc::clone(configuration),
+            identity,
+            source,
+            rules: webhook.rules.iter().flatten().map(Rule::new).collect(),
+            namespace_selector: Labels::new(webhook.namespace_selector.as_ref()),
+            object_selector: Labels::new(webhook.object_selector.as_ref()),
+            match_policy,
+            failure_policy,
+            side_effects,
+            conditions: Conditions::new(webhook.match_conditions.as_deref()),
+            client: OnceLock::new(),
+            webhook: webhook.clone(),
+        }
+    }
+
+    /// The webhook's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.webhook.name
+    }
+
+    /// The name of its configuration.
+    #[must_use]
+    pub fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    /// `<configuration>/<webhook>/<n>`: names in one configuration may repeat.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// What it was compiled from.
+    #[must_use]
+    pub fn webhook(&self) -> &Webhook {
+        &self.webhook
+    }
+
+    /// What a failed call means.
+    #[must_use]
+    pub fn failure_policy(&self) -> FailurePolicy {
+        self.failure_policy
+    }
+
+    /// Whether other versions of a resource match too.
+    #[must_use]
+    pub fn match_policy(&self) -> MatchPolicy {
+        self.match_policy
+    }
+
+    /// Whether it is called again when others change the object after it.
+    #[must_use]
+    pub fn reinvocable(&self) -> bool {
+        self.webhook.reinvocation_policy.as_deref() == Some("IfNeeded")
+    }
+
+    /// How long a call may take.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        let seconds = u64::try_from(self.webhook.timeout_seconds?).unwrap_or_default();
+        Some(Duration::from_secs(seconds))
+    }
+
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    pub(crate) fn review_version(&self) -> Result<ReviewVersion, NoKnownVersion> {
+        let offered = self.webhook.admission_review_versions.as_deref();
+        ReviewVersion::choose(offered.unwrap_or_default())
+    }
+
+    /// The client, made when it is first needed. One that cannot be made stays so until the
+    /// configuration changes.
+    pub(crate) fn client(&self, caller: &dyn Caller) -> Result<&Arc<dyn Client>, &ClientError> {
+        self.client
+            .get_or_init(|| self.make_client(caller))
+            .as_ref()
+    }
+
+    fn make_client(&self, caller: &dyn Caller) -> Result<Arc<dyn Client>, ClientError> {
+        let config = &self.webhook.client_config;
+        let named = |problem: &str| {
+            let name = quote(&self.webhook.name);
+            ClientError(format!("failed calling webhook {name}: {problem}"))
+        };
+        if config.url.is_none() && config.service.is_none() {
+            return Err(named(
+                "webhook configuration must have either service or URL",
+            ));
+        }
+        caller.client(config).map_err(|error| {
+            // Upstream names the webhook here, which a caller does not know.
+            if error.0.starts_with("Unparsable URL: ") {
+                named(&error.0)
+            } else {
+                error
+            }
+        })
+    }
+
+    pub(super) fn client_failed(&self) -> bool {
+        matches!(self.client.get(), Some(Err(_)))
+    }
+
+    pub(super) fn is_of(&self, webhook: &Webhook) -> bool {
+        self.webhook == *webhook
+    }
+}
+
+impl fmt::Debug for CompiledHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CompiledHook").field(&self.identity).finish()
+    }
+}

@@ -1,0 +1,155 @@
+//! Finds the hooks that can match at all, so that the others cost nothing.
+//!
+//! A hook is listed under every operation, group and resource its rules name. A request looks up its
+//! own resource and the equivalent ones and gets all hooks that could match, in calling order, and
+//! some that do not. What the index leaves out would have been skipped without a trace: a hook none
+//! of whose rules match has no effect, whatever its selectors say.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lockgate_api::admission::GroupVersionResource;
+
+use super::CompiledHook;
+use super::rule::{Names, Rule};
+use crate::host::Equivalent;
+use crate::request::Operation;
+
+/// Positions of hooks, ascending.
+type Positions = Vec<u32>;
+
+/// Where hooks stand.
+#[derive(Debug, Default)]
+pub(crate) struct Index([Level; 4]);
+
+/// The hooks of one operation. `None` stands for `*`.
+#[derive(Debug, Default)]
+struct Level {
+    any_group: Resources,
+    groups: HashMap<Box<str>, Resources>,
+}
+
+#[derive(Debug, Default)]
+struct Resources {
+    any: Positions,
+    named: HashMap<Box<str>, Positions>,
+}
+
+/// The hooks that can match a request: positions in the list of hooks, ascending.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Candidates(Vec<u32>);
+
+impl Candidates {
+    /// All of so many hooks.
+    #[must_use]
+    pub fn all(count: usize) -> Self {
+        Self((0..u32::try_from(count).unwrap_or(u32::MAX)).collect())
+    }
+
+    /// Those before a position.
+    pub(crate) fn below(mut self, end: usize) -> Self {
+        self.0.retain(|position| (*position as usize) < end);
+        self
+    }
+
+    /// The positions.
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|position| *position as usize)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Index {
+    pub(super) fn new(hooks: &[Arc<CompiledHook>]) -> Self {
+        let mut index = Self::default();
+        for (position, hook) in (0_u32..).zip(hooks) {
+            for rule in hook.rules() {
+                for (operation, level) in Operation::ALL.into_iter().zip(&mut index.0) {
+                    if rule.covers(operation) {
+                        level.add(rule, position);
+                    }
+                }
+            }
+        }
+        index
+    }
+
+    /// The hooks that can match a request for `resource`, or for any of its equivalents.
+    pub(crate) fn candidates(
+        &self,
+        operation: Operation,
+        resource: &GroupVersionResource,
+        equivalents: &[Equivalent],
+    ) -> Candidates {
+        let Some(level) = self.0.get(operation as usize) else {
+            return Candidates::default();
+        };
+        let mut found = Vec::new();
+        let others = equivalents.iter().map(|other| &other.resource);
+        for resource in std::iter::once(resource).chain(others) {
+            for list in level
+                .lists(&resource.group, &resource.resource)
+                .into_iter()
+                .flatten()
+            {
+                found.extend_from_slice(list);
+            }
+        }
+        // Each list ascends, so this is a merge of a few runs.
+        found.sort();
+        found.dedup();
+        Candidates(found)
+    }
+}
+
+impl Level {
+    fn add(&mut self, rule: &Rule, position: u32) {
+        match rule.groups() {
+            Names::Any => self.any_group.add(rule, position),
+            Names::Listed(groups) => {
+                for group in groups {
+                    self.groups
+                        .entry(group.clone())
+                        .or_default()
+                        .add(rule, position);
+                }
+            }
+        }
+    }
+
+    fn lists(&self, group: &str, resource: &str) -> [Option<&Positions>; 4] {
+        let named = self.groups.get(group);
+        [
+            Some(&self.any_group.any),
+            self.any_group.named.get(resource),
+            named.map(|resources| &resources.any),
+            named.and_then(|resources| resources.named.get(resource)),
+        ]
+    }
+}
+
+impl Resources {
+    fn add(&mut self, rule: &Rule, position: u32) {
+        for name in rule.resources() {
+            let list = match &name.resource {
+                None => &mut self.any,
+                Some(resource) => self.named.entry(resource.clone()).or_default(),
+            };
+            // Hooks come in order, so a repetition is at the end.
+            if list.last() != Some(&position) {
+                list.push(position);
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Configurations from manifest files on the server, which no API request can change.
+//!
+//! Bad content stops a server from starting; later it leaves what was read before in place. Reading
+//! the same bytes again changes nothing.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/manifest, pkg/admission/plugin/webhook/manifest and
+//! kubernetes pkg/admission/plugin/webhook/manifest/loader
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use lockgate_api::decode::strict_error;
+use lockgate_api::document::{Kind, Value, json, yaml};
+use lockgate_api::field::{FieldError, Path as FieldPath, Shown, aggregate};
+use lockgate_api::go::quote::quote;
+use lockgate_api::registration::strategy::STATIC_SUFFIX;
+use lockgate_api::registration::validation::{Environment, ExpressionChecker, validate};
+use lockgate_api::registration::{Configuration, ConfigurationKind, GROUP, Version, codec};
+use lockgate_cel::admission::check_condition;
+use sha2::{Digest, Sha256};
+
+/// The largest file that is read.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// Where upstream builds the scheme that knows the kinds; part of one error text.
+const SCHEME: &str = "k8s.io/kubernetes/pkg/admission/plugin/webhook/manifest/loader/loader.go:41";
+
+/// Manifests that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ManifestError(String);
+
+/// Whether configurations from manifest files are allowed at all: the feature gate
+/// `ManifestBasedAdmissionControlConfig`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManifestGate {
+    /// They are.
+    Enabled,
+    /// They are not.
+    Disabled,
+}
+
+/// What was read from a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifests {
+    /// The configurations, sorted by name.
+    pub configurations: Vec<Configuration>,
+    /// `sha256:` and the sum of all bytes read; nothing when there were none.
+    pub hash: String,
+}
+
+/// Checks the setting `staticManifestsDir`.
+///
+/// # Errors
+///
+/// The gate is closed, or there is no such directory.
+pub fn check_directory(directory: &str, gate: ManifestGate) -> Result<(), ManifestError> {
+    let path = FieldPath::root("staticManifestsDir");
+    let refuse = |error: FieldError| Err(ManifestError(error.to_string()));
+    let invalid = |detail: String| FieldError::invalid(&path, Shown::Text(directory), detail);
+    if gate == ManifestGate::Disabled {
+        let detail = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature \
+                      gate to be enabled";
+        return refuse(FieldError::forbidden(&path, detail));
+    }
+    if !directory.starts_with('/') {
+        return refuse(invalid(String::from("must be an absolute file path")));
+    }
+    match fs::metadata(directory) {
+        Err(error) => {
+            let why = in_go(&error);
+            refuse(invalid(format!("unable to read: stat {directory}: {why}")))
+        }
+        Ok(found) if !found.is_dir() => refuse(invalid(String::from("must be a directory"))),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Reads the configurations of one kind from the files of a directory.
+///
+/// # Errors
+///
+/// The first file that cannot be used, and why.
+pub fn load(directory: &Path, kind: ConfigurationKind) -> Result<Manifests, ManifestError> {
+    let mut sum = Sha256::new();
+    let mut has_data = false;
+    let mut loader = Loader {
+        kind,
+        seen: BTreeMap::new(),
+        configurations: Vec::new(),
+    };
+    for file in files(directory)? {
+        let shown = file.display().to_string();
+        let unreadable = |error: &io::Error| {
+            let why = in_go(error);
+            ManifestError(format!(
+                "failed to read file {}: open {shown}: {why}",
+                quote(&shown)
+            ))
+        };
+        let bytes = read(&file).map_err(|error| unreadable(&error))?;
+        if bytes.is_empty() {
+            continue;
+        }
+        sum.update(&bytes);
+        sum.update([0]);
+        has_data = true;
+        loader
+            .file(&bytes, &shown)
+            .map_err(|why| ManifestError(format!("error loading {shown}: {why}")))?;
+    }
+    loader
+        .configurations
+        .sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    Ok(Manifests {
+        configurations: loader.configurations,
+        hash: if has_data {
+            hex(&sum.finalize())
+        } else {
+            String::new()
+        },
+    })
+}
+
+/// `sha256:` and the sum in hexadecimal.
+pub(super) fn hex(sum: &[u8]) -> String {
+    let mut text = String::from("sha256:");
+    for byte in sum {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The files that hold manifests, sorted by name.
+fn files(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    let shown = directory.display().to_string();
+    let unreadable = |error: io::Error| {
+        let why = in_go(&error);
+        let quoted = quote(&shown);
+        ManifestError(format!(
+            "failed to read manifest directory {quoted}: open {shown}: {why}"
+        ))
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let extension = path
+            .extension()
+            .and_then(|text| text.to_str())
+            .unwrap_or_default();
+        let is_manifest = ["yaml", "yml", "json"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(extension));
+        if is_manifest && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(file)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "file too large",
+        ));
+    }
+    Ok(bytes)
+}
+
+/// An error of the system as Go words it.
+fn in_go(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text.to_lowercase()
+}
+
+struct Loader {
+    kind: ConfigurationKind,
+    /// Names, and the files they were seen in.
+    seen: BTreeMap<String, String>,
+    configurations: Vec<Configuration>,
+}
+
+impl Loader {
+    fn file(&mut self, bytes: &[u8], file: &str) -> Result<(), String> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| String::from("yaml: control characters are not allowed"))?;
+        for range in yaml::split(text) {
+            let part = text.get(range).unwrap_or_default();
+            let blank = part.strip_prefix("---").unwrap_or(part).trim().is_empty();
+            if blank {
+                continue;
+            }
+            let document = if part.trim_start().starts_with('{') {
+                json::parse(part.trim().as_bytes()).map_err(|error| {
+                    format!("couldn't get version/kind; json parse error: {error}")
+                })?
+            } else {
+                yaml::parse(part).map_err(|error| format!("yaml: {error}"))?
+            };
+            if document.root().kind() != Kind::Null {
+                self.object(document.root(), file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One object, or a list of them.
+    fn object(&mut self, value: Value<'_>, file: &str) -> Result<(), String> {
+        let member = |name: &str| {
+            value
+                .get(name)
+                .and_then(|found| found.as_str())
+                .unwrap_or_default()
+        };
+        let (api_version, found) = (member("apiVersion"), member("kind"));
+        if found.is_empty() {
+            return Err(format!("Object 'Kind' is missing in '{}'", value.to_json()));
+        }
+        if api_version.is_empty() {
+            return Err(format!(
+                "Object 'apiVersion' is missing in '{}'",
+                value.to_json()
+            ));
+        }
+        let items = || {
+            value
+                .get("items")
+                .into_iter()
+                .flat_map(|items| items.items())
+        };
+        if (api_version, found) == ("v1", "List") {
+            for item in items() {
+                self.object(item, file)?;
+            }
+            return Ok(());
+        }
+        let version = api_version
+            .strip_prefix(GROUP)
+            .and_then(|rest| rest.strip_prefix('/'));
+        let is_known = version.is_some_and(|version| {
+            let kinds: &[&str] = match version {
+                "v1" | "v1beta1" => &KINDS,
+                "v1alpha1" => KINDS.get(2..).unwrap_or_default(),
+                _ => &[],
+            };
+            kinds.contains(&found.strip_suffix("List").unwrap_or(found))
+        });
+        if !is_known {
+            let (kind, version) = (quote(found), quote(api_version));
+            return Err(format!(
+                "no kind {kind} is registered for version {version} in scheme {}",
+                quote(SCHEME)
+            ));
+        }
+        let version = version.unwrap_or_default();
+        match found.strip_prefix(self.kind.name()) {
+            Some("") if version == "v1" => self.configuration(value, file),
+            Some("List") if version == "v1" => {
+                items().try_for_each(|item| self.configuration(item, file))
+            }
+            _ => Err(format!("unsupported resource type *{version}.{found}")),
+        }
+    }
+
+    fn configuration(&mut self, value: Value<'_>, file: &str) -> Result<(), String> {
+        let decoded =
+            codec::decode(value, self.kind, Version::V1).map_err(|error| error.message)?;
+        if !decoded.findings.is_empty() {
+            return Err(strict_error(&decoded.findings));
+        }
+        let configuration = decoded.value;
+        let name = &configuration.metadata.name;
+        let errors = validate(&configuration, Version::V1, &Expressions);
+        if !errors.is_empty() {
+            let kind = self.kind.name();
+            return Err(format!("{kind} {}: {}", quote(name), aggregate(&errors)));
+        }
+        self.check_name(name, file)?;
+        for webhook in configuration.webhooks() {
+            let config = &webhook.client_config;
+            let problem = if config.service.is_some() {
+                "clientConfig.service is not supported for static manifests; use clientConfig.url \
+                 instead"
+            } else if config.url.as_deref().unwrap_or_default().is_empty() {
+                "clientConfig.url is required for static manifests"
+            } else {
+                continue;
+            };
+            return Err(format!(
+                "webhook {} in {} (file {}): {problem}",
+                quote(&webhook.name),
+                quote(name),
+                quote(file)
+            ));
+        }
+        self.configurations.push(configuration);
+        Ok(())
+    }
+
+    fn check_name(&mut self, name: &str, file: &str) -> Result<(), String> {
+        let shown = quote(file);
+        if name.is_empty() {
+            return Err(format!("resource in file {shown} must have a name"));
+        }
+        if !name.ends_with(STATIC_SUFFIX) {
+            let (name, suffix) = (quote(name), quote(STATIC_SUFFIX));
+            return Err(format!(
+                "{name} in file {shown} must have a name ending with {suffix}"
+            ));
+        }
+        if let Some(before) = self.seen.insert(name.to_owned(), file.to_owned()) {
+            let (name, before) = (quote(name), quote(&before));
+            return Err(format!(
+                "duplicate name {name} found in file {shown} (previously seen in {before})"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of the group; the first two have no `v1alpha1`.
+const KINDS: [&str; 6] = [
+    "ValidatingWebhookConfiguration",
+    "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+];
+
+/// Compiles match conditions as the API does.
+struct Expressions;
+
+impl ExpressionChecker for Expressions {
+    fn check(&self, expression: &str, _: Environment) -> Result<(), String> {
+        check_condition(expression)
+    }
+}
+
+#[cfg(test)]
+mod tests;

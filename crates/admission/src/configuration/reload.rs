@@ -1,0 +1,161 @@
+//! Keeps hooks from manifest files up to date.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockgate_api::registration::ConfigurationKind;
+use sha2::{Digest, Sha256};
+
+use super::Configurations;
+use super::manifests::{self, ManifestError, ManifestGate, hex};
+
+/// How often the files are looked at.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// What came of looking at the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reload {
+    /// They are as they were.
+    Unchanged,
+    /// They are other ones now, and in effect.
+    Changed,
+}
+
+/// A directory of manifests and the hooks read from it.
+#[derive(Debug)]
+pub struct StaticManifests {
+    directory: PathBuf,
+    configurations: Arc<Configurations>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    hash: String,
+    /// For `success` and `failure`: how often, and when last, in seconds since 1970.
+    outcomes: BTreeMap<&'static str, (u64, f64)>,
+}
+
+impl StaticManifests {
+    /// Reads the directory for the first time.
+    ///
+    /// # Errors
+    ///
+    /// The gate is closed, or the content is bad: the server must not start.
+    pub fn open(
+        directory: &str,
+        gate: ManifestGate,
+        configurations: Arc<Configurations>,
+    ) -> Result<Self, ManifestError> {
+        manifests::check_directory(directory, gate)?;
+        configurations.expect_static();
+        let directory = PathBuf::from(directory);
+        let read = manifests::load(&directory, configurations.kind())?;
+        configurations.replace_static(&read.configurations);
+        let mut state = State::default();
+        state.succeeded(read.hash);
+        Ok(Self {
+            directory,
+            configurations,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Looks at the files again.
+    ///
+    /// # Errors
+    ///
+    /// The content is bad; what was read before stays in effect.
+    pub fn reload(&self) -> Result<Reload, ManifestError> {
+        let read = manifests::load(&self.directory, self.configurations.kind());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Err(error) => {
+                state.note("failure");
+                Err(error)
+            }
+            Ok(read) if read.hash == state.hash => Ok(Reload::Unchanged),
+            Ok(read) => {
+                self.configurations.replace_static(&read.configurations);
+                state.succeeded(read.hash);
+                Ok(Reload::Changed)
+            }
+        }
+    }
+
+    /// Looks at the files every minute, for as long as it is polled. `report` learns of failures.
+    pub async fn run(self: Arc<Self>, report: impl Fn(ManifestError)) {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let this = Arc::clone(&self);
+            // Reading files blocks, so it is done where that is allowed.
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || this.reload()).await {
+                report(error);
+            }
+        }
+    }
+
+    /// The metrics of reloading, in the text format of Prometheus. `server` is the identity of this
+    /// API server, of which only a sum is shown.
+    #[must_use]
+    pub fn render_metrics(&self, server: &str) -> String {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let prefix = "apiserver_manifest_admission_config_controller_";
+        let server = if server.is_empty() {
+            String::new()
+        } else {
+            hex(&Sha256::digest(server.as_bytes()))
+        };
+        let plugin = match self.configurations.kind() {
+            ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
+            ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
+        };
+        let labels = format!("apiserver_id_hash=\"{server}\"");
+        let mut out = String::new();
+        let head = |name: &str, help: &str, kind: &str| {
+            format!("# HELP {prefix}{name} [ALPHA] {help}\n# TYPE {prefix}{name} {kind}\n")
+        };
+        let (last, info, total) = (
+            "automatic_reload_last_timestamp_seconds",
+            "last_config_info",
+            "automatic_reloads_total",
+        );
+        out += &head(last, "When manifests were last read, by outcome.", "gauge");
+        for (status, (_, when)) in &state.outcomes {
+            out += &format!(
+                "{prefix}{last}{{{labels},plugin=\"{plugin}\",status=\"{status}\"}} {when}\n"
+            );
+        }
+        out += &head(
+            total,
+            "How often manifests were read, by outcome.",
+            "counter",
+        );
+        for (status, (count, _)) in &state.outcomes {
+            out += &format!(
+                "{prefix}{total}{{{labels},plugin=\"{plugin}\",status=\"{status}\"}} {count}\n"
+            );
+        }
+        out += &head(info, "The sum of the manifests in effect.", "gauge");
+        let hash = &state.hash;
+        out + &format!("{prefix}{info}{{{labels},hash=\"{hash}\",plugin=\"{plugin}\"}} 1\n")
+    }
+}
+
+impl State {
+    fn succeeded(&mut self, hash: String) {
+        self.hash = hash;
+        self.note("success");
+    }
+
+    fn note(&mut self, status: &'static str) {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let (count, when) = self.outcomes.entry(status).or_default();
+        *count += 1;
+        *when = now.as_secs_f64();
+    }
+}

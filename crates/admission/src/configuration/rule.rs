@@ -1,0 +1,344 @@
+//! One rule of a webhook, in the form it is matched in.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/rules/rules.go
+
+use lockgate_api::admission::GroupVersionResource;
+use lockgate_api::registration::hub;
+
+use crate::request::{Operation, Request};
+
+/// What a webhook is called for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    scope: Scope,
+    /// One bit for each operation.
+    operations: u8,
+    groups: Names,
+    versions: Names,
+    resources: Box<[ResourceName]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Any,
+    Namespaced,
+    Cluster,
+    /// A word nobody knows.
+    Nowhere,
+}
+
+/// Names in a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// `*`
+    Any,
+    /// These.
+    Listed(Box<[Box<str>]>),
+}
+
+/// A resource in a rule; none stands for `*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResourceName {
+    pub(crate) resource: Option<Box<str>>,
+    subresource: Option<Box<str>>,
+}
+
+impl Rule {
+    pub(crate) fn new(rule: &hub::Rule) -> Self {
+        let scope = match rule.scope.as_deref() {
+            None | Some("*") => Scope::Any,
+            Some("Namespaced") => Scope::Namespaced,
+            Some("Cluster") => Scope::Cluster,
+            Some(_) => Scope::Nowhere,
+        };
+        let operations = rule.operations.iter().flatten();
+        let operations = operations.fold(0, |bits, name| match name.as_str() {
+            "*" => u8::MAX,
+            name => bits | Operation::from_name(name).map_or(0, bit),
+        });
+        let resources = rule.resources.iter().flatten();
+        Self {
+            scope,
+            operations,
+            groups: Names::new(rule.api_groups.as_deref()),
+            versions: Names::new(rule.api_versions.as_deref()),
+            resources: resources.map(|entry| ResourceName::new(entry)).collect(),
+        }
+    }
+
+    /// Whether the rule is for this request, were it about `resource`.
+    pub(crate) fn matches(&self, request: &Request, resource: &GroupVersionResource) -> bool {
+        self.covers(request.operation)
+            && self.groups.has(&resource.group)
+            && self.versions.has(&resource.version)
+            && self
+                .resources
+                .iter()
+                .any(|name| name.matches(&resource.resource, &request.subresource))
+            && self.scope.matches(&request.namespace, resource)
+    }
+
+    pub(crate) fn covers(&self, operation: Operation) -> bool {
+        self.operations & bit(operation) != 0
+    }
+
+    pub(crate) fn groups(&self) -> &Names {
+        &self.groups
+    }
+
+    pub(crate) fn resources(&self) -> &[ResourceName] {
+        &self.resources
+    }
+}
+
+fn bit(operation: Operation) -> u8 {
+    1 << operation as u8
+}
+
+impl Scope {
+    /// A namespace is cluster-scoped, although its request names a namespace: itself.
+    fn matches(self, namespace: &str, resource: &GroupVersionResource) -> bool {
+        let is_namespaced = || {
+            let is_namespace = resource.resource == "namespaces"
+                && resource.group.is_empty()
+                && resource.version == "v1";
+            !is_namespace && !namespace.is_empty()
+        };
+        match self {
+            Self::Any => true,
+            Self::Namespaced => is_namespaced(),
+            Self::Cluster => !is_namespaced(),
+            Self::Nowhere => false,
+        }
+    }
+}
+
+impl Names {
+    fn new(names: Option<&[String]>) -> Self {
+        let names = names.unwrap_or_default();
+        if names.iter().any(|name| name == "*") {
+            Self::Any
+        } else {
+            Self::Listed(names.iter().map(|name| name.as_str().into()).collect())
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Listed(names) => names.iter().any(|known| **known == *name),
+        }
+    }
+}
+
+impl ResourceName {
+    fn new(entry: &str) -> Self {
+        let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
+        let part = |name: &str| (name != "*").then(|| name.into());
+        Self {
+            resource: part(resource),
+            subresource: part(subresource),
+        }
+    }
+
+    fn matches(&self, resource: &str, subresource: &str) -> bool {
+        let fits = |part: &Option<Box<str>>, name: &str| part.as_deref().is_none_or(|p| p == name);
+        fits(&self.resource, resource) && fits(&self.subresource, subresource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{kind, resource};
+
+    fn texts(list: &[&str]) -> Option<Vec<String>> {
+        Some(list.iter().map(|text| String::from(*text)).collect())
+    }
+
+    fn everything() -> hub::Rule {
+        hub::Rule {
+            operations: texts(&["*"]),
+            api_groups: texts(&["*"]),
+            api_versions: texts(&["*"]),
+            resources: texts(&["*/*"]),
+            scope: None,
+        }
+    }
+
+    fn request(group: &str, version: &str, plural: &str, sub: &str, namespace: &str) -> Request {
+        let resource = resource(group, version, plural);
+        let mut request = Request::new(Operation::Create, kind(group, version, "K"), resource);
+        request.subresource = sub.to_owned();
+        request.namespace = namespace.to_owned();
+        request
+    }
+
+    fn matches(rule: &hub::Rule, request: &Request) -> bool {
+        Rule::new(rule).matches(request, &request.resource)
+    }
+
+    #[test]
+    fn resources_match_with_their_subresources() {
+        for (entries, plural, sub, want) in [
+            (&["*"][..], "pods", "", true),
+            (&["*"], "pods", "status", false),
+            (&["pods"], "pods", "", true),
+            (&["pods"], "pods", "status", false),
+            (&["pods"], "services", "", false),
+            (&["pods/*"], "pods", "", true),
+            (&["pods/*"], "pods", "status", true),
+            (&["pods/*"], "services", "", false),
+            (&["*/*"], "pods", "", true),
+            (&["*/*"], "pods", "exec", true),
+            (&["*/scale"], "deployments", "scale", true),
+            (&["*/scale"], "deployments", "", false),
+            (&["*/scale"], "deployments", "status", false),
+            (&["pods/status"], "pods", "status", true),
+            (&["pods/status"], "pods", "", false),
+            (&["services", "pods/exec"], "pods", "exec", true),
+            (&["pods/a/b"], "pods", "a/b", true),
+            (&[], "pods", "", false),
+        ] {
+            let rule = hub::Rule {
+                resources: texts(entries),
+                ..everything()
+            };
+            let request = request("", "v1", plural, sub, "ns");
+            assert_eq!(matches(&rule, &request), want, "{entries:?} {plural}/{sub}");
+        }
+    }
+
+    #[test]
+    fn groups_and_versions_match_by_letter() {
+        for (groups, versions, group, version, want) in [
+            (&[""][..], &["v1"][..], "", "v1", true),
+            (&[""], &["v1"], "apps", "v1", false),
+            (&["*"], &["*"], "apps", "v1", true),
+            (&["apps", "*"], &["v2", "v1"], "batch", "v1", true),
+            (&["Apps"], &["v1"], "apps", "v1", false),
+            (&["apps"], &["V1"], "apps", "v1", false),
+            (&["apps"], &["v1beta1"], "apps", "v1", false),
+            (&[], &["*"], "", "v1", false),
+        ] {
+            let rule = hub::Rule {
+                api_groups: texts(groups),
+                api_versions: texts(versions),
+                ..everything()
+            };
+            let request = request(group, version, "things", "", "ns");
+            assert_eq!(matches(&rule, &request), want, "{groups:?} {versions:?}");
+        }
+    }
+
+    #[test]
+    fn operations_match_by_letter() {
+        for (operations, want) in [
+            (&["*"][..], [true; 4]),
+            (&["CREATE"], [true, false, false, false]),
+            (&["UPDATE", "CONNECT"], [false, true, false, true]),
+            (&["DELETE", "*"], [true; 4]),
+            (&["create", "PATCH"], [false; 4]),
+            (&[], [false; 4]),
+        ] {
+            let rule = hub::Rule {
+                operations: texts(operations),
+                ..everything()
+            };
+            for (operation, want) in Operation::ALL.into_iter().zip(want) {
+                let mut request = request("", "v1", "pods", "", "ns");
+                request.operation = operation;
+                assert_eq!(
+                    matches(&rule, &request),
+                    want,
+                    "{operations:?} {operation:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn scope_follows_the_namespace_except_for_namespaces() {
+        // The columns: no scope, `*`, `Namespaced`, `Cluster`, an unknown word.
+        for (group, version, plural, sub, namespace, want) in [
+            ("", "v1", "pods", "", "ns", [true, true, true, false, false]),
+            (
+                "",
+                "v1",
+                "pods",
+                "status",
+                "ns",
+                [true, true, true, false, false],
+            ),
+            ("", "v1", "nodes", "", "", [true, true, false, true, false]),
+            (
+                "",
+                "v1",
+                "nodes",
+                "proxy",
+                "",
+                [true, true, false, true, false],
+            ),
+            (
+                "",
+                "v1",
+                "namespaces",
+                "",
+                "ns",
+                [true, true, false, true, false],
+            ),
+            (
+                "",
+                "v1",
+                "namespaces",
+                "finalize",
+                "ns",
+                [true, true, false, true, false],
+            ),
+            (
+                "",
+                "v1",
+                "namespaces",
+                "",
+                "",
+                [true, true, false, true, false],
+            ),
+            (
+                "",
+                "v2",
+                "namespaces",
+                "",
+                "ns",
+                [true, true, true, false, false],
+            ),
+            (
+                "example.com",
+                "v1",
+                "namespaces",
+                "",
+                "ns",
+                [true, true, true, false, false],
+            ),
+        ] {
+            let scopes = [
+                None,
+                Some("*"),
+                Some("Namespaced"),
+                Some("Cluster"),
+                Some("Odd"),
+            ];
+            for (scope, want) in scopes.into_iter().zip(want) {
+                let rule = hub::Rule {
+                    scope: scope.map(String::from),
+                    ..everything()
+                };
+                let request = request(group, version, plural, sub, namespace);
+                assert_eq!(
+                    matches(&rule, &request),
+                    want,
+                    "{scope:?} {group} {plural} {namespace}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What becomes of a request.
+//!
+//! A refusal is a value. Whoever it comes from, it carries the status the client gets and why it
+//! came about, so that a host can tell a webhook's "no" from a webhook that could not be asked.
+
+use lockgate_api::meta::status::Status;
+
+/// Whether a request may go on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// It may.
+    Allow,
+    /// It may not.
+    Deny(Box<Denial>),
+}
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Denial {
+    /// What the client gets.
+    pub status: Status,
+    /// How it came about.
+    pub cause: Cause,
+}
+
+/// How a refusal came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A webhook said no.
+    Webhook,
+    /// A webhook could not be asked, and its failure policy is to refuse.
+    CallFailed,
+    /// A webhook that may have side effects met a dry run.
+    SideEffects,
+    /// A webhook's patch does not apply, or its result is no such object.
+    Patch,
+    /// Whether a webhook is to be called could not be told.
+    Matching,
+    /// A match condition could not be evaluated, and the failure policy is to refuse.
+    MatchConditions,
+    /// An object could not be converted.
+    Conversion,
+    /// Configurations or namespaces are not loaded yet.
+    NotReady,
+    /// The time for the request is up.
+    Timeout,
+    /// An in-process plugin said no.
+    Plugin,
+    /// A part of this process failed.
+    Internal,
+}
+
+impl Decision {
+    /// A refusal.
+    #[must_use]
+    pub fn deny(status: Status, cause: Cause) -> Self {
+        Self::Deny(Box::new(Denial { status, cause }))
+    }
+
+    /// Whether the request may go on.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow)
+    }
+
+    /// The status of a refusal.
+    #[must_use]
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Allow => None,
+            Self::Deny(denial) => Some(&denial.status),
+        }
+    }
+}

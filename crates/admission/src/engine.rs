@@ -1,0 +1,167 @@
+//! The chain with its webhooks and its metrics, ready to be asked.
+
+use std::sync::Arc;
+
+use lockgate_api::registration::{Configuration, ConfigurationKind};
+
+use crate::chain::Chain;
+use crate::configuration::Configurations;
+use crate::decision::Decision;
+use crate::host::Host;
+use crate::metrics::Metrics;
+use crate::order::{PluginError, Plugins};
+use crate::plugin::{Admission, Plugin};
+use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
+
+/// Decides about requests.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    chain: Chain,
+    host: Host,
+    mutating: Arc<Configurations>,
+    validating: Arc<Configurations>,
+    metrics: Arc<Metrics>,
+}
+
+impl Engine {
+    /// An engine that calls webhooks and has no other plugins.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        let builder = Self::builder(host);
+        let webhooks = builder.webhooks();
+        builder.finish(webhooks)
+    }
+
+    /// An engine with other plugins besides.
+    #[must_use]
+    pub fn builder(host: Host) -> EngineBuilder {
+        let kinds = [ConfigurationKind::Mutating, ConfigurationKind::Validating];
+        let [mutating, validating] = kinds.map(|kind| Arc::new(Configurations::new(kind)));
+        EngineBuilder {
+            host,
+            mutating,
+            validating,
+            plugins: Plugins::default(),
+        }
+    }
+
+    /// The configurations of one kind.
+    #[must_use]
+    pub fn configurations(&self, kind: ConfigurationKind) -> &Arc<Configurations> {
+        match kind {
+            ConfigurationKind::Mutating => &self.mutating,
+            ConfigurationKind::Validating => &self.validating,
+        }
+    }
+
+    /// Adds a configuration or replaces the one of the same kind and name. Requests that begin after
+    /// this returns see it.
+    pub fn register(&self, configuration: &Configuration) {
+        self.configurations(configuration.kind)
+            .upsert(configuration);
+    }
+
+    /// The first step: plugins and mutating webhooks, which may change the object.
+    pub async fn admit(&self, admission: &mut Admission) -> Decision {
+        let decision = self.chain.admit(admission).await;
+        self.record(admission);
+        decision
+    }
+
+    /// The second step: plugins and validating webhooks, which see the final object.
+    pub async fn validate(&self, admission: &mut Admission) -> Decision {
+        let decision = self.chain.validate(admission).await;
+        self.record(admission);
+        decision
+    }
+
+    fn record(&self, admission: &Admission) {
+        if let Some(step) = admission.trace.steps.last() {
+            self.metrics.record(step, self.host.clock.now());
+        }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The plugins, in the order they run.
+    pub fn plugins(&self) -> impl Iterator<Item = &'static str> {
+        self.chain.names()
+    }
+}
+
+/// An engine in the making.
+#[derive(Debug)]
+pub struct EngineBuilder {
+    host: Host,
+    mutating: Arc<Configurations>,
+    validating: Arc<Configurations>,
+    plugins: Plugins,
+}
+
+impl EngineBuilder {
+    /// Uses configurations that somebody else keeps, which may not be loaded yet.
+    #[must_use]
+    pub fn configurations(mut self, configurations: Arc<Configurations>) -> Self {
+        match configurations.kind() {
+            ConfigurationKind::Mutating => self.mutating = configurations,
+            ConfigurationKind::Validating => self.validating = configurations,
+        }
+        self
+    }
+
+    /// Makes a plugin available. Whether it runs is a matter of the defaults and the lists.
+    #[must_use]
+    pub fn plugin(mut self, plugin: impl Plugin + 'static) -> Self {
+        self.plugins.add(Arc::new(plugin));
+        self
+    }
+
+    /// Switches plugins on.
+    #[must_use]
+    pub fn enable<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.plugins.enable(names);
+        self
+    }
+
+    /// Switches plugins off.
+    #[must_use]
+    pub fn disable<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.plugins.disable(names);
+        self
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    ///
+    /// A name on the lists is unknown, or on both.
+    pub fn build(mut self) -> Result<Engine, PluginError> {
+        for plugin in self.webhooks() {
+            self.plugins.add(plugin);
+        }
+        let plugins = std::mem::take(&mut self.plugins).ordered()?;
+        Ok(self.finish(plugins))
+    }
+
+    fn webhooks(&self) -> Vec<Arc<dyn Plugin>> {
+        let (host, mutating) = (self.host.clone(), Arc::clone(&self.mutating));
+        let mutating = MutatingWebhooks::with_configurations(host, mutating);
+        let (host, validating) = (self.host.clone(), Arc::clone(&self.validating));
+        let validating = ValidatingWebhooks::with_configurations(host, validating);
+        vec![Arc::new(mutating), Arc::new(validating)]
+    }
+
+    fn finish(self, plugins: Vec<Arc<dyn Plugin>>) -> Engine {
+        Engine {
+            chain: Chain::new(Arc::clone(&self.host.clock), plugins),
+            host: self.host,
+            mutating: self.mutating,
+            validating: self.validating,
+            metrics: Arc::new(Metrics::new()),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What the engine needs from whoever embeds it, and implementations for hosts that have nothing.
+//!
+//! ```text
+//!   Namespaces   which labels a namespace has            EveryNamespace
+//!   Kinds        conversion, equivalence, defaults       PlainKinds
+//!   Authorizer   who may do what                         FixedAuthorizer::DenyAll
+//!   Clock, Ids   what time it is, how a call is named    SystemClock, RandomIds
+//!   Caller       how a webhook is reached                (see the module `call`)
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::meta::status::Status;
+use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
+use serde_json::Value;
+
+use crate::call::Caller;
+use crate::equality;
+use crate::object::Object;
+
+/// A future in a box.
+pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
+
+/// The host, part by part.
+#[derive(Clone)]
+pub struct Host {
+    /// Knows namespaces.
+    pub namespaces: Arc<dyn Namespaces>,
+    /// Knows kinds.
+    pub kinds: Arc<dyn Kinds>,
+    /// Reaches webhooks.
+    pub caller: Arc<dyn Caller>,
+    /// Knows who may do what; expressions ask it. By default nobody may do anything.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Knows the time.
+    pub clock: Arc<dyn Clock>,
+    /// Names calls.
+    pub ids: Arc<dyn Ids>,
+}
+
+impl Host {
+    /// A host that can call webhooks and has nothing else.
+    #[must_use]
+    pub fn new(caller: Arc<dyn Caller>) -> Self {
+        Self {
+            namespaces: Arc::new(EveryNamespace),
+            kinds: Arc::new(PlainKinds),
+            caller,
+            authorizer: Arc::new(FixedAuthorizer::DenyAll),
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(RandomIds),
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// What matters of a namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it is on its way out, so that nothing new may be made in it.
+    pub terminating: bool,
+}
+
+/// A namespace that cannot be told about.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum NamespaceError {
+    /// There is none of that name; the status is passed on as it is.
+    NotFound(Box<Status>),
+    /// It could not be found out.
+    Failed(String),
+}
+
+impl NamespaceError {
+    /// There is no namespace of that name.
+    #[must_use]
+    pub fn not_found(name: &str) -> Self {
+        Self::NotFound(Box::new(crate::status::namespace_not_found(name)))
+    }
+}
+
+/// Knows namespaces.
+pub trait Namespaces: Send + Sync {
+    /// Whether the cache is filled. Requests wait for it.
+    fn synced(&self) -> bool {
+        true
+    }
+
+    /// The namespace as the cache has it.
+    fn cached(&self, name: &str) -> Option<Arc<Namespace>>;
+
+    /// The namespace as it is stored. Asked when the cache has none, which may lag behind.
+    ///
+    /// An error is never to be taken for a namespace without labels: that would let requests slip
+    /// past the webhooks that select by label.
+    fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>>;
+}
+
+/// Every namespace exists and has the one label that every namespace has: its name.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EveryNamespace;
+
+impl Namespaces for EveryNamespace {
+    fn cached(&self, name: &str) -> Option<Arc<Namespace>> {
+        let label = (String::from("kubernetes.io/metadata.name"), name.to_owned());
+        Some(Arc::new(Namespace {
+            labels: BTreeMap::from([label]),
+            terminating: false,
+        }))
+    }
+
+    fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>> {
+        Box::pin(async move {
+            self.cached(name)
+                .ok_or_else(|| NamespaceError::not_found(name))
+        })
+    }
+}
+
+/// A resource that is the same as another: another version of it, or another group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Equivalent {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// Its kind, when it is known.
+    pub kind: Option<GroupVersionKind>,
+}
+
+/// Knows kinds. Every object is a JSON tree; what the trees mean is known here.
+pub trait Kinds: Send + Sync {
+    /// The resources equivalent to this one in the order they were registered; whether the resource
+    /// itself is among them makes no difference.
+    fn equivalents(&self, resource: &GroupVersionResource, subresource: &str) -> Arc<[Equivalent]>;
+
+    /// The object in another version.
+    fn convert<'f>(
+        &'f self,
+        object: &'f Object,
+        to: &'f GroupVersionKind,
+    ) -> BoxFuture<'f, Result<Object, String>>;
+
+    /// What a patched object is read as: built-in kinds drop unknown members and refuse members of
+    /// the wrong type.
+    ///
+    /// # Errors
+    ///
+    /// The tree is no such object. The text follows `Internal error occurred: `.
+    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String>;
+
+    /// Fills in the defaults of the version.
+    fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind);
+
+    /// Whether two objects of a kind say the same, however they are written.
+    fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
+}
+
+/// Kinds about which nothing is known: each has one version, keeps all members and has no defaults.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlainKinds;
+
+impl Kinds for PlainKinds {
+    fn equivalents(&self, _: &GroupVersionResource, _: &str) -> Arc<[Equivalent]> {
+        Arc::default()
+    }
+
+    fn convert<'f>(
+        &'f self,
+        object: &'f Object,
+        to: &'f GroupVersionKind,
+    ) -> BoxFuture<'f, Result<Object, String>> {
+        Box::pin(async move { Err(unknown_conversion(object, to)) })
+    }
+
+    fn decode(&self, value: Value, _: &GroupVersionKind) -> Result<Value, String> {
+        check_is_object(&value)?;
+        Ok(value)
+    }
+
+    fn apply_defaults(&self, _: &mut Value, _: &GroupVersionKind) {}
+
+    fn semantically_equal(&self, _: &GroupVersionKind, one: &Value, other: &Value) -> bool {
+        equality::typed(one, other)
+    }
+}
+
+/// The error for a conversion nobody knows.
+#[must_use]
+pub fn unknown_conversion(object: &Object, to: &GroupVersionKind) -> String {
+    let member = |name: &str| object.value().get(name).and_then(Value::as_str);
+    let api_version = member("apiVersion").unwrap_or_default();
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let kind = member("kind").unwrap_or_default();
+    format!(
+        "converting ({version}.{kind}) to ({}.{}): unknown conversion",
+        to.version, to.kind
+    )
+}
+
+/// Checks that a tree is an object at all.
+///
+/// # Errors
+///
+/// It is not; the text is what the API server says of such a body.
+pub fn check_is_object(value: &Value) -> Result<(), String> {
+    let found = match value {
+        Value::Object(_) => return Ok(()),
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    Err(format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of \
+         type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+         \"json:\\\"kind,omitempty\\\"\" }}"
+    ))
+}
+
+/// Knows the time.
+pub trait Clock: Send + Sync {
+    /// Now, on the clock that deadlines are told by.
+    fn now(&self) -> Instant;
+}
+
+/// The clock of the runtime; in tests it can be stopped.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+}
+
+/// Names calls.
+pub trait Ids: Send + Sync {
+    /// A name no other call has.
+    fn uid(&self) -> String;
+}
+
+/// Random UUIDs (version 4).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RandomIds;
+
+impl Ids for RandomIds {
+    fn uid(&self) -> String {
+        let mut bytes = [0; 16];
+        if getrandom::fill(&mut bytes).is_err() {
+            // Without randomness from the system the hasher's seeds still differ per call.
+            let seed = |n: u64| {
+                use std::hash::BuildHasher;
+                std::hash::RandomState::new().hash_one(n).to_ne_bytes()
+            };
+            bytes[..8].copy_from_slice(&seed(0));
+            bytes[8..].copy_from_slice(&seed(1));
+        }
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let n = u128::from_be_bytes(bytes);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            n >> 96,
+            n >> 80 & 0xffff,
+            n >> 64 & 0xffff,
+            n >> 48 & 0xffff,
+            n & 0xffff_ffff_ffff
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::request::kind;
+
+    #[test]
+    fn names_calls_by_random_uuids() {
+        let (one, other) = (RandomIds.uid(), RandomIds.uid());
+        assert_ne!(one, other);
+        for uid in [one, other] {
+            let groups: Vec<&str> = uid.split('-').collect();
+            assert_eq!(
+                groups.iter().map(|g| g.len()).collect::<Vec<_>>(),
+                [8, 4, 4, 4, 12]
+            );
+            assert!(groups[2].starts_with('4'), "{uid}");
+            assert!(groups[3].starts_with(['8', '9', 'a', 'b']), "{uid}");
+        }
+    }
+
+    #[test]
+    fn says_what_it_cannot_convert() {
+        let secret = Object::new(json!({"apiVersion": "example.com/v1", "kind": "Secret"}));
+        assert_eq!(
+            unknown_conversion(&secret, &kind("", "v2", "ConfigMap")),
+            "converting (v1.Secret) to (v2.ConfigMap): unknown conversion"
+        );
+    }
+
+    #[test]
+    fn knows_every_namespace_by_its_name() {
+        let namespace = EveryNamespace.cached("shop").unwrap();
+        assert_eq!(namespace.labels["kubernetes.io/metadata.name"], "shop");
+    }
+}

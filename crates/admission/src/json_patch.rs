@@ -1,0 +1,422 @@
+//! JSON Patch in the dialect of the API server.
+//!
+//! Webhooks answer with a patch, and clients have come to rely on what the API server makes of it:
+//! `replace` of an absent member adds it, negative indexes count from the end, `test` compares
+//! texts and not numbers, and every refusal has its words. This module reproduces all of that on
+//! our own tree. It does not decide what a refusal means for the request, nor does it restore
+//! defaults or identity afterwards.
+//!
+//! Everything here is bounded: the number of operations, what `copy` may add, the depth of the
+//! result, and the work, which is linear in the object and the patch but for logarithms. Nothing
+//! recurses over input beyond that depth, so depth costs heap and never stack.
+//!
+//! UPSTREAM: gopkg.in/evanphx/json-patch.v4 v4.13.0 patch.go. Where that library would panic (a
+//! `null` element under `test`, `replace` of the whole document without a value, a member added to
+//! a copied `null`), the operation is refused or compared as one would expect.
+
+mod list;
+mod text;
+mod tree;
+
+use std::collections::BTreeMap;
+
+use lockgate_api::document::{Document, Kind, Value, json};
+use lockgate_api::go::quote::quote_json;
+
+use self::tree::{NIL, Tree};
+
+/// How many operations a patch may have.
+///
+/// UPSTREAM: k8s.io/apiserver pkg/endpoints/handlers/patch.go (maxJSONPatchOperations) sets this
+/// for patches of clients and nothing for webhooks.
+pub const MAX_OPERATIONS: usize = 10_000;
+
+/// How many bytes the `copy` operations of one patch may add together.
+///
+/// UPSTREAM: k8s.io/apiserver pkg/server/config.go (jsonpatch.AccumulatedCopySizeLimit).
+pub const MAX_COPIED_BYTES: u64 = 3 * 1024 * 1024;
+
+/// How deep a patched object may nest. Beyond it a tree of values cannot be cloned safely on the
+/// stack of a thread.
+pub const MAX_DEPTH: usize = 500;
+
+/// A patch that was read and may be applied.
+#[derive(Debug, Clone)]
+pub struct Patch {
+    source: Vec<u8>,
+    document: Document,
+    len: usize,
+}
+
+/// Why bytes are not a patch: what follows `received undecodable patch in webhook response: `.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(String);
+
+/// Why a patch does not apply, in the words of the library upstream uses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ApplyError(String);
+
+impl Patch {
+    /// Reads a patch. What its operations say is looked at when they are applied.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not a JSON list of objects, or the list is too long.
+    ///
+    /// ```
+    /// use lockgate_admission::json_patch::Patch;
+    /// let error = Patch::parse(b"[{").unwrap_err();
+    /// assert_eq!(error.to_string(), "unexpected end of JSON input");
+    /// ```
+    pub fn parse(source: &[u8]) -> Result<Self, DecodeError> {
+        let document = json::parse(source).map_err(|error| DecodeError(error.message))?;
+        let root = document.root();
+        if !matches!(root.kind(), Kind::Array | Kind::Null) {
+            return Err(wrong_type(root.kind(), "jsonpatch.Patch"));
+        }
+        let mut len = 0;
+        for operation in root.items() {
+            len += 1;
+            if !matches!(operation.kind(), Kind::Object | Kind::Null) {
+                return Err(wrong_type(operation.kind(), "jsonpatch.Operation"));
+            }
+        }
+        if len > MAX_OPERATIONS {
+            return Err(DecodeError(format!(
+                "the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len}"
+            )));
+        }
+        Ok(Self {
+            source: source.to_vec(),
+            document,
+            len,
+        })
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many operations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Applies all operations in order to a copy of `object`.
+    ///
+    /// # Errors
+    ///
+    /// The first operation that does not apply; `object` is as it was in any case.
+    ///
+    /// ```
+    /// use lockgate_admission::json_patch::Patch;
+    /// use serde_json::json;
+    ///
+    /// let patch = Patch::parse(br#"[{"op": "add", "path": "/labels/a", "value": "b"}]"#).unwrap();
+    /// let patched = patch.apply(&json!({"labels": {}})).unwrap();
+    /// assert_eq!(patched, json!({"labels": {"a": "b"}}));
+    /// assert_eq!(
+    ///     patch.apply(&json!({})).unwrap_err().to_string(),
+    ///     r#"add operation does not apply: doc is missing path: "/labels/a": missing value"#,
+    /// );
+    /// ```
+    pub fn apply(&self, object: &serde_json::Value) -> Result<serde_json::Value, ApplyError> {
+        self.try_apply(object).map_err(ApplyError)
+    }
+
+    fn try_apply(&self, object: &serde_json::Value) -> Result<serde_json::Value, String> {
+        let mut run = Run {
+            tree: Tree::new(object, &self.source)?,
+            copied: 0,
+        };
+        for operation in self.document.root().items() {
+            run.step(Operation(operation))?;
+        }
+        run.tree.to_value()
+    }
+
+    /// The patch as compact JSON for the audit log: the members of each operation sorted by name,
+    /// their values as sent, with Go's HTML escapes.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut out = Vec::with_capacity(self.source.len());
+        out.push(b'[');
+        for (index, operation) in self.document.root().items().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            if operation.is_null() {
+                out.extend_from_slice(b"null");
+                continue;
+            }
+            // A repeated member counts once, with its last value.
+            let members: BTreeMap<&str, Value<'_>> = operation
+                .members()
+                .map(|member| (member.key, member.value))
+                .collect();
+            let mut before = b'{';
+            for (key, value) in &members {
+                out.push(before);
+                out.extend_from_slice(quote_json(key).as_bytes());
+                out.push(b':');
+                text::push_compact(&mut out, &self.source[value.span().range()]);
+                before = b',';
+            }
+            if members.is_empty() {
+                out.push(b'{');
+            }
+            out.push(b'}');
+        }
+        out.push(b']');
+        match String::from_utf8(out) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        }
+    }
+}
+
+fn wrong_type(found: Kind, go_type: &str) -> DecodeError {
+    let found = kind_name(found);
+    DecodeError(format!(
+        "json: cannot unmarshal {found} into Go value of type {go_type}"
+    ))
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Null => "null",
+        Kind::Bool => "bool",
+        Kind::Number => "number",
+        Kind::String => "string",
+        Kind::Array => "array",
+        Kind::Object => "object",
+    }
+}
+
+/// One operation, whose members are looked at only when they are needed.
+#[derive(Clone, Copy)]
+struct Operation<'a>(Value<'a>);
+
+impl<'a> Operation<'a> {
+    fn kind(self) -> &'a str {
+        self.0
+            .get("op")
+            .and_then(|op| op.as_str())
+            .unwrap_or("unknown")
+    }
+
+    fn path(self) -> Result<&'a str, String> {
+        self.pointer("path", "operation missing path field: missing value")
+    }
+
+    fn from(self) -> Result<&'a str, String> {
+        self.pointer("from", "operation, missing from field: missing value")
+    }
+
+    fn pointer(self, name: &str, missing: &str) -> Result<&'a str, String> {
+        match self.0.get(name).filter(|value| !value.is_null()) {
+            None => Err(missing.to_owned()),
+            Some(value) => value.as_str().ok_or_else(|| {
+                let found = kind_name(value.kind());
+                format!("json: cannot unmarshal {found} into Go value of type string")
+            }),
+        }
+    }
+
+    /// The value, if there is one; it may be `null`.
+    fn value(self) -> Option<Value<'a>> {
+        self.0.get("value")
+    }
+}
+
+/// A patch being applied.
+struct Run<'a> {
+    tree: Tree<'a>,
+    copied: u64,
+}
+
+type Step = Result<(), String>;
+
+impl<'a> Run<'a> {
+    fn step(&mut self, operation: Operation<'a>) -> Step {
+        match operation.kind() {
+            "add" => self.add(operation),
+            "remove" => self.remove(operation),
+            "replace" => self.replace(operation),
+            "move" => self.relocate(operation),
+            "test" => self.test(operation),
+            "copy" => self.copy(operation),
+            other => Err(format!("Unexpected kind: {other}")),
+        }
+    }
+
+    fn add(&mut self, operation: Operation<'a>) -> Step {
+        let Ok(path) = operation.path() else {
+            return Err(String::from(
+                "add operation failed to decode path: missing value",
+            ));
+        };
+        let Some((parent, key)) = self.tree.find(path) else {
+            return Err(format!(
+                "add operation does not apply: doc is missing path: \"{path}\": missing value"
+            ));
+        };
+        let value = self.tree.given(operation.value());
+        self.tree
+            .add(parent, key, value)
+            .map_err(|problem| format!("error in add for path: '{path}': {problem}"))
+    }
+
+    fn remove(&mut self, operation: Operation<'a>) -> Step {
+        let Ok(path) = operation.path() else {
+            return Err(String::from(
+                "remove operation failed to decode path: missing value",
+            ));
+        };
+        let Some((parent, key)) = self.tree.find(path) else {
+            return Err(format!(
+                "remove operation does not apply: doc is missing path: \"{path}\": missing value"
+            ));
+        };
+        self.tree
+            .remove(parent, &key)
+            .map_err(|problem| format!("error in remove for path: '{path}': {problem}"))
+    }
+
+    fn replace(&mut self, operation: Operation<'a>) -> Step {
+        let path = operation
+            .path()
+            .map_err(|problem| format!("replace operation failed to decode path: {problem}"))?;
+        if path.is_empty() {
+            return match operation.value() {
+                Some(value) if matches!(value.kind(), Kind::Array | Kind::Object) => {
+                    self.tree.replace_root(value);
+                    Ok(())
+                }
+                // The library wraps an error that is not there, and Go says so.
+                _ => Err(String::from(
+                    "replace operation value must be object or array: %!w(<nil>)",
+                )),
+            };
+        }
+        let Some((parent, key)) = self.tree.find(path) else {
+            return Err(format!(
+                "replace operation does not apply: doc is missing path: {path}: missing value"
+            ));
+        };
+        if self.tree.get(parent, &key).is_err() {
+            return Err(format!(
+                "replace operation does not apply: doc is missing key: {path}: missing value"
+            ));
+        }
+        let value = self.tree.given(operation.value());
+        self.tree
+            .set(parent, key, value)
+            .map_err(|problem| format!("error in remove for path: '{path}': {problem}"))
+    }
+
+    fn relocate(&mut self, operation: Operation<'a>) -> Step {
+        let from = operation
+            .from()
+            .map_err(|problem| format!("move operation failed to decode from: {problem}"))?;
+        let Some((parent, key)) = self.tree.find(from) else {
+            return Err(format!(
+                "move operation does not apply: doc is missing from path: {from}: missing value"
+            ));
+        };
+        let moved = self.tree.get(parent, &key);
+        let moved = moved.and_then(|value| self.tree.remove(parent, &key).map(|()| value));
+        let value =
+            moved.map_err(|problem| format!("error in move for path: '{key}': {problem}"))?;
+        let path = operation
+            .path()
+            .map_err(|problem| format!("move operation failed to decode path: {problem}"))?;
+        let Some((parent, key)) = self.tree.find(path) else {
+            return Err(format!(
+                "move operation does not apply: doc is missing destination path: {path}: missing value"
+            ));
+        };
+        self.tree
+            .add(parent, key, value)
+            .map_err(|problem| format!("error in move for path: '{path}': {problem}"))
+    }
+
+    fn test(&mut self, operation: Operation<'a>) -> Step {
+        let path = operation
+            .path()
+            .map_err(|problem| format!("test operation failed to decode path: {problem}"))?;
+        let want = operation.value();
+        let passed = if path.is_empty() {
+            let root = self.tree.root();
+            want.is_some_and(|want| self.tree.equals(root, want))
+        } else {
+            let Some((parent, key)) = self.tree.find(path) else {
+                return Err(format!(
+                    "test operation does not apply: is missing path: {path}: missing value"
+                ));
+            };
+            let found = self
+                .tree
+                .get(parent, &key)
+                .map_err(|problem| format!("error in test for path: '{path}': {problem}"))?;
+            match want {
+                _ if self.tree.is_nil(found) => want.is_none_or(|want| want.is_null()),
+                None => false,
+                Some(want) => self.tree.equals(found, want),
+            }
+        };
+        if passed {
+            Ok(())
+        } else {
+            Err(format!("testing value {path} failed: test failed"))
+        }
+    }
+
+    fn copy(&mut self, operation: Operation<'a>) -> Step {
+        let from = operation
+            .from()
+            .map_err(|problem| format!("copy operation failed to decode from: {problem}"))?;
+        let Some((parent, key)) = self.tree.find(from) else {
+            return Err(format!(
+                "copy operation does not apply: doc is missing from path: {from}: missing value"
+            ));
+        };
+        let source = self
+            .tree
+            .get(parent, &key)
+            .map_err(|problem| format!("error in copy for from: '{from}': {problem}"))?;
+        let Ok(path) = operation.path() else {
+            return Err(String::from(
+                "copy operation failed to decode path: missing value",
+            ));
+        };
+        let Some((parent, key)) = self.tree.find(path) else {
+            return Err(format!(
+                "copy operation does not apply: doc is missing destination path: {path}: missing value"
+            ));
+        };
+        let mut value = NIL;
+        if !self.tree.is_nil(source) {
+            self.copied += self.tree.size(source);
+            let copied = self.copied;
+            if copied > MAX_COPIED_BYTES {
+                return Err(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, \
+                     exceeding the limit {MAX_COPIED_BYTES}"
+                ));
+            }
+            value = self.tree.copy(source);
+        }
+        self.tree
+            .add(parent, key, value)
+            .map_err(|problem| format!("error while adding value during copy: {problem}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Kubernetes dynamic admission control as a library: match, call, patch, reinvoke, validate, and say
+//! why.
+//!
+//! An API server hands every write to the [`engine::Engine`] twice. In between it fills in its own
+//! fields and validates the object:
+//!
+//! ```text
+//!              ┌──────────── second round, once, if a webhook changed the object ───────────┐
+//!              ▼                                                                            │
+//!   Request ─► plugins ─► mutating webhooks, one by one ─► object ─► validating webhooks ─► Decision
+//!              └───────────── admit ──────────────────┘              └── validate, all at once ──┘
+//! ```
+//!
+//! Everything the engine needs from the server around it is a trait in [`host`], and each has an
+//! implementation for a server that has nothing. How webhooks are reached is one of them
+//! ([`call::Caller`]); [`https::HttpsCaller`] reaches them as the API server does. Everything that
+//! happens is told by one value, the [`trace::Trace`]: warnings, audit annotations and [`metrics`]
+//! are read from it.
+//!
+//! # Embedding it
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use lockgate_admission::engine::Engine;
+//! use lockgate_admission::host::Host;
+//! use lockgate_admission::https::{HttpsCaller, Settings};
+//! use lockgate_admission::plugin::Admission;
+//! use lockgate_admission::plugins::NamespaceLifecycle;
+//! use lockgate_admission::request::{Operation, Request, kind, resource};
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = Host::new(Arc::new(HttpsCaller::new(Settings::default())));
+//! let engine = Engine::builder(host.clone()).plugin(NamespaceLifecycle::new(host)).build()?;
+//!
+//! let mut request = Request::new(
+//!     Operation::Create,
+//!     kind("example.com", "v1", "Note"),
+//!     resource("example.com", "v1", "notes"),
+//! );
+//! request.namespace = "shop".into();
+//! request.object = Some(json!({"metadata": {"generateName": "note-"}}).into());
+//!
+//! let mut admission = Admission::new(request);
+//! assert!(engine.admit(&mut admission).await.is_allowed());
+//! // Here the server makes up the name, fills in its own fields and checks the object.
+//! admission.request_mut().name = "note-x7k2p".into();
+//! assert!(engine.validate(&mut admission).await.is_allowed());
+//! for header in admission.warnings().headers() {
+//!     println!("Warning: {header}");
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Registrations are told to the engine as they are written ([`engine::Engine::register`]) or as a
+//! watch brings them ([`configuration::Configurations`]); a request that begins afterwards sees them.
+//!
+//! # What is bounded
+//!
+//! Calls by their deadlines and by thirty seconds, patches by the limits of [`json_patch`],
+//! expressions by their cost, warnings by the limits of the API server, and series of a metric by
+//! their number. A panic in a caller is the failure of that call and of nothing else.
+
+#![warn(missing_docs)]
+
+// The request, and what is asked of the host.
+pub mod host;
+pub mod object;
+pub mod request;
+
+// What is registered, and which of it a request concerns.
+pub mod configuration;
+pub mod matching;
+
+// Running plugins, two of which call webhooks.
+pub mod chain;
+pub mod engine;
+pub mod order;
+pub mod plugin;
+pub mod plugins;
+pub mod webhook;
+
+// One call, and what its answer does to the object.
+pub mod call;
+pub mod equality;
+pub mod https;
+pub mod json_patch;
+
+// What comes of it.
+pub mod audit;
+pub mod decision;
+pub mod metrics;
+pub mod status;
+pub mod trace;
+pub mod warnings;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,229 @@
+//! Whether a webhook is called for a request.
+//!
+//! ```text
+//!   namespaceSelector ─► objectSelector ─► rules ─► equivalent resources ─► matchConditions
+//! ```
+//!
+//! Every predicate gives a verdict, and a verdict is a value: the trace keeps it, and what becomes of
+//! the hook follows from it. The first plain "no" ends the matter. An error of a selector is only
+//! remembered: should no rule match, the hook has nothing to do with the request and its error does
+//! no harm.
+//!
+//! Nothing here calls a webhook, and nothing here allocates while the answer is yes or no.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/generic/webhook.go
+
+mod equivalence;
+mod match_conditions;
+mod namespace_selector;
+mod object_selector;
+
+use std::sync::Arc;
+
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::meta::status::Status;
+
+pub use equivalence::RuleVerdict;
+pub(crate) use match_conditions::{Conditions, Input};
+pub use match_conditions::{ConditionsTrace, ConditionsVerdict};
+pub(crate) use namespace_selector::NamespaceLookup;
+pub use namespace_selector::NamespaceVerdict;
+pub use object_selector::ObjectVerdict;
+
+use crate::configuration::{Candidates, CompiledHook, Labels, Snapshot};
+use crate::host::{Equivalent, Host, Namespace, NamespaceError};
+use crate::object::Object;
+use crate::request::Request;
+
+/// What each predicate said about one hook. Those after the first plain "no" were not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Predicates {
+    /// The namespace selector.
+    pub namespace: NamespaceVerdict,
+    /// The object selector.
+    pub object: Option<ObjectVerdict>,
+    /// The rules.
+    pub rule: Option<RuleVerdict>,
+}
+
+/// What follows from the predicates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selection {
+    /// The hook has nothing to do with the request.
+    Skip,
+    /// The hook is called, about this resource, if its match conditions hold.
+    Call(Target),
+    /// It cannot be told, and the hook's rules match: the request fails.
+    Fail,
+}
+
+/// The resource a hook is called about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The one the client addressed.
+    Requested,
+    /// One that is equivalent to it, by its position among the equivalents.
+    Equivalent(usize),
+}
+
+impl Predicates {
+    /// What follows.
+    #[must_use]
+    pub fn selection(&self) -> Selection {
+        let (Some(object), Some(rule)) = (self.object, self.rule) else {
+            return Selection::Skip;
+        };
+        let target = match rule {
+            RuleVerdict::None => return Selection::Skip,
+            // The kind is looked up as soon as the rule matches, before remembered errors count.
+            RuleVerdict::UnknownKind { .. } => return Selection::Fail,
+            RuleVerdict::Exact { .. } => Target::Requested,
+            RuleVerdict::Equivalent { equivalent, .. } => Target::Equivalent(equivalent),
+        };
+        if self.namespace == NamespaceVerdict::Error || object == ObjectVerdict::Error {
+            return Selection::Fail;
+        }
+        Selection::Call(target)
+    }
+}
+
+/// A verdict needs the namespace, and the cache has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceMissing;
+
+/// Decides for the hooks of one request, remembering what it learned on the way.
+#[derive(Debug)]
+pub struct Matcher<'m> {
+    host: &'m Host,
+    namespace: NamespaceLookup,
+    equivalents: Arc<[Equivalent]>,
+}
+
+impl<'m> Matcher<'m> {
+    /// A matcher for this request.
+    #[must_use]
+    pub fn new(host: &'m Host, request: &Request) -> Self {
+        Self {
+            host,
+            namespace: NamespaceLookup::Unasked,
+            equivalents: host
+                .kinds
+                .equivalents(&request.resource, &request.subresource),
+        }
+    }
+
+    /// The hooks worth deciding about.
+    #[must_use]
+    pub fn candidates(&self, snapshot: &Snapshot, request: &Request) -> Candidates {
+        let index = snapshot.index();
+        index.candidates(request.operation, &request.resource, &self.equivalents)
+    }
+
+    /// The verdicts for one hook. `object` is the object as earlier hooks left it.
+    pub async fn decide(
+        &mut self,
+        hook: &CompiledHook,
+        request: &Request,
+        object: Option<&Object>,
+    ) -> Predicates {
+        loop {
+            match self.decide_from_cache(hook, request, object) {
+                Ok(predicates) => return predicates,
+                Err(NamespaceMissing) => {
+                    let fetched = self.host.namespaces.fetch(&request.namespace).await;
+                    self.namespace = match fetched {
+                        Ok(namespace) => NamespaceLookup::Known(namespace),
+                        Err(error) => NamespaceLookup::Failed(error),
+                    };
+                }
+            }
+        }
+    }
+
+    /// The same, as far as the cache can tell. A yes or no costs no allocation.
+    ///
+    /// # Errors
+    ///
+    /// The namespace is needed, and the cache has none.
+    pub fn decide_from_cache(
+        &mut self,
+        hook: &CompiledHook,
+        request: &Request,
+        object: Option<&Object>,
+    ) -> Result<Predicates, NamespaceMissing> {
+        let labels = &hook.namespace_selector;
+        let namespaces = &*self.host.namespaces;
+        let namespace =
+            namespace_selector::verdict(labels, request, object, &mut self.namespace, namespaces)?;
+        let mut predicates = Predicates {
+            namespace,
+            object: None,
+            rule: None,
+        };
+        if namespace == NamespaceVerdict::Refused {
+            return Ok(predicates);
+        }
+        let object = object_selector::verdict(&hook.object_selector, request, object);
+        predicates.object = Some(object);
+        if object != ObjectVerdict::Refused {
+            predicates.rule = Some(equivalence::verdict(hook, request, &self.equivalents));
+        }
+        Ok(predicates)
+    }
+
+    /// The namespace, as far as it was asked for.
+    pub(crate) fn namespace(&self) -> Option<&Arc<Namespace>> {
+        match &self.namespace {
+            NamespaceLookup::Known(namespace) => Some(namespace),
+            NamespaceLookup::Unasked | NamespaceLookup::Failed(_) => None,
+        }
+    }
+
+    /// The resource and kind of a target.
+    pub(crate) fn resolve<'r>(
+        &'r self,
+        target: Target,
+        request: &'r Request,
+    ) -> (&'r GroupVersionResource, &'r GroupVersionKind) {
+        let requested = (&request.resource, &request.kind);
+        match target {
+            Target::Requested => requested,
+            Target::Equivalent(position) => self
+                .equivalents
+                .get(position)
+                .and_then(|equivalent| Some((&equivalent.resource, equivalent.kind.as_ref()?)))
+                .unwrap_or(requested),
+        }
+    }
+
+    /// The status of a request that fails because of these verdicts. The failure policy has no say.
+    pub(crate) fn failure(&self, hook: &CompiledHook, predicates: &Predicates) -> Status {
+        if let Some(RuleVerdict::UnknownKind { equivalent, .. }) = predicates.rule
+            && let Some(Equivalent { resource, .. }) = self.equivalents.get(equivalent)
+        {
+            return Status::internal_error(&format!(
+                "unable to convert to {}/{}, Resource={}: unknown kind",
+                resource.group, resource.version, resource.resource
+            ));
+        }
+        if predicates.namespace == NamespaceVerdict::Error {
+            return match (&hook.namespace_selector, &self.namespace) {
+                (Labels::Broken(why), _) => Status::internal_error(why),
+                (_, NamespaceLookup::Failed(NamespaceError::NotFound(status))) => {
+                    (**status).clone()
+                }
+                (_, NamespaceLookup::Failed(NamespaceError::Failed(why))) => {
+                    Status::internal_error(why)
+                }
+                _ => Status::internal_error("namespace is unknown"),
+            };
+        }
+        match &hook.object_selector {
+            Labels::Broken(why) => Status::internal_error(why),
+            _ => Status::internal_error("object selector is unknown"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! The namespace selector.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/namespace/matcher.go
+
+use std::sync::Arc;
+
+use super::NamespaceMissing;
+use crate::configuration::Labels;
+use crate::host::{Namespace, NamespaceError, Namespaces};
+use crate::object::Object;
+use crate::request::{Operation, Request};
+
+/// What the namespace selector says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceVerdict {
+    /// The request is in no namespace, so the selector has no say.
+    NotNamespaced,
+    /// The selector asks for nothing, so the namespace was not looked at.
+    Everything,
+    /// The namespace's labels match.
+    Matched,
+    /// They do not.
+    Refused,
+    /// The selector or the namespace cannot be told.
+    Error,
+}
+
+/// What is known about the namespace of a request.
+#[derive(Debug)]
+pub(crate) enum NamespaceLookup {
+    /// Nobody asked yet.
+    Unasked,
+    /// It is there.
+    Known(Arc<Namespace>),
+    /// It is not, or nobody knows.
+    Failed(NamespaceError),
+}
+
+pub(super) fn verdict(
+    selector: &Labels,
+    request: &Request,
+    object: Option<&Object>,
+    lookup: &mut NamespaceLookup,
+    namespaces: &dyn Namespaces,
+) -> Result<NamespaceVerdict, NamespaceMissing> {
+    let is_namespaces = request.resource.resource == "namespaces";
+    if request.namespace.is_empty() && !is_namespaces {
+        return Ok(NamespaceVerdict::NotNamespaced);
+    }
+    match selector {
+        Labels::Broken(_) => return Ok(NamespaceVerdict::Error),
+        Labels::Everything => return Ok(NamespaceVerdict::Everything),
+        Labels::Nothing | Labels::Selected(_) => {}
+    }
+    // The cache does not have the labels a namespace is about to get.
+    let carries_labels = is_namespaces
+        && request.subresource.is_empty()
+        && matches!(request.operation, Operation::Create | Operation::Update);
+    if carries_labels {
+        return Ok(told(selector, |key| {
+            object.and_then(|object| object.label(key))
+        }));
+    }
+    if let NamespaceLookup::Unasked = lookup {
+        let cached = namespaces.cached(&request.namespace);
+        *lookup = NamespaceLookup::Known(cached.ok_or(NamespaceMissing)?);
+    }
+    Ok(match lookup {
+        NamespaceLookup::Known(namespace) => told(selector, |key| {
+            namespace.labels.get(key).map(String::as_str)
+        }),
+        NamespaceLookup::Failed(_) | NamespaceLookup::Unasked => NamespaceVerdict::Error,
+    })
+}
+
+fn told<'l>(selector: &Labels, look_up: impl Fn(&str) -> Option<&'l str>) -> NamespaceVerdict {
+    match selector {
+        Labels::Selected(selector) if selector.matches_with(look_up) => NamespaceVerdict::Matched,
+        _ => NamespaceVerdict::Refused,
+    }
+}

@@ -1,0 +1,46 @@
+//! The object selector.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/object/matcher.go
+
+use crate::configuration::Labels;
+use crate::object::Object;
+use crate::request::Request;
+
+/// What the object selector says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectVerdict {
+    /// The selector asks for nothing.
+    Everything,
+    /// The new object's labels match.
+    MatchedObject,
+    /// Only the stored object's labels match. That counts, lest a label change slips past.
+    MatchedOldObject,
+    /// Neither match.
+    Refused,
+    /// The selector makes no sense.
+    Error,
+}
+
+pub(super) fn verdict(
+    selector: &Labels,
+    request: &Request,
+    object: Option<&Object>,
+) -> ObjectVerdict {
+    let selector = match selector {
+        Labels::Everything => return ObjectVerdict::Everything,
+        Labels::Broken(_) => return ObjectVerdict::Error,
+        Labels::Nothing => return ObjectVerdict::Refused,
+        Labels::Selected(selector) => selector,
+    };
+    // What has no metadata matches nothing, not even the absence of a label.
+    let matches = |object: &Object| {
+        request.has_metadata(object) && selector.matches_with(|key| object.label(key))
+    };
+    if object.is_some_and(matches) {
+        ObjectVerdict::MatchedObject
+    } else if request.old_object.as_ref().is_some_and(matches) {
+        ObjectVerdict::MatchedOldObject
+    } else {
+        ObjectVerdict::Refused
+    }
+}

@@ -1,0 +1,238 @@
+//! The metrics of admission, counted from traces.
+//!
+//! Names, labels and buckets are those of kube-apiserver v1.36. One more counter carries the name
+//! that the enhancement of match conditions first gave it.
+//!
+//! UPSTREAM: apiserver pkg/admission/metrics/metrics.go
+
+mod family;
+mod summary;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use family::{Family, Histogram};
+use summary::Summary;
+
+use crate::configuration::FailurePolicy;
+use crate::matching::ConditionsVerdict;
+use crate::request::Operation;
+use crate::trace::{CallOutcome, CallTrace, HookTrace, Step, StepTrace};
+
+/// Codes above this are shown as this, so that webhooks cannot make up series.
+const MAX_CODE: i32 = 600;
+
+const STEP_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const CONDITION_BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
+
+/// All metrics of one engine.
+#[derive(Debug)]
+pub struct Metrics(Mutex<Families>);
+
+#[derive(Debug)]
+struct Families {
+    step: Family<Histogram>,
+    step_summary: Family<Summary>,
+    controller: Family<Histogram>,
+    webhook: Family<Histogram>,
+    rejection: Family<u64>,
+    fail_open: Family<u64>,
+    request: Family<u64>,
+    condition_errors: Family<u64>,
+    condition_exclusions: Family<u64>,
+    condition_seconds: Family<Histogram>,
+    early_condition_exclusions: Family<u64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let condition_labels = &["kind", "name", "operation", "type"];
+        Self(Mutex::new(Families {
+            step: Family::new(
+                "apiserver_admission_step_admission_duration_seconds",
+                "[STABLE] How long a step of admission took, in seconds, by step and operation.",
+                &["operation", "rejected", "type"],
+            ),
+            step_summary: Family::new(
+                "apiserver_admission_step_admission_duration_seconds_summary",
+                "[ALPHA] How long a step of admission took of late, in seconds, by step and operation.",
+                &["operation", "rejected", "type"],
+            ),
+            controller: Family::new(
+                "apiserver_admission_controller_admission_duration_seconds",
+                "[STABLE] How long a plugin took, in seconds, by plugin, step and operation.",
+                &["name", "operation", "rejected", "type"],
+            ),
+            webhook: Family::new(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "[STABLE] How long a webhook took, in seconds, by webhook, step and operation.",
+                &["name", "operation", "rejected", "type"],
+            ),
+            rejection: Family::new(
+                "apiserver_admission_webhook_rejection_count",
+                "[ALPHA] Requests refused because of a webhook, by webhook, kind of error and code; codes \
+                 above 600 count as 600.",
+                &["error_type", "name", "operation", "rejection_code", "type"],
+            ),
+            fail_open: Family::new(
+                "apiserver_admission_webhook_fail_open_count",
+                "[ALPHA] Calls that failed and were ignored, by webhook and step.",
+                &["name", "type"],
+            ),
+            request: Family::new(
+                "apiserver_admission_webhook_request_total",
+                "[ALPHA] Calls of webhooks, by webhook, step, operation and code; codes above 600 count as \
+                 600.",
+                &["code", "name", "operation", "rejected", "type"],
+            ),
+            condition_errors: Family::new(
+                "apiserver_admission_match_condition_evaluation_errors_total",
+                "[ALPHA] Match conditions that could not be evaluated, by what they belong to.",
+                condition_labels,
+            ),
+            condition_exclusions: Family::new(
+                "apiserver_admission_match_condition_exclusions_total",
+                "[ALPHA] Requests that match conditions kept from a webhook, by what they belong to.",
+                condition_labels,
+            ),
+            condition_seconds: Family::new(
+                "apiserver_admission_match_condition_evaluation_seconds",
+                "[ALPHA] How long match conditions took that did not all hold, in seconds.",
+                condition_labels,
+            ),
+            early_condition_exclusions: Family::new(
+                "webhook_admission_match_condition_exclusions_total",
+                "[ALPHA] Requests that match conditions kept from a webhook.",
+                &["name", "operation", "type"],
+            ),
+        }))
+    }
+
+    /// Counts what one step did. `now` is when it ended.
+    pub fn record(&self, step: &StepTrace, now: Instant) {
+        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        families.record(step, now);
+    }
+
+    /// All metrics in the text format of Prometheus.
+    #[must_use]
+    pub fn render(&self, now: Instant) -> String {
+        let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = String::new();
+        families.step.render(&mut out);
+        families.step_summary.render(&mut out, now);
+        families.controller.render(&mut out);
+        families.webhook.render(&mut out);
+        families.condition_seconds.render(&mut out);
+        for counter in [
+            &families.rejection,
+            &families.fail_open,
+            &families.request,
+            &families.condition_errors,
+            &families.condition_exclusions,
+            &families.early_condition_exclusions,
+        ] {
+            counter.render(&mut out);
+        }
+        out
+    }
+}
+
+impl Families {
+    fn record(&mut self, step: &StepTrace, now: Instant) {
+        let operation = step.operation.name();
+        let kind = step.step.name();
+        let labels = &[operation, truth(step.denied.is_some()), kind];
+        let seconds = step.elapsed.as_secs_f64();
+        self.step.observe(labels, seconds, STEP_BUCKETS);
+        self.step_summary.observe(labels, seconds, now);
+        for plugin in &step.plugins {
+            let labels = &[plugin.name, operation, truth(plugin.denied), kind];
+            self.controller
+                .observe(labels, plugin.elapsed.as_secs_f64(), STEP_BUCKETS);
+            for hook in &plugin.hooks {
+                self.record_conditions(step.step, operation, hook);
+                if let Some(call) = &hook.call {
+                    self.record_call(step.step, step.operation, hook, call);
+                }
+            }
+        }
+    }
+
+    fn record_conditions(&mut self, step: Step, operation: &str, hook: &HookTrace) {
+        let Some(conditions) = &hook.conditions else {
+            return;
+        };
+        // UPSTREAM: the two counters of match conditions disagree on the word for validation.
+        let name = hook.hook.name();
+        let labels = &["webhook", name, operation, step.webhook_name()];
+        for _ in 0..conditions.errors {
+            self.condition_errors.count(labels);
+        }
+        if conditions.verdict != ConditionsVerdict::Matched {
+            let seconds = conditions.elapsed.as_secs_f64();
+            self.condition_seconds
+                .observe(labels, seconds, CONDITION_BUCKETS);
+        }
+        let excluded = matches!(
+            conditions.verdict,
+            ConditionsVerdict::Excluded { .. } | ConditionsVerdict::Ignored { .. }
+        );
+        if excluded {
+            self.condition_exclusions
+                .count(&["webhook", name, operation, step.name()]);
+            self.early_condition_exclusions
+                .count(&[name, operation, step.name()]);
+        }
+    }
+
+    fn record_call(
+        &mut self,
+        step: Step,
+        operation: Operation,
+        hook: &HookTrace,
+        call: &CallTrace,
+    ) {
+        let (name, kind) = (hook.hook.name(), step.webhook_name());
+        let operation = operation.name();
+        let policy = hook.hook.failure_policy();
+        if call.failed_open(policy) {
+            self.fail_open.count(&[name, kind]);
+        }
+        let (error_type, code) = match &call.outcome {
+            CallOutcome::Allowed => (None, 200),
+            CallOutcome::Denied(status) => (Some("no_error"), status.code),
+            CallOutcome::Refused(_) => (Some("apiserver_internal_error"), 0),
+            CallOutcome::Failed { code, .. } => {
+                let rejected = policy == FailurePolicy::Fail;
+                (rejected.then_some("calling_webhook_error"), *code)
+            }
+            // A panic passes by where calls are counted.
+            CallOutcome::Panicked { .. } => return,
+        };
+        let code = code.min(MAX_CODE).to_string();
+        if let Some(error_type) = error_type {
+            self.rejection
+                .count(&[error_type, name, operation, &code, kind]);
+        }
+        let rejected = truth(error_type.is_some());
+        self.request
+            .count(&[&code, name, operation, rejected, kind]);
+        let seconds = call.elapsed.as_secs_f64();
+        self.webhook
+            .observe(&[name, operation, rejected, kind], seconds, WEBHOOK_BUCKETS);
+    }
+}
+
+fn truth(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}

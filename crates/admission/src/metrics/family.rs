@@ -1,0 +1,184 @@
+//! Metrics of one name, by labels, in the text format of Prometheus.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// No metric has more series than this; what would make another is not counted. Names of webhooks
+/// come from users.
+const MAX_SERIES: usize = 10_000;
+
+/// Metrics of one name.
+#[derive(Debug)]
+pub(super) struct Family<V> {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    series: BTreeMap<Box<[Box<str>]>, V>,
+}
+
+/// Observations by size.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    bounds: &'static [f64],
+    /// For each bound, how many were not above it and above the one before.
+    counts: Vec<u64>,
+    count: u64,
+    sum: f64,
+}
+
+impl<V> Family<V> {
+    pub(super) fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            help,
+            labels,
+            series: BTreeMap::new(),
+        }
+    }
+
+    /// The series with these labels, made when there is none.
+    pub(super) fn series(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<&mut V> {
+        let key: Box<[Box<str>]> = values.iter().map(|value| Box::from(*value)).collect();
+        if self.series.len() >= MAX_SERIES && !self.series.contains_key(&key) {
+            return None;
+        }
+        Some(self.series.entry(key).or_insert_with(make))
+    }
+
+    /// Writes the head, and lets `write` write each series, given a function that names a line.
+    pub(super) fn render_with(
+        &self,
+        out: &mut String,
+        kind: &str,
+        mut write: impl FnMut(&mut String, &V, &dyn Fn(&str, &str) -> String),
+    ) {
+        if self.series.is_empty() {
+            return;
+        }
+        let (name, help) = (self.name, self.help);
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (values, series) in &self.series {
+            let labels = self.labels.iter().zip(values.iter());
+            let labels: Vec<String> = labels
+                .map(|(label, value)| format!("{label}=\"{}\"", escape(value)))
+                .collect();
+            let labels = labels.join(",");
+            let line = |suffix: &str, extra: &str| match extra {
+                "" => format!("{name}{suffix}{{{labels}}}"),
+                extra => format!("{name}{suffix}{{{labels},{extra}}}"),
+            };
+            write(out, series, &line);
+        }
+    }
+}
+
+impl Family<u64> {
+    pub(super) fn count(&mut self, values: &[&str]) {
+        if let Some(count) = self.series(values, || 0) {
+            *count += 1;
+        }
+    }
+
+    pub(super) fn render(&self, out: &mut String) {
+        self.render_with(out, "counter", |out, count, line| {
+            let _ = writeln!(out, "{} {count}", line("", ""));
+        });
+    }
+}
+
+impl Family<Histogram> {
+    pub(super) fn observe(&mut self, values: &[&str], value: f64, bounds: &'static [f64]) {
+        let make = || Histogram {
+            bounds,
+            counts: vec![0; bounds.len()],
+            ..Histogram::default()
+        };
+        let Some(histogram) = self.series(values, make) else {
+            return;
+        };
+        let bucket = bounds.iter().position(|bound| value <= *bound);
+        if let Some(count) = bucket.and_then(|at| histogram.counts.get_mut(at)) {
+            *count += 1;
+        }
+        histogram.count += 1;
+        histogram.sum += value;
+    }
+
+    pub(super) fn render(&self, out: &mut String) {
+        self.render_with(out, "histogram", |out, histogram, line| {
+            let mut below = 0;
+            for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
+                below += count;
+                let le = format!("le=\"{}\"", float(*bound));
+                let _ = writeln!(out, "{} {below}", line("_bucket", &le));
+            }
+            let count = histogram.count;
+            let _ = writeln!(out, "{} {count}", line("_bucket", "le=\"+Inf\""));
+            let _ = writeln!(out, "{} {}", line("_sum", ""), float(histogram.sum));
+            let _ = writeln!(out, "{} {count}", line("_count", ""));
+        });
+    }
+}
+
+fn escape(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// A number as Go writes it: with an exponent when it is very small or large.
+pub(super) fn float(value: f64) -> String {
+    if value.is_nan() {
+        return String::from("NaN");
+    }
+    let text = format!("{value:e}");
+    let Some((digits, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..21).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_numbers_as_go_does() {
+        for (value, want) in [
+            (0.0, "0"),
+            (0.005, "0.005"),
+            (2.5, "2.5"),
+            (25.0, "25"),
+            (0.000_05, "5e-05"),
+            (1.25e-7, "1.25e-07"),
+            (1e21, "1e+21"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(float(value), want);
+        }
+    }
+
+    #[test]
+    fn stops_making_series() {
+        let mut family: Family<u64> = Family::new("n", "h", &["l"]);
+        for n in 0..MAX_SERIES + 5 {
+            family.count(&[&n.to_string()]);
+        }
+        family.count(&["0"]);
+        assert_eq!(family.series.len(), MAX_SERIES);
+        let mut out = String::new();
+        family.render(&mut out);
+        assert!(out.starts_with("# HELP n h\n# TYPE n counter\nn{l=\"0\"} 2\n"));
+    }
+}

@@ -1,0 +1,157 @@
+//! A plugin, and the request as plugins see it.
+//!
+//! Webhooks are called by two plugins; everything compiled in is another. All of them get the same
+//! record of the request, may read its facts, and say what they have to say through it.
+
+use std::fmt;
+
+use crate::audit::{Annotations, Level};
+use crate::decision::Decision;
+use crate::host::BoxFuture;
+use crate::object::Object;
+use crate::request::{Operation, Request};
+use crate::trace::{PluginTrace, Trace};
+use crate::warnings::Warnings;
+use crate::webhook::Reinvocation;
+
+/// Takes part in admission.
+pub trait Plugin: Send + Sync {
+    /// The name it is switched on and off by.
+    fn name(&self) -> &'static str;
+
+    /// Whether it has anything to do with such a request.
+    fn handles(&self, operation: Operation) -> bool;
+
+    /// Whether it takes part in the first step.
+    fn admits(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes part in the second step.
+    fn validates(&self) -> bool {
+        false
+    }
+
+    /// Decides, and may replace the object. Runs again when a webhook changed the object.
+    fn admit<'f>(&'f self, _: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(async { Decision::Allow })
+    }
+
+    /// Decides. The object is final.
+    fn validate<'f>(&'f self, _: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(async { Decision::Allow })
+    }
+}
+
+/// One request on its way through admission, and what happened to it so far.
+#[derive(Clone)]
+pub struct Admission {
+    pub(crate) request: Request,
+    pub(crate) trace: Trace,
+    /// The run of a plugin that is under way.
+    pub(crate) running: PluginTrace,
+    pub(crate) reinvocation: Reinvocation,
+    pub(crate) detail: Detail,
+}
+
+/// How many webhooks a trace tells about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// Those that could match by operation, group and resource.
+    #[default]
+    Candidates,
+    /// Every one that is registered, for explanations.
+    Everything,
+}
+
+impl Admission {
+    /// A request that nothing has happened to.
+    #[must_use]
+    pub fn new(request: Request) -> Self {
+        Self {
+            request,
+            trace: Trace::default(),
+            running: PluginTrace::default(),
+            reinvocation: Reinvocation::default(),
+            detail: Detail::Candidates,
+        }
+    }
+
+    /// The same, with a trace that tells about every webhook there is.
+    #[must_use]
+    pub fn explained(request: Request) -> Self {
+        Self {
+            detail: Detail::Everything,
+            ..Self::new(request)
+        }
+    }
+
+    /// The facts.
+    #[must_use]
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The facts, to be brought up to date between the steps: the server fills in names and system
+    /// fields after objects were changed and before they are validated.
+    pub fn request_mut(&mut self) -> &mut Request {
+        &mut self.request
+    }
+
+    /// Replaces the object. For plugins in the first step.
+    pub fn set_object(&mut self, object: impl Into<Object>) {
+        self.request.object = Some(object.into());
+    }
+
+    /// Says something to the client.
+    pub fn warn(&mut self, text: impl Into<String>) {
+        self.running.warnings.push(text.into());
+    }
+
+    /// Says something to the audit log, if it tells at least this much.
+    pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>, level: Level) {
+        self.running
+            .annotations
+            .push((key.into(), value.into(), level));
+    }
+
+    /// Asks for a second round, because the object was changed in a way that other plugins may want
+    /// to see. Webhooks do this when they change an object; compiled-in plugins that run before them
+    /// need not.
+    pub fn request_reinvocation(&mut self) {
+        self.reinvocation.request();
+    }
+
+    /// Whether this is the second round.
+    #[must_use]
+    pub fn is_reinvocation(&self) -> bool {
+        self.reinvocation.is_second_round()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What the client is told besides.
+    #[must_use]
+    pub fn warnings(&self) -> Warnings {
+        self.trace.warnings()
+    }
+
+    /// What goes into the audit log.
+    #[must_use]
+    pub fn annotations(&self) -> Annotations {
+        self.trace.annotations()
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission")
+            .field("request", &self.request)
+            .field("trace", &self.trace)
+            .finish_non_exhaustive()
+    }
+}

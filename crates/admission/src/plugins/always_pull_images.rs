@@ -1,0 +1,162 @@
+//! `AlwaysPullImages`: images are pulled anew for every pod, so that nobody uses an image that
+//! somebody else had the credentials for.
+//!
+//! UPSTREAM: kubernetes plugin/pkg/admission/alwayspullimages/admission.go
+
+use std::collections::HashSet;
+
+use lockgate_api::field::{FieldError, Path, Shown};
+use lockgate_api::meta::status::Status;
+use serde_json::{Value, json};
+
+use super::pod::{CONTAINER_LISTS, is_about_pods, items, items_mut, text};
+use crate::decision::{Cause, Decision};
+use crate::host::BoxFuture;
+use crate::plugin::{Admission, Plugin};
+use crate::request::{Operation, Request};
+use crate::status;
+
+/// Sets every pull policy to `Always`, and refuses pods that have another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AlwaysPullImages;
+
+impl AlwaysPullImages {
+    /// The pod, unless the request is none of this plugin's business.
+    fn concerns(request: &Request) -> Option<&Value> {
+        let pod = request
+            .object
+            .as_ref()
+            .filter(|_| is_about_pods(request))?
+            .value();
+        let is_old = request.operation == Operation::Update
+            && request
+                .old_object
+                .as_ref()
+                .is_some_and(|old| !has_new_image(pod, old.value()));
+        (!is_old).then_some(pod)
+    }
+
+    fn set(admission: &mut Admission) -> Decision {
+        let Some(pod) = Self::concerns(admission.request()) else {
+            return Decision::Allow;
+        };
+        if wrong_policies(pod).is_empty() {
+            return Decision::Allow;
+        }
+        let mut pod = pod.clone();
+        for list in CONTAINER_LISTS {
+            for container in items_mut(&mut pod, list) {
+                if let Some(container) = container.as_object_mut() {
+                    container.insert(String::from("imagePullPolicy"), json!("Always"));
+                }
+            }
+        }
+        for volume in items_mut(&mut pod, "volumes") {
+            if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+                image.insert(String::from("pullPolicy"), json!("Always"));
+            }
+        }
+        admission.set_object(pod);
+        Decision::Allow
+    }
+
+    fn check(request: &Request) -> Decision {
+        let Some(pod) = Self::concerns(request) else {
+            return Decision::Allow;
+        };
+        let refusals: Vec<Status> = wrong_policies(pod)
+            .into_iter()
+            .map(|error| status::forbidden_request(request, &error))
+            .collect();
+        match refusals.as_slice() {
+            [] => Decision::Allow,
+            // Upstream aggregates the errors, and an aggregate has no status of its own.
+            all => {
+                let mut texts: Vec<&str> = Vec::new();
+                for refusal in all {
+                    if !texts.contains(&refusal.message.as_str()) {
+                        texts.push(&refusal.message);
+                    }
+                }
+                let message = match texts.as_slice() {
+                    [one] => String::from(*one),
+                    many => format!("[{}]", many.join(", ")),
+                };
+                Decision::deny(status::raw_error(message), Cause::Plugin)
+            }
+        }
+    }
+}
+
+/// What is wrong with each pull policy, in the order containers are visited.
+fn wrong_policies(pod: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
+    let spec = Path::root("spec");
+    let supported = ["Always"];
+    for list in CONTAINER_LISTS {
+        let path = spec.child(list);
+        for (n, container) in items(pod, list).iter().enumerate() {
+            let policy = text(container, "imagePullPolicy");
+            if policy != "Always" {
+                let path = path.index(n);
+                let path = path.child("imagePullPolicy");
+                errors.push(
+                    FieldError::not_supported(&path, Shown::Named(policy), &supported).to_string(),
+                );
+            }
+        }
+    }
+    let path = spec.child("volumes");
+    for (n, volume) in items(pod, "volumes").iter().enumerate() {
+        let image = volume.get("image").filter(|image| !image.is_null());
+        if let Some(policy) = image.map(|image| text(image, "pullPolicy"))
+            && policy != "Always"
+        {
+            let path = path.index(n);
+            let path = path.child("image");
+            let path = path.child("pullPolicy");
+            errors.push(
+                FieldError::not_supported(&path, Shown::Named(policy), &supported).to_string(),
+            );
+        }
+    }
+    errors
+}
+
+fn images(pod: &Value) -> impl Iterator<Item = &str> {
+    CONTAINER_LISTS
+        .into_iter()
+        .flat_map(|list| items(pod, list))
+        .map(|container| text(container, "image"))
+}
+
+fn has_new_image(pod: &Value, old: &Value) -> bool {
+    let known: HashSet<&str> = images(old).collect();
+    images(pod).any(|image| !known.contains(image))
+}
+
+impl Plugin for AlwaysPullImages {
+    fn name(&self) -> &'static str {
+        "AlwaysPullImages"
+    }
+
+    fn handles(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+
+    fn admits(&self) -> bool {
+        true
+    }
+
+    fn validates(&self) -> bool {
+        true
+    }
+
+    fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(async move { Self::set(admission) })
+    }
+
+    fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(async move { Self::check(admission.request()) })
+    }
+}

@@ -1,0 +1,266 @@
+//! The facts of one request: what upstream calls attributes.
+//!
+//! A host fills them in from a decoded write; nothing here decides. The object is the one fact that
+//! changes on the way, because mutating plugins replace it.
+
+use std::time::Instant;
+
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, UserInfo};
+use lockgate_api::registration;
+
+use crate::object::Object;
+
+/// What is done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    /// A new object.
+    Create,
+    /// A changed object, by update or by patch.
+    Update,
+    /// An object that goes.
+    Delete,
+    /// A connection to an object, such as `pods/exec`.
+    Connect,
+}
+
+impl Operation {
+    /// All four.
+    pub const ALL: [Self; 4] = [Self::Create, Self::Update, Self::Delete, Self::Connect];
+
+    /// The word of the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+
+    /// The operation with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What is done.
+    pub operation: Operation,
+    /// The kind of `object`; for subresources the kind of the subresource.
+    pub kind: GroupVersionKind,
+    /// The resource the client addressed, without its subresource.
+    pub resource: GroupVersionResource,
+    /// The subresource, or nothing.
+    pub subresource: String,
+    /// The name in the URL, or nothing when the server is to make one up.
+    pub name: String,
+    /// The namespace; for a namespace its own name; nothing for cluster-scoped resources.
+    pub namespace: String,
+    /// Who asks.
+    pub user: UserInfo,
+    /// The new object in `kind`. Absent when something is deleted.
+    pub object: Option<Object>,
+    /// The stored object in `kind`.
+    pub old_object: Option<Object>,
+    /// The options of the operation, with `apiVersion` and `kind`.
+    pub options: Option<Object>,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// When the request is over, whatever happens.
+    pub deadline: Option<Instant>,
+}
+
+impl Request {
+    /// A request about which only this much is known; everything else is empty.
+    #[must_use]
+    pub fn new(
+        operation: Operation,
+        kind: GroupVersionKind,
+        resource: GroupVersionResource,
+    ) -> Self {
+        Self {
+            operation,
+            kind,
+            resource,
+            subresource: String::new(),
+            name: String::new(),
+            namespace: String::new(),
+            user: UserInfo::default(),
+            object: None,
+            old_object: None,
+            options: None,
+            dry_run: false,
+            deadline: None,
+        }
+    }
+
+    /// Whether this is about an object that configures admission itself. Webhooks registered through
+    /// the API are never asked about those, lest nobody can remove a broken one.
+    ///
+    /// UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/rules/rules.go
+    #[must_use]
+    pub fn is_exempt(&self) -> bool {
+        self.kind.group == registration::GROUP
+            && matches!(
+                self.kind.kind.as_str(),
+                "ValidatingWebhookConfiguration"
+                    | "MutatingWebhookConfiguration"
+                    | "ValidatingAdmissionPolicy"
+                    | "ValidatingAdmissionPolicyBinding"
+                    | "MutatingAdmissionPolicy"
+                    | "MutatingAdmissionPolicyBinding"
+            )
+    }
+
+    /// Whether an object of this request is of a kind that has metadata. The options of a connection
+    /// have none.
+    #[must_use]
+    pub fn has_metadata(&self, object: &Object) -> bool {
+        self.operation != Operation::Connect || object.value().get("metadata").is_some()
+    }
+
+    /// The name errors call the object by. A name that is not made up yet is told by its prefix.
+    ///
+    /// UPSTREAM: apiserver pkg/admission/errors.go
+    #[must_use]
+    pub fn display_name(&self) -> &str {
+        if !self.name.is_empty() {
+            return &self.name;
+        }
+        let Some(object) = &self.object else {
+            return "Unknown";
+        };
+        if !self.has_metadata(object) {
+            return "Unknown/errorGettingName";
+        }
+        ["name", "generateName"]
+            .into_iter()
+            .filter_map(|member| object.metadata_text(member))
+            .find(|name| !name.is_empty())
+            .unwrap_or("Unknown")
+    }
+
+    /// Whether the time for the request is up.
+    #[must_use]
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+/// A kind.
+#[must_use]
+pub fn kind(group: &str, version: &str, kind: &str) -> GroupVersionKind {
+    GroupVersionKind {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+    }
+}
+
+/// A resource.
+#[must_use]
+pub fn resource(group: &str, version: &str, resource: &str) -> GroupVersionResource {
+    GroupVersionResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: resource.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pods(operation: Operation) -> Request {
+        Request::new(operation, kind("", "v1", "Pod"), resource("", "v1", "pods"))
+    }
+
+    #[test]
+    fn exempts_what_configures_admission_by_kind_alone() {
+        for (group, name, want) in [
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration",
+                true,
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "MutatingWebhookConfiguration",
+                true,
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicy",
+                true,
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicyBinding",
+                true,
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "MutatingAdmissionPolicy",
+                true,
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "MutatingAdmissionPolicyBinding",
+                true,
+            ),
+            ("admissionregistration.k8s.io", "Scale", false),
+            ("example.com", "ValidatingWebhookConfiguration", false),
+            ("authentication.k8s.io", "TokenReview", false),
+            ("apiextensions.k8s.io", "CustomResourceDefinition", false),
+            ("", "Namespace", false),
+        ] {
+            for version in ["v1", "v1beta1", "v7"] {
+                let mut request = pods(Operation::Delete);
+                request.kind = kind(group, version, name);
+                request.subresource = String::from("status");
+                assert_eq!(request.is_exempt(), want, "{group} {version} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_an_object_by_what_is_known() {
+        let mut request = pods(Operation::Create);
+        assert_eq!(request.display_name(), "Unknown");
+        for (object, want) in [
+            (json!({}), "Unknown"),
+            (json!({"metadata": {}}), "Unknown"),
+            (json!({"metadata": {"generateName": "web-"}}), "web-"),
+            (
+                json!({"metadata": {"generateName": "web-", "name": "n"}}),
+                "n",
+            ),
+            (
+                json!({"metadata": {"name": "", "generateName": "web-"}}),
+                "web-",
+            ),
+        ] {
+            request.object = Some(object.into());
+            assert_eq!(request.display_name(), want);
+        }
+        request.operation = Operation::Connect;
+        request.object = Some(json!({"kind": "PodExecOptions"}).into());
+        assert_eq!(request.display_name(), "Unknown/errorGettingName");
+        request.name = String::from("given");
+        assert_eq!(request.display_name(), "given");
+    }
+
+    #[test]
+    fn knows_the_words_of_the_api() {
+        for operation in Operation::ALL {
+            assert_eq!(Operation::from_name(operation.name()), Some(operation));
+        }
+        assert_eq!(Operation::from_name("*"), None);
+    }
+}

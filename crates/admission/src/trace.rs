@@ -1,0 +1,296 @@
+//! What happened to one request, as a value.
+//!
+//! The engine writes a trace and nothing else: metrics, audit annotations, warnings and every
+//! explanation are read from it, so they cannot disagree.
+//!
+//! ```text
+//!   Trace ─► StepTrace (admit, validate) ─► PluginTrace (each round) ─► HookTrace ─► CallTrace
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
+use lockgate_api::go::json;
+use lockgate_api::meta::status::Status;
+use serde::Serialize;
+
+use crate::audit::{Annotations, Level};
+use crate::call::Phase;
+use crate::configuration::{CompiledHook, FailurePolicy};
+use crate::decision::Cause;
+use crate::host::Namespace;
+use crate::matching::{ConditionsTrace, Predicates};
+use crate::request::Operation;
+use crate::warnings::Warnings;
+
+/// What happened to one request.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// The steps gone through, in order.
+    pub steps: Vec<StepTrace>,
+}
+
+/// The two halves of admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// Objects may be changed.
+    Admit,
+    /// They may only be refused.
+    Validate,
+}
+
+impl Step {
+    /// The word in metrics of steps and plugins.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Validate => "validate",
+        }
+    }
+
+    /// The word in metrics of webhooks, which is not always the same.
+    #[must_use]
+    pub fn webhook_name(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Validate => "validating",
+        }
+    }
+}
+
+/// One pass through admission.
+#[derive(Debug, Clone)]
+pub struct StepTrace {
+    /// Which half.
+    pub step: Step,
+    /// What was asked for.
+    pub operation: Operation,
+    /// How long it took, both rounds together.
+    pub elapsed: Duration,
+    /// Why the request was refused, if it was.
+    pub denied: Option<Cause>,
+    /// The plugins that ran, in order; in a second round they appear again.
+    pub plugins: Vec<PluginTrace>,
+}
+
+/// One run of a plugin.
+#[derive(Debug, Clone, Default)]
+pub struct PluginTrace {
+    /// Its name.
+    pub name: &'static str,
+    /// 0, or 1 when it ran again because a webhook changed the object.
+    pub round: u8,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Whether it refused the request.
+    pub denied: bool,
+    /// What it said to the client.
+    pub warnings: Vec<String>,
+    /// What it said to the audit log.
+    pub annotations: Vec<(String, String, Level)>,
+    /// How many webhooks are registered, for the plugins that call webhooks.
+    pub registered: usize,
+    /// The namespace the selectors saw, when one was looked up.
+    pub namespace: Option<Arc<Namespace>>,
+    /// The webhooks that could match, in calling order.
+    pub hooks: Vec<HookTrace>,
+}
+
+/// What became of one webhook.
+#[derive(Debug, Clone)]
+pub struct HookTrace {
+    /// The webhook.
+    pub hook: Arc<CompiledHook>,
+    /// The number that audit annotations give it.
+    pub index: usize,
+    /// What the predicates said.
+    pub predicates: Predicates,
+    /// What the match conditions said, when it came to them.
+    pub conditions: Option<ConditionsTrace>,
+    /// Whether it matched again but had no reason to run again.
+    pub not_reinvoked: bool,
+    /// The call, if there was one.
+    pub call: Option<CallTrace>,
+}
+
+/// One call, or an attempt at one.
+#[derive(Debug, Clone)]
+pub struct CallTrace {
+    /// The `uid` of the review; empty when none was made.
+    pub uid: String,
+    /// The version of the review, when one was made.
+    pub version: Option<ReviewVersion>,
+    /// The resource the webhook was asked about.
+    pub resource: GroupVersionResource,
+    /// The kind of the objects it was sent.
+    pub kind: GroupVersionKind,
+    /// How long everything took, from making the review to patching the object.
+    pub elapsed: Duration,
+    /// How long the webhook had; none without any limit.
+    pub allowed_time: Option<Duration>,
+    /// The phases of the call.
+    pub phases: Vec<(Phase, Duration)>,
+    /// How it ended.
+    pub outcome: CallOutcome,
+    /// What the webhook changed.
+    pub patch: Option<PatchTrace>,
+    /// What the webhook said to the client.
+    pub warnings: Vec<String>,
+    /// What the webhook said to the audit log, without the webhook's name.
+    pub annotations: BTreeMap<String, String>,
+    /// The how manieth call of the plugin's run this was to end.
+    pub finished: usize,
+}
+
+/// A patch that was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatchTrace {
+    /// The patch as compact JSON.
+    pub text: String,
+    /// Whether the object says something else than before.
+    pub changed: bool,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum CallOutcome {
+    /// The webhook agreed.
+    Allowed,
+    /// It did not.
+    Denied(Box<Status>),
+    /// It could not be asked, or its answer makes no sense; the failure policy decides.
+    Failed {
+        /// What went wrong, without `failed calling webhook …: `.
+        reason: String,
+        /// The status code that goes with it.
+        code: i32,
+        /// Where the call stopped, when it was under way.
+        phase: Option<Phase>,
+    },
+    /// The failure is not the webhook's to excuse, whatever its failure policy.
+    Refused(Box<Status>),
+    /// The code that calls it panicked.
+    Panicked {
+        /// With these words.
+        message: String,
+    },
+}
+
+impl CallTrace {
+    /// Whether the request went on although the webhook could not be asked.
+    #[must_use]
+    pub fn failed_open(&self, policy: FailurePolicy) -> bool {
+        let failed = matches!(
+            self.outcome,
+            CallOutcome::Failed { .. } | CallOutcome::Panicked { .. }
+        );
+        failed && policy == FailurePolicy::Ignore
+    }
+}
+
+#[derive(Serialize)]
+struct MutationAnnotation<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+impl Trace {
+    /// All runs of plugins, in order.
+    pub fn plugins(&self) -> impl Iterator<Item = (Step, &PluginTrace)> {
+        self.steps
+            .iter()
+            .flat_map(|step| step.plugins.iter().map(|plugin| (step.step, plugin)))
+    }
+
+    /// All calls, in calling order.
+    pub fn calls(&self) -> impl Iterator<Item = (Step, &PluginTrace, &HookTrace, &CallTrace)> {
+        self.plugins().flat_map(|(step, plugin)| {
+            plugin
+                .hooks
+                .iter()
+                .filter_map(move |hook| Some((step, plugin, hook, hook.call.as_ref()?)))
+        })
+    }
+
+    /// What the client is told besides, in the order it was said.
+    #[must_use]
+    pub fn warnings(&self) -> Warnings {
+        let mut warnings = Warnings::default();
+        for (_, plugin) in self.plugins() {
+            let mut calls: Vec<&CallTrace> = plugin
+                .hooks
+                .iter()
+                .filter_map(|hook| hook.call.as_ref())
+                .collect();
+            calls.sort_by_key(|call| call.finished);
+            let hooks = calls.into_iter().flat_map(|call| &call.warnings);
+            for text in hooks.chain(&plugin.warnings) {
+                warnings.add(text);
+            }
+        }
+        warnings
+    }
+
+    /// What goes into the audit log. Keys that make no sense are left out.
+    #[must_use]
+    pub fn annotations(&self) -> Annotations {
+        let mut annotations = Annotations::default();
+        for (step, plugin) in self.plugins() {
+            for hook in &plugin.hooks {
+                if let Some(call) = &hook.call {
+                    annotate(&mut annotations, step, plugin.round, hook, call);
+                }
+            }
+            for (key, value, level) in &plugin.annotations {
+                let _ = annotations.add(key, value, *level);
+            }
+        }
+        annotations
+    }
+}
+
+/// Adds what a call leaves behind. An annotation that is not taken is not worth failing for.
+fn annotate(
+    annotations: &mut Annotations,
+    step: Step,
+    round: u8,
+    trace: &HookTrace,
+    call: &CallTrace,
+) {
+    let hook = &trace.hook;
+    for (key, value) in &call.annotations {
+        let _ = annotations.add(&format!("{}/{key}", hook.name()), value, Level::Metadata);
+    }
+    let suffix = format!("round_{round}_index_{}", trace.index);
+    let (prefix, is_mutating) = match step {
+        Step::Admit => ("mutation.webhook.admission.k8s.io", true),
+        Step::Validate => ("validating.webhook.admission.k8s.io", false),
+    };
+    if is_mutating {
+        if let Some(patch) = &call.patch {
+            let key = format!("patch.webhook.admission.k8s.io/{suffix}");
+            let value = format!(
+                "{{\"configuration\":{},\"webhook\":{},\"patch\":{},\"patchType\":\"JSONPatch\"}}",
+                json::to_string(hook.configuration()),
+                json::to_string(hook.name()),
+                patch.text
+            );
+            let _ = annotations.add(&key, &value, Level::Request);
+        }
+        let value = json::to_string(&MutationAnnotation {
+            configuration: hook.configuration(),
+            webhook: hook.name(),
+            mutated: call.patch.as_ref().is_some_and(|patch| patch.changed),
+        });
+        let _ = annotations.add(&format!("{prefix}/{suffix}"), &value, Level::Metadata);
+    }
+    if call.failed_open(hook.failure_policy()) {
+        let key = format!("failed-open.{prefix}/{suffix}");
+        let _ = annotations.add(&key, hook.name(), Level::Metadata);
+    }
+}

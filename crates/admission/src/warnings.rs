@@ -1,0 +1,130 @@
+//! Warnings for the client, with the limits of the API server.
+//!
+//! Short warnings are told whole, however many, until their texts together exceed a total. Then all
+//! of them, the earlier ones included, are cut to a length each, and once the total is used up again
+//! further ones are dropped.
+//!
+//! UPSTREAM: apiserver pkg/endpoints/filters/warning.go
+
+use std::collections::HashSet;
+
+/// Until the texts together exceed this many characters, none is cut.
+const TOTAL: usize = 4096;
+/// Beyond it, each is cut to this many.
+const EACH: usize = 256;
+
+/// The warnings of one request.
+#[derive(Debug, Clone, Default)]
+pub struct Warnings {
+    /// Texts that were seen, told or not.
+    seen: HashSet<String>,
+    /// The same in the order they came.
+    ordered: Vec<String>,
+    told: Vec<String>,
+    characters: usize,
+    cutting: bool,
+}
+
+impl Warnings {
+    /// Adds a warning, unless it is empty or known, or the limit is reached.
+    pub fn add(&mut self, text: &str) {
+        if text.is_empty() || (self.cutting && self.characters >= TOTAL) {
+            return;
+        }
+        if !self.seen.insert(text.to_owned()) {
+            return;
+        }
+        self.ordered.push(text.to_owned());
+        let shown = if self.cutting { cut(text) } else { text };
+        if !is_tellable(shown) {
+            return;
+        }
+        let length = shown.chars().count();
+        if self.cutting || self.characters + length <= TOTAL {
+            self.characters += length;
+            self.told.push(shown.to_owned());
+            return;
+        }
+        self.cutting = true;
+        let all = self.ordered.iter().map(|text| cut(text));
+        self.told = all
+            .filter(|text| is_tellable(text))
+            .map(str::to_owned)
+            .collect();
+        self.characters = self.told.iter().map(|text| text.chars().count()).sum();
+    }
+
+    /// The texts the client is told, in order.
+    #[must_use]
+    pub fn texts(&self) -> &[String] {
+        &self.told
+    }
+
+    /// The values of the `Warning` headers, in order.
+    pub fn headers(&self) -> impl Iterator<Item = String> {
+        self.told.iter().map(|text| {
+            let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+            format!("299 - \"{escaped}\"")
+        })
+    }
+}
+
+/// Control characters would break the header apart.
+fn is_tellable(text: &str) -> bool {
+    !text.contains(char::is_control)
+}
+
+fn cut(text: &str) -> &str {
+    match text.char_indices().nth(EACH) {
+        Some((end, _)) => text.split_at(end).0,
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(texts: impl IntoIterator<Item = String>) -> Warnings {
+        let mut warnings = Warnings::default();
+        for text in texts {
+            warnings.add(&text);
+        }
+        warnings
+    }
+
+    #[test]
+    fn escapes_and_drops() {
+        let texts = ["a \"b\" \\c", "", "dup", "dup", "new\nline", "tab\t", "äöü"];
+        let warnings = told(texts.map(String::from));
+        assert_eq!(
+            warnings.headers().collect::<Vec<_>>(),
+            [r#"299 - "a \"b\" \\c""#, r#"299 - "dup""#, r#"299 - "äöü""#]
+        );
+    }
+
+    #[test]
+    fn leaves_one_long_warning_alone() {
+        let warnings = told([String::from("é").repeat(300)]);
+        assert_eq!(warnings.texts()[0].chars().count(), 300);
+    }
+
+    #[test]
+    fn cuts_all_once_the_total_is_exceeded() {
+        let warnings = told((0..20).map(|n| format!("{n:03}{}", "x".repeat(297))));
+        assert_eq!(warnings.texts().len(), 16);
+        assert!(warnings.texts().iter().all(|text| text.len() == 256));
+    }
+
+    #[test]
+    fn stops_when_the_total_is_used_up_by_cut_warnings() {
+        let warnings = told((0..5000).map(|n| format!("{n:04}")));
+        assert_eq!(warnings.texts().len(), 1025);
+    }
+
+    #[test]
+    fn a_single_enormous_warning_is_cut() {
+        let warnings = told([String::from("x").repeat(5000)]);
+        assert_eq!(warnings.texts()[0].len(), 256);
+    }
+}

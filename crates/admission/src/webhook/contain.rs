@@ -1,0 +1,31 @@
+//! Keeps a panic in the code of a caller from taking the request's task with it.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Runs a future to its end, or to its panic, whose words are the error.
+///
+/// What the future shares with others is only reached through locks and atomics that recover, so it
+/// is safe to go on after it broke off.
+pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(words(&*panic))),
+        }
+    })
+    .await
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown panic")
+        .to_owned()
+}

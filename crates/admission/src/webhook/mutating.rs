@@ -1,0 +1,387 @@
+//! Calls mutating webhooks one after another.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/dispatcher.go
+
+use std::sync::Arc;
+
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::meta::status::Status;
+use lockgate_api::registration::ConfigurationKind;
+
+use super::contain::contain;
+use super::denial::denial;
+use super::round_trip::{self, Failure, Reply, failed_call};
+use super::versioned::{Reviews, Versioned, convert};
+use super::{Follows, Hooks, Relevant, check_conditions, conditions_follow, patch};
+use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
+use crate::decision::{Cause, Decision};
+use crate::host::{BoxFuture, Host};
+use crate::matching::{Matcher, Selection, Target};
+use crate::object::Object;
+use crate::plugin::{Admission, Plugin};
+use crate::request::{Operation, Request};
+use crate::status;
+use crate::trace::{CallOutcome, CallTrace, HookTrace, PatchTrace};
+
+/// The plugin `MutatingAdmissionWebhook`.
+#[derive(Debug, Clone)]
+pub struct MutatingWebhooks(Hooks);
+
+impl MutatingWebhooks {
+    /// A plugin without any webhooks yet.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        Self(Hooks::new(host, ConfigurationKind::Mutating))
+    }
+
+    /// The same, for configurations that somebody else keeps.
+    #[must_use]
+    pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
+        Self(Hooks {
+            host,
+            configurations,
+        })
+    }
+
+    /// Its configurations.
+    #[must_use]
+    pub fn configurations(&self) -> &Arc<Configurations> {
+        &self.0.configurations
+    }
+
+    async fn dispatch(&self, admission: &mut Admission) -> Decision {
+        let (relevant, matcher) = match self.0.relevant(admission).await {
+            Ok(Some(relevant)) => relevant,
+            Ok(None) => {
+                // Nothing is called, but the second round still has to know what it began with.
+                admission
+                    .reinvocation
+                    .leave(admission.request.object.as_ref());
+                return Decision::Allow;
+            }
+            Err(refused) => return refused,
+        };
+        let kinds = Arc::clone(&self.0.host.kinds);
+        let request = &admission.request;
+        admission
+            .reinvocation
+            .enter(|last| match (last, &request.object) {
+                (None, None) => false,
+                (Some(last), Some(now)) => {
+                    !last.same(now)
+                        && !kinds.semantically_equal(&request.kind, last.value(), now.value())
+                }
+                _ => true,
+            });
+        let mut pass = Pass {
+            host: &self.0.host,
+            matcher,
+            versioned: None,
+            dirty: false,
+            reviews: Reviews::default(),
+            calls: 0,
+        };
+        let mut decision = pass.run(admission, &relevant).await;
+        if decision.is_allowed() {
+            decision = pass.write_back(&mut admission.request).await;
+        }
+        admission.running.namespace = pass.matcher.namespace().cloned();
+        admission
+            .reinvocation
+            .leave(admission.request.object.as_ref());
+        decision
+    }
+}
+
+impl Plugin for MutatingWebhooks {
+    fn name(&self) -> &'static str {
+        "MutatingAdmissionWebhook"
+    }
+
+    fn handles(&self, _: Operation) -> bool {
+        true
+    }
+
+    fn admits(&self) -> bool {
+        true
+    }
+
+    fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(self.dispatch(admission))
+    }
+}
+
+/// One pass over the hooks.
+struct Pass<'p> {
+    host: &'p Host,
+    matcher: Matcher<'p>,
+    /// The objects in the version the last hook wanted.
+    versioned: Option<Versioned>,
+    /// Whether the versioned object is ahead of the request's.
+    dirty: bool,
+    reviews: Reviews,
+    calls: usize,
+}
+
+impl Pass<'_> {
+    async fn run(&mut self, admission: &mut Admission, relevant: &Relevant) -> Decision {
+        for position in relevant.candidates.iter() {
+            let Some(hook) = relevant.snapshot.hooks().get(position) else {
+                continue;
+            };
+            let object = self.current(&admission.request).cloned();
+            let request = &admission.request;
+            let predicates = self.matcher.decide(hook, request, object.as_ref()).await;
+            admission.running.hooks.push(HookTrace {
+                hook: Arc::clone(hook),
+                index: position,
+                predicates,
+                conditions: None,
+                not_reinvoked: false,
+                call: None,
+            });
+            let target = match predicates.selection() {
+                Selection::Skip => continue,
+                Selection::Fail => {
+                    let status = self.matcher.failure(hook, &predicates);
+                    return Decision::deny(status, Cause::Matching);
+                }
+                Selection::Call(target) => target,
+            };
+            let is_due = admission.reinvocation.is_due(hook);
+            if !is_due && hook.conditions.is_empty() {
+                note_not_reinvoked(admission);
+                continue;
+            }
+            let (resource, kind) = self.matcher.resolve(target, &admission.request);
+            let (resource, kind) = (resource.clone(), kind.clone());
+            if let Err(error) = self.convert_to(&mut admission.request, &kind).await {
+                return Decision::deny(double_internal_error(&error), Cause::Conversion);
+            }
+            if let Some(versioned) = &self.versioned
+                && let Some(conditions) =
+                    check_conditions(self.host, hook, &admission.request, versioned)
+            {
+                let follows = conditions_follow(&admission.request, &conditions);
+                if let Some(trace) = admission.running.hooks.last_mut() {
+                    trace.conditions = Some(conditions);
+                }
+                match follows {
+                    Follows::Call => {}
+                    Follows::Skip => continue,
+                    Follows::Refuse(decision) => return decision,
+                }
+            }
+            if !is_due {
+                note_not_reinvoked(admission);
+                continue;
+            }
+            let call = self
+                .call(hook, &admission.request, target, resource, kind)
+                .await;
+            let changed = call.patch.as_ref().is_some_and(|patch| patch.changed);
+            admission.reinvocation.called(hook, changed);
+            let decision = self.conclude(hook, &admission.request, &call);
+            if let Some(trace) = admission.running.hooks.last_mut() {
+                trace.call = Some(call);
+            }
+            if !decision.is_allowed() {
+                return decision;
+            }
+        }
+        Decision::Allow
+    }
+
+    /// The object as it stands.
+    fn current<'c>(&'c self, request: &'c Request) -> Option<&'c Object> {
+        let versioned = self
+            .versioned
+            .as_ref()
+            .and_then(|versioned| versioned.object.as_ref());
+        versioned.or(request.object.as_ref())
+    }
+
+    /// Brings the objects into the version a hook wants. A changed object goes through the version
+    /// of the request.
+    async fn convert_to(
+        &mut self,
+        request: &mut Request,
+        kind: &GroupVersionKind,
+    ) -> Result<(), String> {
+        if self
+            .versioned
+            .as_ref()
+            .is_some_and(|versioned| versioned.kind == *kind)
+        {
+            return Ok(());
+        }
+        let kinds = &*self.host.kinds;
+        if let Some(object) = self.versioned.as_ref().and_then(|v| v.object.as_ref())
+            && self.dirty
+        {
+            request.object = Some(convert(kinds, object, &request.kind).await?);
+        }
+        self.versioned = Some(Versioned::new(kinds, request, kind).await?);
+        self.dirty = false;
+        self.reviews.clear();
+        Ok(())
+    }
+
+    /// Makes the object the webhooks left the object of the request.
+    async fn write_back(&mut self, request: &mut Request) -> Decision {
+        let versioned = self
+            .versioned
+            .as_ref()
+            .and_then(|versioned| versioned.object.as_ref());
+        let Some(object) = versioned.filter(|_| self.dirty) else {
+            return Decision::Allow;
+        };
+        match convert(&*self.host.kinds, object, &request.kind).await {
+            Ok(object) => {
+                request.object = Some(object);
+                Decision::Allow
+            }
+            Err(error) => Decision::deny(status::raw_error(error), Cause::Conversion),
+        }
+    }
+
+    /// Calls one hook and takes over what it made of the object.
+    async fn call(
+        &mut self,
+        hook: &Arc<CompiledHook>,
+        request: &Request,
+        target: Target,
+        resource: GroupVersionResource,
+        kind: GroupVersionKind,
+    ) -> CallTrace {
+        let started = self.host.clock.now();
+        let mut trace = CallTrace::new(resource, kind, self.calls);
+        self.calls += 1;
+        match contain(self.ask(hook, request, target, &mut trace)).await {
+            Err(message) => trace.outcome = CallOutcome::Panicked { message },
+            Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
+            Ok(Ok(patched)) => {
+                if let Some((object, patch)) = patched {
+                    if let Some(versioned) = &mut self.versioned {
+                        versioned.object = Some(object);
+                    }
+                    self.dirty = true;
+                    self.reviews.clear();
+                    trace.patch = Some(patch);
+                }
+            }
+        }
+        trace.elapsed = self.host.clock.now().saturating_duration_since(started);
+        trace
+    }
+
+    async fn ask(
+        &mut self,
+        hook: &Arc<CompiledHook>,
+        request: &Request,
+        target: Target,
+        trace: &mut CallTrace,
+    ) -> Result<Option<(Object, PatchTrace)>, Failure> {
+        let Some(versioned) = &self.versioned else {
+            return Ok(None);
+        };
+        let version = round_trip::prepare(hook, request.dry_run)?;
+        trace.version = Some(version);
+        let body = self
+            .reviews
+            .body(request, versioned, target, &trace.resource, version);
+        let deadline = request.deadline;
+        let reply = round_trip::ask(self.host, hook, deadline, &body, version, true).await;
+        let answer = trace.take(reply)?;
+        if !answer.allowed {
+            trace.outcome = CallOutcome::Denied(Box::new(denial(hook.name(), answer.status)));
+            return Ok(None);
+        }
+        let (object, kind) = (versioned.object.as_ref(), &versioned.kind);
+        patch::apply(hook.name(), &answer, object, kind, &*self.host.kinds)
+    }
+
+    /// What the call means for the request.
+    fn conclude(&self, hook: &CompiledHook, request: &Request, call: &CallTrace) -> Decision {
+        if call.failed_open(hook.failure_policy()) {
+            // The time of the whole request may be up, not only that of this call.
+            if request.is_over(self.host.clock.now()) {
+                return Decision::deny(status::request_timeout(), Cause::Timeout);
+            }
+            return Decision::Allow;
+        }
+        conclude(hook, call, "MutatingAdmissionWebhook")
+    }
+}
+
+/// What a call means for the request, unless it failed open.
+pub(super) fn conclude(hook: &CompiledHook, call: &CallTrace, plugin: &str) -> Decision {
+    match &call.outcome {
+        CallOutcome::Allowed => Decision::Allow,
+        CallOutcome::Denied(status) => Decision::deny((**status).clone(), Cause::Webhook),
+        CallOutcome::Refused(status) => {
+            let cause = if status.code == 400 {
+                Cause::SideEffects
+            } else {
+                Cause::Patch
+            };
+            Decision::deny((**status).clone(), cause)
+        }
+        _ if hook.failure_policy() == FailurePolicy::Ignore => Decision::Allow,
+        CallOutcome::Failed { reason, .. } => {
+            Decision::deny(failed_call(hook.name(), reason), Cause::CallFailed)
+        }
+        CallOutcome::Panicked { message } => {
+            let message = format!("{plugin}/{} has panicked: {message}", hook.name());
+            Decision::deny(Status::internal_error(&message), Cause::Internal)
+        }
+    }
+}
+
+fn note_not_reinvoked(admission: &mut Admission) {
+    if let Some(trace) = admission.running.hooks.last_mut() {
+        trace.not_reinvoked = true;
+    }
+}
+
+/// Upstream wraps this error once where it converts and once where it dispatches.
+fn double_internal_error(error: &str) -> Status {
+    Status::internal_error(&Status::internal_error(error).message)
+}
+
+impl CallTrace {
+    pub(super) fn new(
+        resource: GroupVersionResource,
+        kind: GroupVersionKind,
+        finished: usize,
+    ) -> Self {
+        Self {
+            uid: String::new(),
+            version: None,
+            resource,
+            kind,
+            elapsed: std::time::Duration::ZERO,
+            allowed_time: None,
+            phases: Vec::new(),
+            outcome: CallOutcome::Allowed,
+            patch: None,
+            warnings: Vec::new(),
+            annotations: std::collections::BTreeMap::new(),
+            finished,
+        }
+    }
+
+    /// Notes what came of the question. Denials too may warn and annotate.
+    pub(super) fn take(
+        &mut self,
+        reply: Reply,
+    ) -> Result<lockgate_api::admission::answer::Answer, Failure> {
+        self.uid = reply.uid;
+        self.allowed_time = reply.allowed_time;
+        self.phases = reply.phases;
+        let mut answer = reply.result?;
+        self.warnings = std::mem::take(&mut answer.warnings);
+        self.annotations = std::mem::take(&mut answer.audit_annotations);
+        Ok(answer)
+    }
+}

@@ -1,0 +1,192 @@
+//! One question to one webhook: what must hold before it is asked, asking it, and reading the
+//! answer. What a failure means for the request is decided elsewhere.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockgate_api::admission::ReviewVersion;
+use lockgate_api::admission::answer::{self, Answer, AnswerError, HttpAnswer, Question};
+use lockgate_api::admission::request::ReviewBody;
+use lockgate_api::go::mime::parse_media_type;
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::status::Status;
+
+use super::denial::dry_run_unsupported;
+use crate::call::{CallError, Phase, Post, Posted};
+use crate::configuration::{CompiledHook, SideEffects};
+use crate::host::Host;
+use crate::trace::CallOutcome;
+
+/// No call takes longer, even without any deadline.
+///
+/// UPSTREAM: apiserver pkg/util/webhook/client.go
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why a webhook has no say.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Failure {
+    /// It could not be asked, or its answer makes no sense. The failure policy decides.
+    Call {
+        /// What follows `failed calling webhook "…": `.
+        reason: String,
+        /// The code of the status upstream keeps for metrics.
+        code: i32,
+        phase: Option<Phase>,
+    },
+    /// The request fails, whatever the failure policy.
+    Refused(Box<Status>),
+}
+
+impl Failure {
+    pub(super) fn call(reason: impl Into<String>, code: i32) -> Self {
+        Self::Call {
+            reason: reason.into(),
+            code,
+            phase: None,
+        }
+    }
+
+    pub(super) fn internal(message: &str) -> Self {
+        Self::Refused(Box::new(Status::internal_error(message)))
+    }
+
+    pub(super) fn into_outcome(self) -> CallOutcome {
+        match self {
+            Self::Call {
+                reason,
+                code,
+                phase,
+            } => CallOutcome::Failed {
+                reason,
+                code,
+                phase,
+            },
+            Self::Refused(status) => CallOutcome::Refused(status),
+        }
+    }
+}
+
+/// The status of a call that failed under `Fail`.
+pub(super) fn failed_call(webhook: &str, reason: &str) -> Status {
+    Status::internal_error(&format!(
+        "failed calling webhook {}: {reason}",
+        quote(webhook)
+    ))
+}
+
+/// What came of a question.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) uid: String,
+    pub(super) allowed_time: Option<Duration>,
+    pub(super) phases: Vec<(Phase, Duration)>,
+    pub(super) result: Result<Answer, Failure>,
+}
+
+/// Checks what must hold before a review is made, and chooses its version.
+pub(super) fn prepare(hook: &CompiledHook, dry_run: bool) -> Result<ReviewVersion, Failure> {
+    if dry_run {
+        match hook.side_effects {
+            SideEffects::Unsaid => return Err(Failure::call("Webhook SideEffects is nil", 400)),
+            SideEffects::Possible => {
+                let status = dry_run_unsupported(hook.name());
+                return Err(Failure::Refused(Box::new(status)));
+            }
+            SideEffects::NoneOnDryRun => {}
+        }
+    }
+    hook.review_version()
+        .map_err(|none| Failure::call(format!("could not create admission objects: {none}"), 400))
+}
+
+/// Asks the webhook and reads its answer.
+pub(super) async fn ask(
+    host: &Host,
+    hook: &CompiledHook,
+    request_deadline: Option<Instant>,
+    body: &ReviewBody,
+    version: ReviewVersion,
+    may_patch: bool,
+) -> Reply {
+    let uid = host.ids.uid();
+    let mut reply = Reply {
+        uid,
+        allowed_time: None,
+        phases: Vec::new(),
+        result: Ok(Answer::default()),
+    };
+    let client = match hook.client(&*host.caller) {
+        Ok(client) => client,
+        Err(error) => {
+            let reason = format!("could not get REST client: {error}");
+            reply.result = Err(Failure::call(reason, 500));
+            return reply;
+        }
+    };
+    let now = host.clock.now();
+    let own_deadline = hook.timeout().and_then(|timeout| now.checked_add(timeout));
+    let deadline = own_deadline.into_iter().chain(request_deadline).min();
+    reply.allowed_time = deadline.map(|deadline| deadline.saturating_duration_since(now));
+
+    let post = Post {
+        body: Bytes::from(body.with_uid(&reply.uid)),
+        deadline,
+    };
+    // A caller keeps the deadline itself and says where it stopped. This is for one that does not.
+    let limit = deadline
+        .into_iter()
+        .chain(now.checked_add(CALL_LIMIT))
+        .min();
+    let posted = match limit {
+        Some(limit) => tokio::time::timeout_at(limit.into(), client.post(post))
+            .await
+            .unwrap_or_else(|_| overdue()),
+        None => client.post(post).await,
+    };
+    reply.phases = posted.phases;
+    let question = Question {
+        version,
+        uid: &reply.uid,
+        may_patch,
+    };
+    reply.result = read(posted.result, &question);
+    reply
+}
+
+fn overdue() -> Posted {
+    Posted {
+        result: Err(CallError {
+            message: String::from("context deadline exceeded"),
+            phase: Phase::Wait,
+            timed_out: true,
+        }),
+        phases: Vec::new(),
+    }
+}
+
+fn read(
+    result: Result<crate::call::HttpResponse, CallError>,
+    question: &Question<'_>,
+) -> Result<Answer, Failure> {
+    let response = result.map_err(|error| Failure::Call {
+        reason: format!("failed to call webhook: {}", error.message),
+        code: 503,
+        phase: Some(error.phase),
+    })?;
+    let http = HttpAnswer {
+        code: response.code,
+        content_type: response.content_type.as_deref(),
+        body: &response.body,
+    };
+    answer::read(&http, question).map_err(|error| match error {
+        AnswerError::Call { message, code } => {
+            // A content type that cannot be read is an internal error to upstream's client.
+            let bad_type = http
+                .content_type
+                .is_some_and(|text| !text.is_empty() && parse_media_type(text).is_err());
+            let code = code.unwrap_or(if bad_type { 500 } else { 503 });
+            Failure::call(format!("failed to call webhook: {message}"), code)
+        }
+        other => Failure::call(format!("received invalid webhook response: {other}"), 503),
+    })
+}

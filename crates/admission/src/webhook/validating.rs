@@ -1,0 +1,253 @@
+//! Calls validating webhooks all at once.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/validating/dispatcher.go
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockgate_api::admission::request::ReviewBody;
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
+use lockgate_api::meta::status::Status;
+use lockgate_api::registration::ConfigurationKind;
+use tokio::task::JoinSet;
+
+use super::contain::contain;
+use super::denial::denial;
+use super::mutating::conclude;
+use super::round_trip::{self, Failure};
+use super::versioned::{Reviews, Versioned};
+use super::{Follows, Hooks, Relevant, check_conditions, conditions_follow};
+use crate::configuration::{CompiledHook, Configurations};
+use crate::decision::{Cause, Decision};
+use crate::host::{BoxFuture, Host};
+use crate::matching::{Matcher, Selection};
+use crate::plugin::{Admission, Plugin};
+use crate::request::Operation;
+use crate::status;
+use crate::trace::{CallOutcome, CallTrace, HookTrace};
+
+const NAME: &str = "ValidatingAdmissionWebhook";
+
+/// The plugin `ValidatingAdmissionWebhook`.
+#[derive(Debug, Clone)]
+pub struct ValidatingWebhooks(Hooks);
+
+impl ValidatingWebhooks {
+    /// A plugin without any webhooks yet.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        Self(Hooks::new(host, ConfigurationKind::Validating))
+    }
+
+    /// The same, for configurations that somebody else keeps.
+    #[must_use]
+    pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
+        Self(Hooks {
+            host,
+            configurations,
+        })
+    }
+
+    /// Its configurations.
+    #[must_use]
+    pub fn configurations(&self) -> &Arc<Configurations> {
+        &self.0.configurations
+    }
+
+    async fn dispatch(&self, admission: &mut Admission) -> Decision {
+        let (relevant, mut matcher) = match self.0.relevant(admission).await {
+            Ok(Some(relevant)) => relevant,
+            Ok(None) => return Decision::Allow,
+            Err(refused) => return refused,
+        };
+        let selected = self.select(admission, &relevant, &mut matcher).await;
+        admission.running.namespace = matcher.namespace().cloned();
+        let questions = match selected {
+            Ok(questions) => questions,
+            Err(refused) => return refused,
+        };
+        if questions.is_empty() {
+            return Decision::Allow;
+        }
+        if admission.request.is_over(self.0.host.clock.now()) {
+            return Decision::deny(status::request_timeout(), Cause::Timeout);
+        }
+        let finished = ask_all(&self.0.host, questions).await;
+        let mut first_refusal = Decision::Allow;
+        for (rank, (position, hook, mut call)) in finished.into_iter().enumerate() {
+            call.finished = rank;
+            if first_refusal.is_allowed() {
+                first_refusal = conclude(&hook, &call, NAME);
+            }
+            if let Some(trace) = admission.running.hooks.get_mut(position) {
+                trace.call = Some(call);
+            }
+        }
+        first_refusal
+    }
+
+    /// Decides about all hooks before any is called. The first error ends it.
+    async fn select(
+        &self,
+        admission: &mut Admission,
+        relevant: &Relevant,
+        matcher: &mut Matcher<'_>,
+    ) -> Result<Vec<Ask>, Decision> {
+        let mut versions: Vec<(Versioned, Reviews)> = Vec::new();
+        let mut questions = Vec::new();
+        let request = &admission.request;
+        for position in relevant.candidates.iter() {
+            let Some(hook) = relevant.snapshot.hooks().get(position) else {
+                continue;
+            };
+            let predicates = matcher.decide(hook, request, request.object.as_ref()).await;
+            admission.running.hooks.push(HookTrace {
+                hook: Arc::clone(hook),
+                // Unlike mutating ones, these are numbered among those that match.
+                index: questions.len(),
+                predicates,
+                conditions: None,
+                not_reinvoked: false,
+                call: None,
+            });
+            let target = match predicates.selection() {
+                Selection::Skip => continue,
+                Selection::Fail => {
+                    let status = matcher.failure(hook, &predicates);
+                    return Err(Decision::deny(status, Cause::Matching));
+                }
+                Selection::Call(target) => target,
+            };
+            let (resource, kind) = matcher.resolve(target, request);
+            let known = versions
+                .iter()
+                .position(|(versioned, _)| versioned.kind == *kind);
+            let known = match known {
+                Some(known) => known,
+                None => {
+                    let versioned = Versioned::new(&*self.0.host.kinds, request, kind).await;
+                    let versioned = versioned.map_err(|error| {
+                        Decision::deny(Status::internal_error(&error), Cause::Conversion)
+                    })?;
+                    versions.push((versioned, Reviews::default()));
+                    versions.len() - 1
+                }
+            };
+            let Some((versioned, reviews)) = versions.get_mut(known) else {
+                continue;
+            };
+            if let Some(conditions) = check_conditions(&self.0.host, hook, request, versioned) {
+                let follows = conditions_follow(request, &conditions);
+                if let Some(trace) = admission.running.hooks.last_mut() {
+                    trace.conditions = Some(conditions);
+                }
+                match follows {
+                    Follows::Call => {}
+                    Follows::Skip => continue,
+                    Follows::Refuse(decision) => return Err(decision),
+                }
+            }
+            let review = round_trip::prepare(hook, request.dry_run).map(|version| {
+                (
+                    version,
+                    reviews.body(request, versioned, target, resource, version),
+                )
+            });
+            questions.push(Ask {
+                position: admission.running.hooks.len() - 1,
+                hook: Arc::clone(hook),
+                resource: resource.clone(),
+                kind: kind.clone(),
+                deadline: request.deadline,
+                review,
+            });
+        }
+        Ok(questions)
+    }
+}
+
+impl Plugin for ValidatingWebhooks {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn handles(&self, _: Operation) -> bool {
+        true
+    }
+
+    fn validates(&self) -> bool {
+        true
+    }
+
+    fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(self.dispatch(admission))
+    }
+}
+
+/// A question to be asked.
+struct Ask {
+    /// Where its hook stands in the trace.
+    position: usize,
+    hook: Arc<CompiledHook>,
+    resource: GroupVersionResource,
+    kind: GroupVersionKind,
+    deadline: Option<Instant>,
+    review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
+}
+
+type Asked = (usize, Arc<CompiledHook>, CallTrace);
+
+/// Asks everybody at once and waits for all. The result is in the order the calls ended. When the
+/// request is dropped, so are its calls.
+async fn ask_all(host: &Host, mut questions: Vec<Ask>) -> Vec<Asked> {
+    // One alone needs no task of its own.
+    if questions.len() == 1
+        && let Some(question) = questions.pop()
+    {
+        return vec![question.run(host).await];
+    }
+    let mut tasks = JoinSet::new();
+    for question in questions {
+        let host = host.clone();
+        tasks.spawn(async move { question.run(&host).await });
+    }
+    let mut finished = Vec::with_capacity(tasks.len());
+    while let Some(joined) = tasks.join_next().await {
+        // Panics are contained within, and nobody else ends the tasks.
+        finished.extend(joined.ok());
+    }
+    finished
+}
+
+impl Ask {
+    async fn run(self, host: &Host) -> Asked {
+        let started = host.clock.now();
+        let mut trace = CallTrace::new(self.resource, self.kind, 0);
+        let hook = self.hook;
+        match contain(ask(host, &hook, self.deadline, self.review, &mut trace)).await {
+            Err(message) => trace.outcome = CallOutcome::Panicked { message },
+            Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
+            Ok(Ok(outcome)) => trace.outcome = outcome,
+        }
+        trace.elapsed = host.clock.now().saturating_duration_since(started);
+        (self.position, hook, trace)
+    }
+}
+
+async fn ask(
+    host: &Host,
+    hook: &CompiledHook,
+    deadline: Option<Instant>,
+    review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
+    trace: &mut CallTrace,
+) -> Result<CallOutcome, Failure> {
+    let (version, body) = review?;
+    trace.version = Some(version);
+    let reply = round_trip::ask(host, hook, deadline, &body, version, false).await;
+    let answer = trace.take(reply)?;
+    Ok(if answer.allowed {
+        CallOutcome::Allowed
+    } else {
+        CallOutcome::Denied(Box::new(denial(hook.name(), answer.status)))
+    })
+}

@@ -1,0 +1,123 @@
+//! The objects of a request in the version a webhook asked for, and the reviews made of them.
+//!
+//! Each object is converted once per version and written once per state; a review is put together
+//! once per state, resource and version of the review.
+//!
+//! UPSTREAM: apiserver pkg/admission/conversion.go
+
+use std::sync::Arc;
+
+use lockgate_api::admission::request::{Review, ReviewBody};
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
+use serde_json::Value;
+
+use crate::host::Kinds;
+use crate::matching::Target;
+use crate::object::Object;
+use crate::request::Request;
+
+/// Both objects in one version.
+#[derive(Debug, Clone)]
+pub(super) struct Versioned {
+    pub(super) kind: GroupVersionKind,
+    pub(super) object: Option<Object>,
+    pub(super) old_object: Option<Object>,
+}
+
+impl Versioned {
+    pub(super) async fn new(
+        kinds: &dyn Kinds,
+        request: &Request,
+        kind: &GroupVersionKind,
+    ) -> Result<Self, String> {
+        let old_object = convert_some(kinds, request.old_object.as_ref(), kind).await?;
+        let object = convert_some(kinds, request.object.as_ref(), kind).await?;
+        Ok(Self {
+            kind: kind.clone(),
+            object,
+            old_object,
+        })
+    }
+}
+
+async fn convert_some(
+    kinds: &dyn Kinds,
+    object: Option<&Object>,
+    to: &GroupVersionKind,
+) -> Result<Option<Object>, String> {
+    match object {
+        Some(object) => convert(kinds, object, to).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The object in another version; the object itself when it is in that version already.
+pub(super) async fn convert(
+    kinds: &dyn Kinds,
+    object: &Object,
+    to: &GroupVersionKind,
+) -> Result<Object, String> {
+    if is_of(object.value(), to) {
+        Ok(object.clone())
+    } else {
+        kinds.convert(object, to).await
+    }
+}
+
+/// Whether a tree is of a kind. One that does not say is taken at the host's word.
+fn is_of(value: &Value, kind: &GroupVersionKind) -> bool {
+    let says = |name: &str| value.get(name).and_then(Value::as_str);
+    let (Some(api_version), Some(found)) = (says("apiVersion"), says("kind")) else {
+        return true;
+    };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    (group, version, found) == (&*kind.group, &*kind.version, &*kind.kind)
+}
+
+/// The reviews about one state of the objects.
+#[derive(Debug, Default)]
+pub(super) struct Reviews(Vec<(Target, ReviewVersion, Arc<ReviewBody>)>);
+
+impl Reviews {
+    /// Forgets all: the objects have changed.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The review for one target, put together when it is first asked for.
+    pub(super) fn body(
+        &mut self,
+        request: &Request,
+        versioned: &Versioned,
+        target: Target,
+        resource: &GroupVersionResource,
+        version: ReviewVersion,
+    ) -> Arc<ReviewBody> {
+        let known = self
+            .0
+            .iter()
+            .find(|known| (known.0, known.1) == (target, version));
+        if let Some((_, _, body)) = known {
+            return Arc::clone(body);
+        }
+        let review = Review {
+            kind: &versioned.kind,
+            resource,
+            sub_resource: &request.subresource,
+            request_kind: &request.kind,
+            request_resource: &request.resource,
+            request_sub_resource: &request.subresource,
+            name: &request.name,
+            namespace: &request.namespace,
+            operation: request.operation.name(),
+            user_info: &request.user,
+            object: versioned.object.as_ref().map(Object::text),
+            old_object: versioned.old_object.as_ref().map(Object::text),
+            dry_run: request.dry_run,
+            options: request.options.as_ref().map(Object::text),
+        };
+        let body = Arc::new(ReviewBody::new(&review, version));
+        self.0.push((target, version, Arc::clone(&body)));
+        body
+    }
+}

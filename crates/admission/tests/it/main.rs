@@ -1,0 +1,17 @@
+//! The engine as its hosts see it, against webhooks that follow a script.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic in a test is a failure with a location"
+)]
+
+mod support;
+
+mod failures;
+mod https;
+mod matching_cost;
+mod mutating;
+mod reinvocation;
+mod timeouts;
+mod validating;

@@ -1,0 +1,193 @@
+//! What a scripted webhook does with a request.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+
+use crate::Gate;
+
+/// One answer, or one way of not answering.
+#[derive(Clone)]
+pub struct Answer {
+    pub(crate) gate: Option<Gate>,
+    pub(crate) act: Act,
+}
+
+/// How a connection ends after raw bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It is closed in order.
+    Close,
+    /// It is reset.
+    Reset,
+    /// It stays open and silent until the client gives up or the server stops.
+    Hold,
+}
+
+type MakeBody = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
+
+#[derive(Clone)]
+pub(crate) enum Act {
+    /// Answers in HTTP.
+    Http {
+        code: u16,
+        headers: Vec<(String, String)>,
+        body: Body,
+    },
+    /// Writes bytes that need not be HTTP.
+    Raw(Bytes, Ending),
+}
+
+#[derive(Clone)]
+pub(crate) enum Body {
+    Bytes(Bytes),
+    Zipped(Bytes),
+    /// Made from the review that came.
+    Review(MakeBody),
+    /// So many zeros.
+    Zeros(u64),
+    /// One byte after each pause, for ever.
+    Drip(Duration),
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Answer");
+        match &self.act {
+            Act::Http { code, headers, .. } => {
+                shown.field("code", code).field("headers", headers);
+            }
+            Act::Raw(bytes, ending) => {
+                shown.field("raw", bytes).field("ending", ending);
+            }
+        }
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// Allows the request.
+    #[must_use]
+    pub fn allow() -> Self {
+        Self::respond(json!({"allowed": true}))
+    }
+
+    /// Denies the request with a message and code 403.
+    #[must_use]
+    pub fn deny(message: &str) -> Self {
+        Self::deny_with(json!({"message": message, "code": 403}))
+    }
+
+    /// Denies the request with a status.
+    #[must_use]
+    pub fn deny_with(status: Value) -> Self {
+        Self::respond(json!({"allowed": false, "status": status}))
+    }
+
+    /// Allows the request and patches the object.
+    #[must_use]
+    pub fn patch(operations: &Value) -> Self {
+        let patch = BASE64_STANDARD.encode(operations.to_string());
+        Self::respond(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
+    }
+
+    /// Answers with a response; the uid of the request is added.
+    #[must_use]
+    pub fn respond(response: Value) -> Self {
+        Self::review(move |review| {
+            let mut response = response.clone();
+            response["uid"] = review["request"]["uid"].clone();
+            json!({
+                "apiVersion": review["apiVersion"],
+                "kind": review["kind"],
+                "response": response,
+            })
+        })
+    }
+
+    /// Answers with what `make` makes of the review.
+    pub fn review(make: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        Self::with_body(200, Body::Review(Arc::new(make)))
+            .header("content-type", "application/json")
+    }
+
+    /// Answers with a code and a body.
+    #[must_use]
+    pub fn http(code: u16, body: impl Into<Bytes>) -> Self {
+        Self::with_body(code, Body::Bytes(body.into()))
+    }
+
+    /// Answers with zipped bytes and says so.
+    ///
+    /// # Panics
+    ///
+    /// Zipping into memory fails, which does not happen.
+    #[must_use]
+    pub fn gzip(code: u16, body: &[u8]) -> Self {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(body).expect("memory");
+        let zipped = encoder.finish().expect("memory");
+        Self::with_body(code, Body::Zipped(zipped.into()))
+    }
+
+    /// Sends the client elsewhere.
+    #[must_use]
+    pub fn redirect(code: u16, location: &str) -> Self {
+        Self::http(code, "").header("location", location)
+    }
+
+    /// Answers 200 with so many zeros.
+    #[must_use]
+    pub fn huge(bytes: u64) -> Self {
+        Self::with_body(200, Body::Zeros(bytes)).header("content-type", "application/json")
+    }
+
+    /// Answers 200 and then sends one byte after each pause, for ever.
+    #[must_use]
+    pub fn drip(pause: Duration) -> Self {
+        Self::with_body(200, Body::Drip(pause)).header("content-type", "application/json")
+    }
+
+    /// Writes bytes as they are, once the request has been read; HTTP/1.1 only.
+    #[must_use]
+    pub fn raw(bytes: impl Into<Bytes>, ending: Ending) -> Self {
+        Self {
+            gate: None,
+            act: Act::Raw(bytes.into(), ending),
+        }
+    }
+
+    /// Adds a header to an answer in HTTP.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        if let Act::Http { headers, .. } = &mut self.act {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    /// Waits for a signal first.
+    #[must_use]
+    pub fn after(mut self, gate: &Gate) -> Self {
+        self.gate = Some(gate.clone());
+        self
+    }
+
+    fn with_body(code: u16, body: Body) -> Self {
+        Self {
+            gate: None,
+            act: Act::Http {
+                code,
+                headers: Vec::new(),
+                body,
+            },
+        }
+    }
+}

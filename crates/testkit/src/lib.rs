@@ -1,0 +1,28 @@
+//! Test helpers shared by the crates of Lockgate; never published.
+//!
+//! [`WebhookServer`] is a webhook whose every answer, and every way of failing to answer, is
+//! scripted. [`certs`] makes the certificates it needs and those it must not have.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use lockgate_testkit::{Answer, WebhookServer};
+//!
+//! let server = WebhookServer::start().await;
+//! server.script("/deny", [Answer::deny("not on Sundays")]);
+//! assert!(server.url("/deny").starts_with("https://127.0.0.1:"));
+//! assert!(server.requests().is_empty());
+//! server.stop().await;
+//! # }
+//! ```
+
+mod answer;
+mod blackhole;
+pub mod certs;
+mod gate;
+mod webhook;
+
+pub use answer::{Answer, Ending};
+pub use blackhole::Blackhole;
+pub use gate::Gate;
+pub use webhook::{Builder, Recorded, WebhookServer};
