@@ -149,6 +149,13 @@ async fn untrusted_certificates() {
             "certificate signed by unknown authority",
         ),
         (
+            Authority::new("right").issue(&names),
+            right.pem(),
+            "certificate signed by unknown authority (possibly because of \"x509: ECDSA \
+             verification failure\" while trying to verify candidate authority certificate \
+             \"right\")",
+        ),
+        (
             right.issue_expired(&names),
             right.pem(),
             "is after 2021-01-01T00:00:00Z",
@@ -323,6 +330,7 @@ async fn broken_inside_the_answer() {
     for (bytes, want) in [
         (format!("{head}abc"), "unexpected EOF"),
         (format!("{chunked}5\r\nab"), "unexpected EOF"),
+        (format!("{chunked}zz\r\nab"), "invalid byte in chunk length"),
     ] {
         let server = WebhookServer::builder().http1_only().start().await;
         server.script("/", [Answer::raw(bytes, Ending::Close)]);
