@@ -75,7 +75,14 @@ pub struct Builder {
     identity: Option<(Identity, String)>,
     client_ca_pem: Option<String>,
     http1_only: bool,
-    stall_handshakes: bool,
+    stall: Option<Stall>,
+}
+
+/// Where a server falls silent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stall {
+    Handshake,
+    Reading,
 }
 
 impl Builder {
@@ -103,7 +110,14 @@ impl Builder {
     /// Accepts connections and never shakes hands.
     #[must_use]
     pub fn stall_handshakes(mut self) -> Self {
-        self.stall_handshakes = true;
+        self.stall = Some(Stall::Handshake);
+        self
+    }
+
+    /// Shakes hands and then reads nothing.
+    #[must_use]
+    pub fn stall_reading(mut self) -> Self {
+        self.stall = Some(Stall::Reading);
         self
     }
 
@@ -128,8 +142,9 @@ impl Builder {
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
         let (stop, stopped) = watch::channel(false);
-        let acceptor = (!self.stall_handshakes).then(|| TlsAcceptor::from(tls));
-        let accepting = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared), stopped));
+        let acceptor = TlsAcceptor::from(tls);
+        let accepting = accept(listener, acceptor, self.stall, Arc::clone(&shared), stopped);
+        let accepting = tokio::spawn(accepting);
         WebhookServer {
             address,
             ca_pem,
@@ -260,7 +275,8 @@ impl Shared {
 
 async fn accept(
     listener: TcpListener,
-    acceptor: Option<TlsAcceptor>,
+    acceptor: TlsAcceptor,
+    stall: Option<Stall>,
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -283,7 +299,7 @@ async fn accept(
         let acceptor = acceptor.clone();
         connections.spawn(async move {
             shared.open.send_modify(|open| *open += 1);
-            serve(stream, acceptor, &shared, connection).await;
+            serve(stream, acceptor, stall, &shared, connection).await;
             shared.open.send_modify(|open| *open -= 1);
         });
     }
@@ -292,18 +308,23 @@ async fn accept(
 
 async fn serve(
     stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
+    acceptor: TlsAcceptor,
+    stall: Option<Stall>,
     shared: &Arc<Shared>,
     connection: usize,
 ) {
-    let Some(acceptor) = acceptor else {
+    if stall == Some(Stall::Handshake) {
         hold_silently(&stream).await;
         return;
-    };
+    }
     // A client that does not like the certificate is no concern of the server.
     let Ok(stream) = acceptor.accept(stream).await else {
         return;
     };
+    if stall == Some(Stall::Reading) {
+        // Until the server stops: without reading, the end of the other side stays unseen.
+        std::future::pending::<()>().await;
+    }
     let (_, session) = stream.get_ref();
     let server_name = session.server_name().map(str::to_owned);
     let http2 = session.alpn_protocol() == Some(b"h2");

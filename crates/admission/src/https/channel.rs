@@ -173,6 +173,7 @@ impl Channel {
                 None => self.open(address, clock).await?,
             };
             if !lease.is_usable().await && !fresh {
+                self.forget(&lease);
                 continue;
             }
             let request = make(lease.is_http2());
@@ -182,7 +183,7 @@ impl Channel {
                     clock.answered();
                     return Ok((response, lease));
                 }
-                Err(unsent) if unsent.message().is_some() && !fresh => {}
+                Err(unsent) if unsent.message().is_some() && !fresh => self.forget(&lease),
                 Err(failed) => {
                     clock.settle();
                     let link = lease.link();
@@ -293,7 +294,11 @@ impl Channel {
         let slot = state.slots.entry(address).or_default();
         let now = Instant::now();
         match kind {
-            Kind::Shared(shared) => slot.shared = Some((shared, now)),
+            // Another one may have taken its place while it was in use.
+            Kind::Shared(shared) => match &mut slot.shared {
+                Some((_, used)) => *used = now,
+                None => slot.shared = Some((shared, now)),
+            },
             Kind::Exclusive(connection) => {
                 if connection.sender.is_closed() {
                     return;
@@ -307,6 +312,15 @@ impl Channel {
         if !state.reaping {
             state.reaping = true;
             tokio::spawn(reap(Arc::downgrade(self)));
+        }
+    }
+
+    /// Offers a connection to nobody any more.
+    fn forget(&self, lease: &Lease) {
+        let mut state = self.lock();
+        if let Some(slot) = state.slots.get_mut(&lease.address) {
+            slot.shared
+                .take_if(|(shared, _)| Arc::ptr_eq(&shared.link, lease.link()));
         }
     }
 

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use lockgate_api::go::quote::quote;
 use lockgate_api::meta::time::Time;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -19,6 +20,7 @@ use rustls::{
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::AttributeTypeAndValue;
 
 /// Which authorities are trusted.
 #[derive(Debug, Clone)]
@@ -74,6 +76,43 @@ impl Roots {
             whole: Arc::new(whole),
         }
     }
+}
+
+impl Roots {
+    /// Tells of a root that has the name of the issuer and is not it, as after an authority was
+    /// made anew under its old name and the bundle was not.
+    ///
+    /// UPSTREAM: Go crypto/x509/verify.go (UnknownAuthorityError.Error).
+    fn candidate_hint(&self, leaf: &X509Certificate<'_>) -> Option<String> {
+        let candidate = self.whole.iter().find_map(|der| {
+            let (_, root) = X509Certificate::from_der(der).ok()?;
+            (root.subject().as_raw() == leaf.issuer().as_raw()).then_some(root)
+        })?;
+        let problem = match leaf.signature_algorithm.algorithm.to_id_string().as_str() {
+            "1.2.840.113549.1.1.5" => "x509: cannot verify signature: insecure algorithm SHA1-RSA",
+            "1.2.840.10045.4.1" => "x509: cannot verify signature: insecure algorithm ECDSA-SHA1",
+            "1.3.101.112" => "x509: Ed25519 verification failure",
+            rsa if rsa.starts_with("1.2.840.113549.1.1.") => "crypto/rsa: verification error",
+            ecdsa if ecdsa.starts_with("1.2.840.10045.4.") => "x509: ECDSA verification failure",
+            _ => return None,
+        };
+        let subject = candidate.subject();
+        let name = names(subject.iter_common_name())
+            .next()
+            .or_else(|| names(subject.iter_organization()).next())
+            .unwrap_or_else(|| format!("serial:{}", candidate.serial));
+        Some(format!(
+            " (possibly because of {} while trying to verify candidate authority certificate {})",
+            quote(problem),
+            quote(&name)
+        ))
+    }
+}
+
+fn names<'a>(
+    attributes: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>,
+) -> impl Iterator<Item = String> {
+    attributes.filter_map(|attribute| attribute.as_str().ok().map(str::to_owned))
 }
 
 fn holds_pem(bundle: &[u8]) -> bool {
@@ -266,7 +305,10 @@ impl Verifier {
             rustls::Error::InvalidCertificate(
                 CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
             ) => String::from("certificate specifies an incompatible key usage"),
-            _ => String::from("certificate signed by unknown authority"),
+            _ => {
+                let hint = self.roots.candidate_hint(&leaf).unwrap_or_default();
+                format!("certificate signed by unknown authority{hint}")
+            }
         })
     }
 }

@@ -115,6 +115,9 @@ pub(super) fn exchange(error: &hyper::Error, ends: &Ends, notes: &Notes) -> Stri
 /// UPSTREAM: k8s.io/client-go rest/request.go (transformResponse).
 pub(super) fn body(error: &hyper::Error, ends: &Ends) -> String {
     let original = match find_io(error) {
+        Some(inner) if inner.to_string().starts_with("Invalid chunk size") => {
+            String::from("invalid byte in chunk length")
+        }
         Some(inner) => io(inner, ends, "unexpected EOF"),
         None if error.is_incomplete_message() || error.is_closed() => {
             String::from("unexpected EOF")

@@ -257,6 +257,37 @@ async fn takes_another_connection_when_a_kept_one_was_closed() {
 }
 
 #[tokio::test]
+async fn survives_a_webhook_that_restarts() {
+    for http1 in [true, false] {
+        let identity = Identity::self_signed(&["hook.default.svc", "127.0.0.1"]);
+        let bundle = identity.certificate_pem.clone();
+        let start = || {
+            let builder = WebhookServer::builder().identity(identity.clone(), &bundle);
+            if http1 { builder.http1_only() } else { builder }.start()
+        };
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", proxy.local_addr().unwrap());
+        let client = caller().client(&url_config(&url, &bundle)).unwrap();
+        for _ in 0..3 {
+            let server = start().await;
+            let address = server.address();
+            let forward = async {
+                let (mut stream, _) = proxy.accept().await.unwrap();
+                let mut there = tokio::net::TcpStream::connect(address).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut there).await;
+            };
+            let calls = async {
+                assert_eq!(answer(client.as_ref()).await.code, 200);
+                assert_eq!(answer(client.as_ref()).await.code, 200);
+                assert_eq!(server.connections(), 1);
+                server.stop().await;
+            };
+            tokio::join!(forward, calls);
+        }
+    }
+}
+
+#[tokio::test]
 async fn unzips_answers() {
     let server = WebhookServer::start().await;
     server.script(

@@ -2,9 +2,9 @@
 //! says it in the words of Go's client (recorded from a real one where they are not obvious).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lockgate_admission::call::{Caller as _, Phase};
+use lockgate_admission::call::{Caller as _, Phase, Post};
 use lockgate_admission::https::{
     ClusterIpResolver, DnsResolver, HttpsCaller, MAX_ANSWER_BYTES, MappedResolver, Service,
     Services, Settings,
@@ -147,6 +147,13 @@ async fn untrusted_certificates() {
             right.issue(&names),
             wrong.pem(),
             "certificate signed by unknown authority",
+        ),
+        (
+            Authority::new("right").issue(&names),
+            right.pem(),
+            "certificate signed by unknown authority (possibly because of \"x509: ECDSA \
+             verification failure\" while trying to verify candidate authority certificate \
+             \"right\")",
         ),
         (
             right.issue_expired(&names),
@@ -323,6 +330,7 @@ async fn broken_inside_the_answer() {
     for (bytes, want) in [
         (format!("{head}abc"), "unexpected EOF"),
         (format!("{chunked}5\r\nab"), "unexpected EOF"),
+        (format!("{chunked}zz\r\nab"), "invalid byte in chunk length"),
     ] {
         let server = WebhookServer::builder().http1_only().start().await;
         server.script("/", [Answer::raw(bytes, Ending::Close)]);
@@ -438,6 +446,34 @@ async fn retries_that_outlast_the_deadline() {
         );
     }
     assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn reviews_that_are_not_taken() {
+    for http1 in [true, false] {
+        let mut builder = WebhookServer::builder().stall_reading();
+        if http1 {
+            builder = builder.http1_only();
+        }
+        let server = builder.start().await;
+        let client = client_of(&server, "/");
+        // Larger than what the system takes before anybody reads.
+        let body = vec![b' '; 32 << 20];
+        let posted = client.post(Post {
+            body: body.into(),
+            deadline: Some(Instant::now() + SHORT),
+        });
+        let posted = tokio::time::timeout(AMPLE, posted).await;
+        let error = posted.expect("an end").result.unwrap_err();
+        let want = posting(&server, "1s", "context deadline exceeded");
+        assert_eq!((error.message, error.timed_out), (want, true));
+        // Over HTTP/2 it is flow control that holds the review back, which cannot be told from
+        // waiting.
+        if http1 {
+            assert_eq!(error.phase, Phase::Write);
+        }
+        server.stop().await;
+    }
 }
 
 #[tokio::test]
