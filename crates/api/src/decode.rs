@@ -115,7 +115,7 @@ pub fn decode_value<T: WireStruct + Default>(root: Value<'_>) -> Result<Decoded<
     }
 }
 
-/// A struct that is decoded member by member. Implemented by [`wire_struct!`].
+/// A struct that is decoded member by member. The crate's own macro `wire_struct!` implements it.
 pub trait WireStruct {
     /// The name of the Go type, with its package.
     const GO_TYPE: &'static str;

@@ -159,9 +159,17 @@ fn long_texts_and_odd_ones() {
 #[test]
 fn brackets_that_never_close_are_refused_soon() {
     let nested = "d[[[[[].[[[[[[[10, 1<- 1[[[-1[[[0, 1< -[-1[[[0, 1< -1[[[[[[G[[[2, 1< -1[([[[[[-1[[[0, 1< -1[";
-    let start = std::time::Instant::now();
-    for text in [nested.to_owned(), nested.repeat(2), format!("2u.map({nested}")] {
+    let start = Instant::now();
+    for text in [
+        nested.to_owned(),
+        nested.repeat(2),
+        format!("2u.map({nested}"),
+    ] {
         assert!(lockgate_cel::admission::check_condition(&text).is_err());
     }
-    assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
 }

@@ -128,7 +128,7 @@ impl Checker<'_> {
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         let own = codec::identify(api_version, kind);
         let untyped = api_version.is_empty() && kind.is_empty();
-        if let Some((kind, version)) = own.or(inherited.filter(|_| untyped)) {
+        if let Some((kind, version)) = own.or_else(|| inherited.filter(|_| untyped)) {
             return self.configuration(value, kind, version);
         }
         let list_of = kind
