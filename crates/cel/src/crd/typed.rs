@@ -26,12 +26,6 @@ pub(crate) fn typed<'a>(json: &'a Json, schema: &'a Schema) -> Value<'a> {
 }
 
 fn convert<'a>(json: &'a Json, schema: &'a Schema) -> Result<Value<'a>, Error> {
-    let expected = |what: &str| {
-        Error::text(format_args!(
-            "invalid data, expected {what}, got {}",
-            go_type(json)
-        ))
-    };
     if json.is_null() {
         return if schema.nullable {
             Ok(Value::Null)
@@ -41,52 +35,62 @@ fn convert<'a>(json: &'a Json, schema: &'a Schema) -> Result<Value<'a>, Error> {
             ))
         };
     }
-    if schema.int_or_string {
-        return match json {
-            Json::String(text) => Ok(Value::Str(text)),
-            json => json.as_i64().map(Value::Int).ok_or_else(|| {
-                Error::fixed(
-                    "invalid data, expected XIntOrString value to be either a string or integer",
-                )
-            }),
-        };
-    }
-    match schema.kind {
-        Kind::Object if json.is_object() => Ok(Value::Typed(json, schema)),
-        Kind::Object => Err(Error::fixed(
-            "invalid data, expected a map for the provided schema with type=object",
-        )),
-        Kind::Array => list(json, schema),
-        Kind::String => match json {
-            Json::String(text) => formatted(text, schema.format),
-            _ => Err(expected("string")),
+    let converted = match (schema.kind, json) {
+        _ if schema.int_or_string => match json {
+            Json::String(text) => Some(Value::Str(text)),
+            json => json.as_i64().map(Value::Int),
         },
-        Kind::Number => match json {
-            Json::Number(number) => Ok(Value::Double(match number.as_i64() {
-                Some(int) => int as f64,
-                None => number.as_f64().unwrap_or(f64::NAN),
-            })),
-            _ => Err(expected("float")),
-        },
-        Kind::Integer => json.as_i64().map(Value::Int).ok_or_else(|| expected("int")),
-        Kind::Boolean => json
-            .as_bool()
-            .map(Value::Bool)
-            .ok_or_else(|| expected("bool")),
-        Kind::Untyped if schema.preserve_unknown_fields => Ok(Value::from(json)),
-        Kind::Untyped => Err(Error::fixed(
-            "invalid type, expected object, array, number, integer, boolean or string, or no type \
-             with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got ",
-        )),
-    }
+        (Kind::Object, Json::Object(_)) => Some(Value::Typed(json, schema)),
+        (Kind::Array, Json::Array(_)) => return list(json, schema),
+        (Kind::String, Json::String(text)) => return formatted(text, schema.format),
+        (Kind::Number, Json::Number(number)) => Some(Value::Double(match number.as_i64() {
+            Some(int) => int as f64,
+            None => number.as_f64().unwrap_or(f64::NAN),
+        })),
+        (Kind::Integer, json) => json.as_i64().map(Value::Int),
+        (Kind::Boolean, json) => json.as_bool().map(Value::Bool),
+        (Kind::Untyped, json) if schema.preserve_unknown_fields => Some(Value::from(json)),
+        _ => None,
+    };
+    converted.ok_or_else(|| mismatch(schema, go_type(json)))
+}
+
+/// The error for data of a type the schema does not allow.
+fn mismatch(schema: &Schema, found: &str) -> Error {
+    let expected = match schema.kind {
+        _ if schema.int_or_string => {
+            return Error::fixed(
+                "invalid data, expected XIntOrString value to be either a string or integer",
+            );
+        }
+        Kind::Object => {
+            return Error::fixed(
+                "invalid data, expected a map for the provided schema with type=object",
+            );
+        }
+        Kind::Array => {
+            return Error::fixed(
+                "invalid data, expected an array for the provided schema with type=array",
+            );
+        }
+        Kind::Untyped => {
+            return Error::fixed(
+                "invalid type, expected object, array, number, integer, boolean or string, or no \
+                 type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is \
+                 true, got ",
+            );
+        }
+        Kind::String => "string",
+        Kind::Number => "float",
+        Kind::Integer => "int",
+        Kind::Boolean => "bool",
+    };
+    Error::text(format_args!(
+        "invalid data, expected {expected}, got {found}"
+    ))
 }
 
 fn list<'a>(json: &'a Json, schema: &'a Schema) -> Result<Value<'a>, Error> {
-    if !json.is_array() {
-        return Err(Error::fixed(
-            "invalid data, expected an array for the provided schema with type=array",
-        ));
-    }
     if schema.items.is_none() {
         return Err(Error::fixed(
             "invalid array type, expected Items with a non-empty Schema",
@@ -245,10 +249,20 @@ fn same(left: &Value<'_>, right: &Value<'_>) -> Equality {
     }
 }
 
-/// Why a list cannot be compared, if one of its elements is the reason.
-pub(crate) fn failure(list: &Value<'_>) -> Option<Error> {
-    list_schema(list)?;
-    list.elements().find_map(|element| element.settled().err())
+/// Why a value of a schema cannot be compared, if data in it is the reason.
+pub(crate) fn failure(value: &Value<'_>) -> Option<Error> {
+    let of_part = |part: Value<'_>| match part {
+        Value::Failed(error) => Some((*error).clone()),
+        part => failure(&part),
+    };
+    if let Value::Typed(Json::Object(entries), schema) = value {
+        let mut parts = entries
+            .keys()
+            .filter_map(|name| find(entries, schema, name));
+        return parts.find_map(of_part);
+    }
+    list_schema(value)?;
+    value.elements().find_map(of_part)
 }
 
 /// Whether all are equal; otherwise what the first that is not says.
@@ -330,7 +344,7 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
         return Some(Err(Error::no_such_overload()));
     };
     let items = schema.items.as_deref()?;
-    let is_formatted = items.kind == Kind::String && items.format.is_some();
+    let is_read_anew = items.nullable || items.kind == Kind::String && items.format.is_some();
     let merged = |elements| Value::List(Arc::new(List::Merged(elements, schema)));
     Some(Ok(match &schema.list_type {
         ListType::Set => {
@@ -338,7 +352,7 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
             let mut elements: Vec<_> = left.elements().collect();
             for element in right.elements() {
                 if Key::of(&element).is_none_or(|key| set.insert(key)) {
-                    elements.push(taken_over(element, is_formatted));
+                    elements.push(taken_over(element, items));
                 }
             }
             merged(elements)
@@ -359,8 +373,8 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
             }
             merged(elements)
         }
-        _ if is_formatted => {
-            let added = right.elements().map(|element| taken_over(element, true));
+        _ if is_read_anew => {
+            let added = right.elements().map(|element| taken_over(element, items));
             merged(left.elements().chain(added).collect())
         }
         _ => {
@@ -372,18 +386,17 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
 
 /// An element added to a list that reads it anew by its schema.
 ///
-/// Text with a format is read already, and cannot be read again.
-fn taken_over(element: Value<'_>, is_formatted: bool) -> Value<'_> {
+/// Text with a format is read already and cannot be read again, nor can null.
+fn taken_over<'a>(element: Value<'a>, items: &Schema) -> Value<'a> {
+    let is_text = items.kind == Kind::String && !items.int_or_string;
     let go_type = match &element {
-        _ if !is_formatted => return element,
-        Value::Timestamp(_) => "time.Time",
-        Value::Duration(_) => "time.Duration",
-        Value::Bytes(_) => "[]uint8",
+        Value::Timestamp(_) if is_text => "time.Time",
+        Value::Duration(_) if is_text => "time.Duration",
+        Value::Bytes(_) if is_text => "[]uint8",
+        Value::Null => "structpb.NullValue",
         _ => return element,
     };
-    Value::Failed(Arc::new(Error::text(format_args!(
-        "invalid data, expected string, got {go_type}"
-    ))))
+    Value::Failed(Arc::new(mismatch(items, go_type)))
 }
 
 /// Whether a list that has a schema has such an element.
@@ -398,7 +411,7 @@ pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> Option<Result<boo
         }
     }
     Some(if undefined {
-        Err(Error::no_such_overload())
+        Err(failure(list).unwrap_or_else(Error::no_such_overload))
     } else {
         Ok(false)
     })

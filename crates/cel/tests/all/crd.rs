@@ -172,6 +172,25 @@ fn data_that_contradicts_its_schema_is_an_error_where_it_is_looked_at() {
 }
 
 #[test]
+fn null_cannot_be_added_to_a_list() {
+    let schema = schema(&json!({
+        "type": "array", "items": { "type": "integer", "nullable": true },
+    }));
+    let value = json!([1, null]);
+    for (rule, expected) in [
+        ("dyn(self[1]) == null", "true"),
+        ("dyn((self + self)[1]) == null", "true"),
+        (
+            "dyn((self + self)[3]) == null",
+            "invalid data, expected int, got structpb.NullValue",
+        ),
+    ] {
+        let found = outcome(&schema, rule, &value, None, OldSelf::Value);
+        assert_eq!(found, expected, "{rule}");
+    }
+}
+
+#[test]
 fn what_has_no_type_has_no_rules() {
     let schema = schema(&json!({ "x-kubernetes-preserve-unknown-fields": true }));
     let error = compile_rule("true", &schema, OldSelf::Value).unwrap_err();
