@@ -22,6 +22,7 @@
 //! | module | is responsible for |
 //! |---|---|
 //! | [`admission`] | match conditions: environment, request, what a list of them decides |
+//! | [`crd`] | validation rules of custom resources: schemas as types, sizes and values |
 //! | [`program`] | text to program, programs shared by text |
 //! | [`syntax`] | text to tree: lexer, parser, macros, syntax errors |
 //! | [`check`] | types, overloads, validators |
@@ -50,6 +51,7 @@
 
 pub mod admission;
 pub mod check;
+pub mod crd;
 pub mod eval;
 pub mod ext;
 pub mod go_regex;

@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 pub use compare::{Equality, NotOrdered};
 pub use map::Map;
 
+use crate::crd::{Schema, typed};
 use crate::eval::Error;
 use crate::ext::opaque::Opaque;
 use crate::time::{Duration, Timestamp};
@@ -44,6 +45,8 @@ pub enum Value<'a> {
     Timestamp(Timestamp),
     /// An array or an object borrowed from an input.
     Json(&'a Json),
+    /// An array or an object borrowed from an input, and the schema that types what is in it.
+    Typed(&'a Json, &'a Schema),
     /// A list made by the expression.
     List(Arc<List<'a>>),
     /// A map made by the expression.
@@ -54,7 +57,7 @@ pub enum Value<'a> {
     Optional(Option<Arc<Self>>),
     /// A value of one of Kubernetes' libraries.
     Opaque(Arc<Opaque>),
-    /// An error inside an optional value; never anywhere else.
+    /// An error inside an optional value, or in place of data that contradicts its schema.
     Failed(Arc<Error>),
 }
 
@@ -65,6 +68,8 @@ pub enum List<'a> {
     Flat(Vec<Value<'a>>),
     /// Two lists joined without copying either, and their common length.
     Joined(Value<'a>, Value<'a>, usize),
+    /// The elements of a list of that schema and those added to it.
+    Merged(Vec<Value<'a>>, &'a Schema),
 }
 
 impl<'a> From<&'a Json> for Value<'a> {
@@ -134,6 +139,14 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The value, unless it stands for an error.
+    pub(crate) fn settled(self) -> Result<Self, Error> {
+        match self {
+            Self::Failed(error) => Err((*error).clone()),
+            value => Ok(value),
+        }
+    }
+
     /// The text, if it is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
@@ -147,13 +160,19 @@ impl<'a> Value<'a> {
     /// Whether it is a list.
     #[must_use]
     pub fn is_list(&self) -> bool {
-        matches!(self, Self::List(_) | Self::Json(Json::Array(_)))
+        matches!(
+            self,
+            Self::List(_) | Self::Json(Json::Array(_)) | Self::Typed(Json::Array(_), _)
+        )
     }
 
     /// Whether it is a map.
     #[must_use]
     pub fn is_map(&self) -> bool {
-        matches!(self, Self::Map(_) | Self::Json(Json::Object(_)))
+        matches!(
+            self,
+            Self::Map(_) | Self::Json(Json::Object(_)) | Self::Typed(Json::Object(_), _)
+        )
     }
 
     /// How many elements a list has.
@@ -161,10 +180,12 @@ impl<'a> Value<'a> {
     pub fn list_len(&self) -> Option<usize> {
         match self {
             Self::List(list) => Some(match &**list {
-                List::Flat(elements) => elements.len(),
+                List::Flat(elements) | List::Merged(elements, _) => elements.len(),
                 List::Joined(_, _, len) => *len,
             }),
-            Self::Json(Json::Array(elements)) => Some(elements.len()),
+            Self::Json(Json::Array(elements)) | Self::Typed(Json::Array(elements), _) => {
+                Some(elements.len())
+            }
             _ => None,
         }
     }
@@ -176,8 +197,13 @@ impl<'a> Value<'a> {
         loop {
             match list {
                 Self::Json(Json::Array(elements)) => return elements.get(index).map(Self::from),
+                Self::Typed(Json::Array(elements), schema) => {
+                    return typed::element(elements, schema, index);
+                }
                 Self::List(owned) => match &**owned {
-                    List::Flat(elements) => return elements.get(index).cloned(),
+                    List::Flat(elements) | List::Merged(elements, _) => {
+                        return elements.get(index).cloned();
+                    }
                     List::Joined(left, right, _) => {
                         let size = left.list_len()?;
                         if index < size {
@@ -203,7 +229,9 @@ impl<'a> Value<'a> {
     pub fn map_len(&self) -> Option<usize> {
         match self {
             Self::Map(map) => Some(map.len()),
-            Self::Json(Json::Object(entries)) => Some(entries.len()),
+            Self::Json(Json::Object(entries)) | Self::Typed(Json::Object(entries), _) => {
+                Some(entries.len())
+            }
             _ => None,
         }
     }
@@ -216,6 +244,9 @@ impl<'a> Value<'a> {
             Self::Json(Json::Object(entries)) => {
                 key.as_str().and_then(|k| entries.get(k)).map(Self::from)
             }
+            Self::Typed(Json::Object(entries), schema) => {
+                typed::find(entries, schema, key.as_str()?)
+            }
             _ => None,
         }
     }
@@ -227,6 +258,7 @@ impl<'a> Value<'a> {
             Self::Json(Json::Object(entries)) => {
                 Box::new(entries.iter().map(|(k, v)| (Self::Str(k), Self::from(v))))
             }
+            Self::Typed(Json::Object(entries), schema) => Box::new(typed::entries(entries, schema)),
             _ => Box::new(std::iter::empty()),
         }
     }
@@ -257,8 +289,8 @@ impl<'a> Value<'a> {
             Self::Bytes(_) => "bytes",
             Self::Duration(_) => "google.protobuf.Duration",
             Self::Timestamp(_) => "google.protobuf.Timestamp",
-            Self::Json(Json::Array(_)) | Self::List(_) => "list",
-            Self::Json(_) | Self::Map(_) => "map",
+            Self::Json(Json::Array(_)) | Self::Typed(Json::Array(_), _) | Self::List(_) => "list",
+            Self::Json(_) | Self::Typed(..) | Self::Map(_) => "map",
             Self::Type(_) => "type",
             Self::Optional(_) => "optional_type",
             Self::Opaque(opaque) => opaque.type_name(),
@@ -281,6 +313,7 @@ impl<'a> Value<'a> {
             Self::List(list) if matches!(**list, List::Joined(..)) => "*types.concatList",
             Self::Json(Json::Array(_)) | Self::List(_) => "*types.baseList",
             Self::Json(_) | Self::Map(_) => "*types.baseMap",
+            Self::Typed(json, schema) => typed::upstream_name(json, schema),
             Self::Type(_) => "*types.Type",
             Self::Optional(_) => "*types.Optional",
             Self::Opaque(opaque) => opaque.go_type(),
@@ -299,6 +332,8 @@ impl<'a> Value<'a> {
             Self::Duration(d) => d.nanos() == 0,
             Self::Timestamp(t) => t.is_zero(),
             Self::Opaque(_) | Self::Type(_) | Self::Optional(_) | Self::Failed(_) => false,
+            // Upstream does not ask values of a schema.
+            Self::Typed(..) => false,
             _ => self.size() == Some(0),
         }
     }
@@ -335,14 +370,14 @@ impl fmt::Display for Value<'_> {
             Self::Optional(Some(value)) => write!(f, "optional({value})"),
             Self::Opaque(opaque) => f.write_str(&opaque.text()),
             Self::Failed(error) => write!(f, "{error}"),
-            Self::Json(Json::Array(_)) | Self::List(_) => {
+            Self::Json(Json::Array(_)) | Self::Typed(Json::Array(_), _) | Self::List(_) => {
                 f.write_str("[")?;
                 for (nth, element) in self.elements().enumerate() {
                     write!(f, "{}{element}", if nth == 0 { "" } else { ", " })?;
                 }
                 f.write_str("]")
             }
-            Self::Json(_) | Self::Map(_) => {
+            Self::Json(_) | Self::Typed(..) | Self::Map(_) => {
                 f.write_str("{")?;
                 for (nth, (key, value)) in self.entries().enumerate() {
                     write!(f, "{}{key}: {value}", if nth == 0 { "" } else { ", " })?;

@@ -49,6 +49,15 @@ impl<'s> Checked<'s> {
             .unwrap_or(&Reference::None)
     }
 
+    /// Whether a variable of this name is used, of the environment or of a loop.
+    pub(crate) fn names(&self, variable: &str) -> bool {
+        self.references.iter().enumerate().any(|(at, reference)| {
+            let id = NodeId(at as u32);
+            *reference == Reference::Variable
+                && matches!(self.ast.expr(id), Expr::Ident(name) if *name == variable)
+        })
+    }
+
     /// The type of the whole expression.
     pub(crate) fn output(&self) -> &Type {
         self.type_of(self.ast.root)

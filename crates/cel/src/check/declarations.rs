@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
+use crate::crd::KEYWORDS;
 use crate::types::Type;
 
 /// The index of an overload in the table of all overloads.
@@ -316,29 +317,6 @@ impl Environment {
         })
     }
 }
-
-/// Words of the language that schemas escape.
-const KEYWORDS: [&str; 19] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-];
 
 /// What a protobuf wrapper message means.
 fn wrapper(name: &str) -> Option<Type> {

@@ -87,7 +87,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     fn resolve(&mut self, attribute: &'a Attribute) -> Result<Resolved<'a>, Error> {
         let (root, native) = match &attribute.root {
             Root::Variable(nth) => match self.inputs.get(*nth as usize) {
-                Some(value) => (value.clone(), true),
+                Some(value) => (value.clone().settled()?, true),
                 None => return Err(Error::text("no such attribute(s)")),
             },
             Root::Local(slot) => (self.local(*slot)?, false),
@@ -251,6 +251,8 @@ fn reopened<'a>(value: &Value<'a>) -> Result<Value<'a>, Error> {
         Value::Optional(Some(inner)) => reopened(inner),
         Value::Failed(error) => Err((**error).clone()),
         Value::Type(name) => Ok(Value::String(name.clone())),
+        // The plain form of what has a schema has none.
+        Value::Typed(json, _) => Ok(Value::from(*json)),
         Value::Opaque(opaque) => match opaque.plain_go_type() {
             Some("cel.Format") => Ok(value.clone()),
             Some(plain) => Err(Error::text(format_args!(
@@ -298,9 +300,12 @@ pub(crate) fn check_key(key: &Value<'_>, native: bool) -> Result<(), Error> {
 }
 
 fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Found<'a>, Error> {
+    if let (Value::Typed(Json::Object(_), _), None) = (value, key.as_str()) {
+        return Err(Error::no_such_overload());
+    }
     if value.is_map() {
         return match value.map_get(key) {
-            Some(found) => Ok(Found::Value(found)),
+            Some(found) => Ok(Found::Value(found.settled()?)),
             None if presence => Ok(Found::Absent),
             None => Err(Failure::NoSuchKey(key.to_string()).into()),
         };
@@ -311,7 +316,7 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
             .ok()
             .and_then(|at| value.list_get(at));
         return match found {
-            Some(found) => Ok(Found::Value(found)),
+            Some(found) => Ok(Found::Value(found.settled()?)),
             None if presence => Ok(Found::Absent),
             None => Err(Failure::OutOfBounds(key.to_string()).into()),
         };

@@ -5,6 +5,7 @@
 
 use serde_json::Value as Json;
 
+use crate::crd::typed;
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
 use crate::eval::machine::{Machine, Slot, Trace};
@@ -58,10 +59,10 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             for at in 0..range.list_len().unwrap_or(0) {
                 let element = range.list_get(at).unwrap_or(Value::Null);
                 match l.slot2 {
-                    None => self.set(l.slot, Slot::Ready(Ok(element))),
+                    None => self.set(l.slot, Slot::Ready(element.settled())),
                     Some(slot2) => {
                         self.set(l.slot, Slot::Ready(Ok(Value::Int(at as i64))));
-                        self.set(slot2, Slot::Ready(Ok(element)));
+                        self.set(slot2, Slot::Ready(element.settled()));
                     }
                 }
                 if !round(self)? {
@@ -78,6 +79,21 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 self.set(l.slot, Slot::Ready(Ok(key.clone())));
                 if let Some(slot2) = l.slot2 {
                     self.set(slot2, Slot::Ready(Ok(value.clone())));
+                }
+                if !round(self)? {
+                    return Ok(false);
+                }
+                if self.interrupted() {
+                    return Ok(true);
+                }
+            }
+            return Ok(false);
+        }
+        if let Value::Typed(Json::Object(entries), schema) = &range {
+            for (key, value) in typed::entries(entries, schema) {
+                self.set(l.slot, Slot::Ready(Ok(key)));
+                if let Some(slot2) = l.slot2 {
+                    self.set(slot2, Slot::Ready(value.settled()));
                 }
                 if !round(self)? {
                     return Ok(false);

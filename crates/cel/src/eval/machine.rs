@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value as Json;
 
+use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost, equality, tenth};
 use crate::eval::error::Error;
 use crate::eval::functions;
@@ -362,8 +363,11 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     fn equal_values(&mut self, left: Argument<'a>, right: Argument<'a>, not: bool) -> Argument<'a> {
         self.charge_once(equality(&left, &right, not))?;
-        match (left?.equals(&right?), not) {
-            (Equality::Undefined, false) => Err(Error::no_such_overload()),
+        let (left, right) = (left?, right?);
+        match (left.equals(&right), not) {
+            (Equality::Undefined, false) => {
+                Err(typed::failure(&left).unwrap_or_else(Error::no_such_overload))
+            }
             (outcome, not) => Ok(Value::Bool((outcome == Equality::Equal) != not)),
         }
     }
@@ -572,6 +576,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         self.charge_once(cost.charge(&args, None)?)?;
         let [left, right] = args;
         let (left, right) = (left?, right?);
+        if let Some(found) = typed::contains(&right, &left) {
+            return found.map(Value::Bool);
+        }
+        if let (Value::Typed(..), None) = (&right, left.as_str()) {
+            return Err(Error::no_such_overload());
+        }
         Ok(Value::Bool(match &right {
             _ if right.is_list() => contains(&right, &left),
             _ if right.is_map() => right.map_get(&left).is_some(),

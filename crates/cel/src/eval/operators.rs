@@ -5,6 +5,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost};
 use crate::eval::error::Error;
 use crate::eval::machine::{Machine, Trace};
@@ -142,6 +143,9 @@ pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> Argument<'a> {
         joined.push_str(a);
         joined.push_str(b);
         return Ok(joined.into());
+    }
+    if let Some(sum) = typed::add(&left, &right) {
+        return sum;
     }
     if let Some(size) = left.list_len() {
         let more = right.list_len().ok_or_else(Error::no_such_overload)?;

@@ -5,6 +5,7 @@
 use std::cmp::Ordering;
 
 use super::Value;
+use crate::crd::typed;
 
 /// What comparing for equality says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,9 @@ impl Value<'_> {
             },
             (Value::Opaque(a), _) => a.equals(other),
             _ => {
+                if let Some(outcome) = typed::equals(self, other) {
+                    return outcome;
+                }
                 if let (Some(a), Some(b)) = (self.as_str(), other.as_str()) {
                     return (a == b).into();
                 }
@@ -75,6 +79,9 @@ impl Value<'_> {
     pub(crate) fn equals_directly(&self, other: &Value<'_>) -> Equality {
         match (self, other) {
             (Value::Opaque(a), _) => a.equals(other),
+            (Value::Typed(..) | Value::List(_), Value::Null) => {
+                typed::equals(self, other).unwrap_or(Equality::Different)
+            }
             _ => self.equals(other),
         }
     }

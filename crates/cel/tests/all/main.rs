@@ -7,6 +7,7 @@
 )]
 
 mod allocations;
+mod crd;
 mod estimates;
 mod hostile;
 mod properties;

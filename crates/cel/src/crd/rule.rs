@@ -1,0 +1,272 @@
+//! Compiling rules, what they may cost, and running them.
+//!
+//! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/cel/compilation.go,
+//! pkg/apis/apiextensions/validation/validation.go
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use crate::check::{self, Environment};
+use crate::crd::declare::Declared;
+use crate::crd::schema::Schema;
+use crate::crd::typed::typed;
+use crate::eval::{self, Evaluation, Limits, Program, evaluate};
+use crate::limits::{ESTIMATED_RESOURCE_LIMIT, ESTIMATED_RULE_LIMIT};
+use crate::program::CompileError;
+use crate::source::{Issue, render};
+use crate::syntax;
+use crate::types::Type;
+use crate::value::Value;
+
+/// How a rule sees the value that is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OldSelf {
+    /// As a value; the rule is skipped when there is none.
+    #[default]
+    Value,
+    /// As an optional value; the rule always runs (`optionalOldSelf: true`).
+    Optional,
+}
+
+/// What the rules of one schema can refer to, and how large that can be.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    declared: Declared,
+    env: Environment,
+    optional_env: Environment,
+}
+
+/// A rule or a message expression ready to run.
+#[derive(Debug)]
+pub struct Rule {
+    program: Program,
+    max_cost: u64,
+    max_cardinality: u64,
+    uses_old_self: bool,
+}
+
+/// Why a rule is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleError {
+    /// Rules cannot see values of this schema.
+    NoType,
+    /// There is nothing but white space.
+    Empty,
+    /// The expression does not compile.
+    Rule(CompileError),
+    /// The expression for the message does not compile.
+    Message(CompileError),
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoType => f.write_str("failed to convert to declType for CEL validation rules"),
+            Self::Empty => f.write_str("rule is not specified"),
+            Self::Rule(CompileError::Type { .. }) => {
+                f.write_str("cel expression must evaluate to a bool")
+            }
+            Self::Rule(error) => write!(f, "{error}"),
+            Self::Message(CompileError::Type { .. }) => {
+                f.write_str("messageExpression must evaluate to a string")
+            }
+            Self::Message(CompileError::Program(reason)) => {
+                write!(f, "messageExpression instantiation failed: {reason}")
+            }
+            Self::Message(error) => write!(f, "messageExpression {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RuleError {}
+
+/// Compiles one rule of a schema; for several, make a [`Scope`] and keep it.
+///
+/// # Errors
+///
+/// [`RuleError`], which prints as Kubernetes does.
+pub fn compile_rule(rule: &str, schema: &Schema, old_self: OldSelf) -> Result<Rule, RuleError> {
+    Scope::new(schema)
+        .ok_or(RuleError::NoType)?
+        .compile_rule(rule, old_self)
+}
+
+impl Scope {
+    /// The scope of the rules of a schema; none if rules cannot see values of it.
+    #[must_use]
+    pub fn new(schema: &Schema) -> Option<Self> {
+        let (declared, messages) = Declared::new(schema)?;
+        let env = declared.environment(&messages, false);
+        let optional_env = declared.environment(&messages, true);
+        Some(Self {
+            declared,
+            env,
+            optional_env,
+        })
+    }
+
+    /// Compiles a rule and estimates its cost.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`], which prints as Kubernetes does. A rule that can cost too much is no error
+    /// here, because how often it runs depends on the schemas around it: see [`rule_too_costly`].
+    pub fn compile_rule(&self, rule: &str, old_self: OldSelf) -> Result<Rule, RuleError> {
+        if rule.trim().is_empty() {
+            return Err(RuleError::Empty);
+        }
+        self.compile(rule, old_self, &Type::Bool)
+            .map_err(RuleError::Rule)
+    }
+
+    /// Compiles the expression for a rule's message and estimates its cost.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`], which prints as Kubernetes does.
+    pub fn compile_message(&self, text: &str, old_self: OldSelf) -> Result<Rule, RuleError> {
+        self.compile(text, old_self, &Type::String)
+            .map_err(RuleError::Message)
+    }
+
+    fn compile(
+        &self,
+        text: &str,
+        old_self: OldSelf,
+        expected: &Type,
+    ) -> Result<Rule, CompileError> {
+        let env = match old_self {
+            OldSelf::Value => &self.env,
+            OldSelf::Optional => &self.optional_env,
+        };
+        let failed = |issues: Vec<Issue>| {
+            let rendered = render(text, &issues);
+            CompileError::Issues { issues, rendered }
+        };
+        let ast = syntax::parse(text).map_err(failed)?;
+        let checked = check::check(ast, env).map_err(failed)?;
+        if !checked.output().is_exactly(expected) {
+            return Err(CompileError::Type {
+                expected: expected.to_string(),
+                found: checked.output().to_string(),
+            });
+        }
+        let program = eval::plan(&checked, env).map_err(CompileError::Program)?;
+        Ok(Rule {
+            program,
+            max_cost: check::estimate(&checked, &self.declared).max,
+            max_cardinality: self.declared.max_cardinality(),
+            uses_old_self: checked.names("oldSelf"),
+        })
+    }
+}
+
+impl Rule {
+    /// The most units one run of the rule can cost, given the sizes its schema allows.
+    #[must_use]
+    pub fn max_cost(&self) -> u64 {
+        self.max_cost
+    }
+
+    /// How often the rule can run for one request when nothing around its schema bounds that.
+    #[must_use]
+    pub fn max_cardinality(&self) -> u64 {
+        self.max_cardinality
+    }
+
+    /// The most units all runs of the rule for one request can cost.
+    ///
+    /// `cardinality` is the product of `maxItems` and `maxProperties` of the schemas around, or
+    /// none if one of them has no limit.
+    #[must_use]
+    pub fn total_cost(&self, cardinality: Option<u64>) -> u64 {
+        self.max_cost
+            .saturating_mul(cardinality.unwrap_or(self.max_cardinality))
+    }
+
+    /// Whether the rule looks at the value that is replaced, or at a loop variable of its name.
+    #[must_use]
+    pub fn uses_old_self(&self) -> bool {
+        self.uses_old_self
+    }
+
+    /// Runs the rule.
+    ///
+    /// One that [uses](Self::uses_old_self) `oldSelf` is to be skipped when there is none, unless
+    /// it is optional.
+    #[must_use]
+    pub fn evaluate<'a>(&'a self, inputs: &'a Inputs<'a>, limits: Limits<'_>) -> Evaluation<'a> {
+        evaluate(&self.program, &inputs.0, limits)
+    }
+}
+
+/// The variables of a rule.
+#[derive(Debug)]
+pub struct Inputs<'a>(Vec<Value<'a>>);
+
+impl<'a> Inputs<'a> {
+    /// Values of a schema, borrowed; of a resource's root, the schema must have been made
+    /// [one of a root](Schema::into_resource_root).
+    #[must_use]
+    pub fn new(schema: &'a Schema, value: &'a Json, old: Option<&'a Json>, as_: OldSelf) -> Self {
+        let old = old.filter(|old| !old.is_null());
+        let old = old.map(|old| typed(old, schema));
+        let mut inputs = vec![typed(value, schema)];
+        match as_ {
+            OldSelf::Value => inputs.extend(old),
+            OldSelf::Optional => inputs.push(old.map_or(Value::Optional(None), Value::some)),
+        }
+        Self(inputs)
+    }
+}
+
+/// Why a rule of that total cost is forbidden, if it is.
+///
+/// ```
+/// use lockgate_cel::crd::rule_too_costly;
+/// assert_eq!(rule_too_costly(10_000_000), None);
+/// assert!(rule_too_costly(20_000_000).unwrap().starts_with(
+///     "estimated rule cost exceeds budget by factor of 2.0x (try simplifying the rule, "));
+/// ```
+#[must_use]
+pub fn rule_too_costly(cost: u64) -> Option<String> {
+    too_costly("estimated rule cost", cost, ESTIMATED_RULE_LIMIT)
+}
+
+/// Why a message expression of that cost is forbidden, if it is.
+#[must_use]
+pub fn message_too_costly(cost: u64) -> Option<String> {
+    too_costly(
+        "estimated messageExpression cost",
+        cost,
+        ESTIMATED_RULE_LIMIT,
+    )
+}
+
+/// Why all rules of a custom resource together are forbidden, if they are.
+#[must_use]
+pub fn resource_too_costly(cost: u64) -> Option<String> {
+    const ALL: &str =
+        "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+    too_costly(ALL, cost, ESTIMATED_RESOURCE_LIMIT)
+}
+
+fn too_costly(what: &str, cost: u64, limit: u64) -> Option<String> {
+    if cost <= limit {
+        return None;
+    }
+    let times = cost as f64 / limit as f64;
+    let factor = if times > 100.0 {
+        "more than 100x".to_owned()
+    } else if times < 1.5 {
+        // One digit would say that the budget is exceeded by 1.0x.
+        format!("{times:.6}x")
+    } else {
+        format!("{times:.1}x")
+    };
+    Some(format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding \
+         maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    ))
+}
