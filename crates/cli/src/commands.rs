@@ -9,6 +9,7 @@ use std::io;
 
 use crate::args::{Cli, Command};
 use crate::exit_code::ExitCode;
+use crate::input::ReadError;
 use crate::output::Printer;
 
 /// Why a command could not do its work.
@@ -58,6 +59,18 @@ impl CommandError {
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+}
+
+impl From<ReadError> for CommandError {
+    fn from(error: ReadError) -> Self {
+        let failed = Self::failed(error.to_string());
+        match error {
+            ReadError::NotText(_) | ReadError::TooLarge(_) => {
+                failed.with_help("give YAML or JSON texts; split large ones into several files")
+            }
+            ReadError::Io { .. } | ReadError::EmptyFolder(_) => failed,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod commands;
 pub mod exit_code;
+pub mod input;
 pub mod lint;
 pub mod output;
 pub mod text;

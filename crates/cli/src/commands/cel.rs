@@ -1,7 +1,5 @@
 //! `lockgate cel`
 
-use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +17,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
+use crate::input;
 use crate::output::Printer;
 use crate::output::diagnostic::{Artist, Drawing, Level};
 use crate::output::table;
@@ -136,7 +135,7 @@ enum AuthorizerArg {
 /// A file cannot be read or is not what it should be, or standard output cannot be written.
 pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.action {
-        Action::Check(args) => run_each(&args.what, printer, |_| Map::new()),
+        Action::Check(args) => run_each(&args.what, printer, |_| Outcome::default()),
         Action::Eval(args) => {
             let inputs = Inputs::read(args)?;
             let variables = inputs.variables(args.authorizer);
@@ -147,8 +146,8 @@ pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     }
 }
 
-/// What evaluation says about a program, in the words of the recordings under `conformance/`.
-fn outcome(program: &Program, inputs: &[Value<'_>]) -> Map<String, Json> {
+/// Evaluates a program.
+fn outcome(program: &Program, inputs: &[Value<'_>]) -> Outcome {
     let evaluation = evaluate(program, inputs, Limits::default());
     let mut fields = Map::new();
     match &evaluation.value {
@@ -158,29 +157,31 @@ fn outcome(program: &Program, inputs: &[Value<'_>]) -> Map<String, Json> {
         },
         Err(error) => fields.insert(String::from("EvalError"), json!(error.to_string())),
     };
-    if let Ok(value) = &evaluation.value {
-        fields.insert(String::from(SHOWN), json!(value.to_string()));
-    }
     fields.insert(String::from("Cost"), json!(evaluation.cost));
-    fields
+    let shown = evaluation.value.ok().map(|value| value.to_string());
+    Outcome { fields, shown }
 }
 
-/// The value as people read it; only for the table.
-const SHOWN: &str = "shown";
+/// What is said about an expression.
+#[derive(Default)]
+struct Outcome {
+    /// In the words of the recordings under `conformance/`.
+    fields: Map<String, Json>,
+    /// The value as people read it.
+    shown: Option<String>,
+}
 
 fn run_each(
     what: &ExpressionArgs,
     printer: &mut Printer,
-    evaluate: impl Fn(&Program) -> Map<String, Json>,
+    evaluate: impl Fn(&Program) -> Outcome,
 ) -> Result<ExitCode, Stop> {
-    let describe = |expression: &str| -> Result<Map<String, Json>, CompileError> {
+    let describe = |expression: &str| -> Result<Outcome, CompileError> {
         let program = compile_expression(expression)?;
-        let mut fields = evaluate(&program);
-        fields.insert(
-            String::from("OutType"),
-            json!(program.output_type().to_string()),
-        );
-        Ok(fields)
+        let mut outcome = evaluate(&program);
+        let out_type = json!(program.output_type().to_string());
+        outcome.fields.insert(String::from("OutType"), out_type);
+        Ok(outcome)
     };
     match (&what.batch, &what.expression) {
         (Some(batch), _) => run_batch(batch, printer, describe),
@@ -193,10 +194,10 @@ fn run_one(
     expression: &str,
     output: OutputFormat,
     printer: &mut Printer,
-    describe: impl Fn(&str) -> Result<Map<String, Json>, CompileError>,
+    describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
-    let mut fields = match describe(expression) {
-        Ok(fields) => fields,
+    let Outcome { fields, shown } = match describe(expression) {
+        Ok(outcome) => outcome,
         Err(error) if output == OutputFormat::Json => {
             printer.line(&to_string_plain(
                 &json!({ "CompileError": error.to_string() }),
@@ -213,7 +214,6 @@ fn run_one(
     } else {
         ExitCode::Done
     };
-    let shown = fields.remove(SHOWN);
     if output == OutputFormat::Json {
         printer.line(&to_string_plain(&fields))?;
         return Ok(code);
@@ -224,14 +224,14 @@ fn run_one(
             .map_or_else(|| value.to_string(), str::to_owned)
     };
     let cells = [
-        ("TYPE", fields.get("OutType")),
-        ("COST", fields.get("Cost")),
-        ("VALUE", shown.as_ref()),
-        ("ERROR", fields.get("EvalError")),
+        ("TYPE", fields.get("OutType").map(text)),
+        ("COST", fields.get("Cost").map(text)),
+        ("VALUE", shown),
+        ("ERROR", fields.get("EvalError").map(text)),
     ];
     let (headers, row): (Vec<&str>, Vec<String>) = cells
         .into_iter()
-        .filter_map(|(header, value)| Some((header, text(value?))))
+        .filter_map(|(header, value)| Some((header, value?)))
         .unzip();
     printer.text(&table::render(&headers, &[row]))?;
     Ok(code)
@@ -270,9 +270,9 @@ fn draw(expression: &str, error: &CompileError, color: bool) -> String {
 fn run_batch(
     path: &Path,
     printer: &mut Printer,
-    describe: impl Fn(&str) -> Result<Map<String, Json>, CompileError>,
+    describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
-    let text = read_text(path)?;
+    let Source { text, .. } = input::read(path).map_err(CommandError::from)?;
     for (index, line) in text
         .lines()
         .enumerate()
@@ -289,10 +289,12 @@ fn run_batch(
         let Some(expression) = text("Expr") else {
             return Err(bad("`Expr` is missing or not a text").into());
         };
-        let mut fields = describe(expression).unwrap_or_else(|error| {
-            Map::from_iter([(String::from("CompileError"), json!(error.to_string()))])
-        });
-        fields.remove(SHOWN);
+        let mut fields = match describe(expression) {
+            Ok(outcome) => outcome.fields,
+            Err(error) => {
+                Map::from_iter([(String::from("CompileError"), json!(error.to_string()))])
+            }
+        };
         fields.insert(String::from("Id"), json!(text("Id")));
         printer.line(&to_string_plain(&fields))?;
     }
@@ -412,7 +414,7 @@ fn facts(request: &Json) -> Request {
 
 /// Reads an object in YAML, of which JSON is a part.
 fn read_object(path: &Path) -> Result<Json, CommandError> {
-    let text = read_text(path)?;
+    let Source { text, .. } = input::read(path)?;
     let invalid =
         |error: String| CommandError::invalid_input(format!("`{}`: {error}", path.display()));
     // JSON is read as such, so that numbers keep what they say.
@@ -421,14 +423,4 @@ fn read_object(path: &Path) -> Result<Json, CommandError> {
     }
     let document = yaml::parse(&text).map_err(|error| invalid(error.to_string()))?;
     serde_json::from_str(&document.root().to_json()).map_err(|error| invalid(error.to_string()))
-}
-
-fn read_text(path: &Path) -> Result<String, CommandError> {
-    let text = if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(path)
-    };
-    text.map_err(|error| CommandError::failed(format!("cannot read `{}`: {error}", path.display())))
 }

@@ -8,7 +8,7 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::lint::finding::Severity;
 use crate::lint::render::{github, human, json, sarif, summary};
-use crate::lint::source::{self, ReadError};
+use crate::lint::source;
 use crate::lint::{MatchConditions, Report, check};
 use crate::output::Printer;
 use crate::text::Source;
@@ -119,14 +119,7 @@ fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {
     }
     let mut sources = Vec::new();
     for path in paths {
-        sources.extend(source::read(path).map_err(|error| {
-            let failed = CommandError::failed(error.to_string());
-            match error {
-                ReadError::NotText(_) | ReadError::TooLarge(_) => failed
-                    .with_help("give YAML or JSON manifests; split large ones into several files"),
-                _ => failed,
-            }
-        })?);
+        sources.extend(source::read(path)?);
     }
     Ok(sources)
 }
