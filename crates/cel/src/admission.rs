@@ -19,7 +19,9 @@ mod request;
 
 use std::sync::LazyLock;
 
-pub use conditions::{Condition, FailurePolicy, MATCH_CONDITIONS_BUDGET, MatchConditions, Outcome};
+pub use conditions::{
+    Condition, FailurePolicy, Judgement, MATCH_CONDITIONS_BUDGET, MatchConditions, Outcome,
+};
 pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
 
 use crate::check::Environment;

@@ -11,26 +11,16 @@ use std::time::Duration;
 
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::registration::hub::MatchCondition;
-use lockgate_cel::admission::{
-    self as cel, FailurePolicy as CelPolicy, MatchConditions, Outcome, Variables,
-};
+use lockgate_cel::admission::{self as cel, Judgement, MatchConditions, Outcome, Variables};
 use lockgate_cel::ext::authorizer::{Authorizer, AuthorizerValue, User};
 
 use crate::configuration::FailurePolicy;
 use crate::object::Object;
 use crate::request::Request;
 
-/// How the text begins that says the budget of a webhook is used up. Upstream counts no evaluation
-/// error then.
-const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget";
-
 /// The conditions of one webhook, compiled.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Conditions {
-    all: MatchConditions,
-    /// Each alone, to tell which one failed.
-    each: Vec<MatchConditions>,
-}
+pub(crate) struct Conditions(MatchConditions);
 
 /// What the conditions said, and how long it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,22 +68,15 @@ pub(crate) struct Input<'i> {
 
 impl Conditions {
     pub(crate) fn new(conditions: Option<&[MatchCondition]>) -> Self {
-        let named: Vec<(&str, &str)> = conditions
+        let named = conditions
             .unwrap_or_default()
             .iter()
-            .map(|condition| (&*condition.name, &*condition.expression))
-            .collect();
-        Self {
-            each: named
-                .iter()
-                .map(|one| MatchConditions::compile([*one]))
-                .collect(),
-            all: MatchConditions::compile(named),
-        }
+            .map(|condition| (&*condition.name, &*condition.expression));
+        Self(MatchConditions::compile(named))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.0.is_empty()
     }
 
     /// Evaluates all conditions. The time is filled in by whoever has a clock.
@@ -106,24 +89,7 @@ impl Conditions {
             .object(input.object.map(Object::value))
             .old_object(input.old_object.map(Object::value))
             .authorizer(authorizer, &request);
-        let evaluator = variables.evaluator();
-
-        let outcome = self.all.matches(&evaluator, CelPolicy::Fail);
-        let failed = |one: &&Outcome| matches!(one, Outcome::Refuse(_));
-        let errors = match &outcome {
-            Outcome::Match => 0,
-            Outcome::Refuse(error) if error.starts_with(OUT_OF_BUDGET) => 0,
-            _ => {
-                let each = self
-                    .each
-                    .iter()
-                    .map(|one| one.matches(&evaluator, CelPolicy::Fail));
-                let seen: Vec<Outcome> = each
-                    .take_while(|one| !matches!(one, Outcome::NoMatch(_)))
-                    .collect();
-                seen.iter().filter(failed).count()
-            }
-        };
+        let Judgement { outcome, errors } = self.0.judge(&variables.evaluator());
         let verdict = match (outcome, policy) {
             (Outcome::Match, _) => ConditionsVerdict::Matched,
             (Outcome::NoMatch(name), _) => ConditionsVerdict::Excluded {

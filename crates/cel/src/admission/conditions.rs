@@ -38,6 +38,16 @@ pub enum Outcome {
     Refuse(String),
 }
 
+/// What a list of conditions decides before the failure policy has its say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// What it decides.
+    pub outcome: Outcome,
+    /// How many conditions could not be evaluated, up to the first that was false. None are
+    /// counted when the budget ran out.
+    pub errors: usize,
+}
+
 /// A condition with its name.
 #[derive(Debug, Clone)]
 pub struct Condition {
@@ -84,14 +94,23 @@ impl MatchConditions {
         self.conditions.is_empty()
     }
 
-    /// Evaluates all conditions and decides.
-    ///
-    /// Every condition is evaluated, within one budget. A false one decides even
-    /// over errors elsewhere; errors decide by the failure policy.
+    /// Evaluates all conditions and decides by the failure policy.
     #[must_use]
     pub fn matches(&self, evaluator: &Evaluator<'_>, policy: FailurePolicy) -> Outcome {
+        match (self.judge(evaluator).outcome, policy) {
+            (Outcome::Refuse(_), FailurePolicy::Ignore) => Outcome::NoMatch(None),
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Evaluates all conditions and decides, errors being refusals.
+    ///
+    /// Every condition is evaluated, within one budget. A false one decides even
+    /// over errors elsewhere.
+    #[must_use]
+    pub fn judge(&self, evaluator: &Evaluator<'_>) -> Judgement {
         let mut left = MATCH_CONDITIONS_BUDGET;
-        let mut excluded: Option<&str> = None;
+        let mut excluded: Option<(&str, usize)> = None;
         let mut errors: Vec<String> = Vec::new();
         for condition in &self.conditions {
             let program = match &condition.program {
@@ -104,12 +123,15 @@ impl MatchConditions {
             let (outcome, cost) = evaluator.condition(program);
             match left.checked_sub(cost) {
                 Some(rest) => left = rest,
-                None => return refused(policy, OUT_OF_BUDGET.to_owned()),
+                None => {
+                    let outcome = Outcome::Refuse(OUT_OF_BUDGET.to_owned());
+                    return Judgement { outcome, errors: 0 };
+                }
             }
             match outcome {
                 Ok(true) => {}
                 Ok(false) => {
-                    excluded.get_or_insert(&condition.name);
+                    excluded.get_or_insert((&condition.name, errors.len()));
                 }
                 Err(error) => errors.push(format!(
                     "expression '{}' resulted in error: {error}",
@@ -117,21 +139,19 @@ impl MatchConditions {
                 )),
             }
         }
-        if let Some(name) = excluded {
-            return Outcome::NoMatch(Some(name.to_owned()));
+        if let Some((name, errors)) = excluded {
+            let outcome = Outcome::NoMatch(Some(name.to_owned()));
+            return Judgement { outcome, errors };
         }
-        if errors.is_empty() {
-            Outcome::Match
-        } else {
-            refused(policy, aggregate(errors))
+        let count = errors.len();
+        let outcome = match count {
+            0 => Outcome::Match,
+            _ => Outcome::Refuse(aggregate(errors)),
+        };
+        Judgement {
+            outcome,
+            errors: count,
         }
-    }
-}
-
-fn refused(policy: FailurePolicy, error: String) -> Outcome {
-    match policy {
-        FailurePolicy::Fail => Outcome::Refuse(error),
-        FailurePolicy::Ignore => Outcome::NoMatch(None),
     }
 }
 
