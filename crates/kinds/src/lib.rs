@@ -1,0 +1,5 @@
+//! What objects look like: the built-in kinds as data, and the schemas of custom resources.
+//!
+//! Every object is a JSON tree. Nothing here performs I/O.
+
+#![warn(missing_docs)]
