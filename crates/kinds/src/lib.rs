@@ -5,3 +5,5 @@
 #![warn(missing_docs)]
 
 pub mod resource;
+pub mod tree;
+pub mod typed;

@@ -1,0 +1,171 @@
+//! Trees of JSON values, handled without recursion: objects arrive nested ten thousand deep.
+
+use serde_json::map::Map;
+use serde_json::{Number, Value};
+
+use lockgate_api::document;
+use lockgate_api::document::Kind;
+
+/// The value of a document as a tree; of repeated members the last counts.
+#[must_use]
+pub fn from_document(root: document::Value<'_>) -> Value {
+    build(
+        root,
+        |value| match value.kind() {
+            Kind::Null => Step::Leaf(Value::Null),
+            Kind::Bool => Step::Leaf(Value::Bool(value.as_bool().unwrap_or_default())),
+            Kind::Number => Step::Leaf(number(value.as_number().unwrap_or_default())),
+            Kind::String => Step::Leaf(Value::from(value.as_str().unwrap_or_default())),
+            Kind::Array => Step::Array,
+            Kind::Object => Step::Object,
+        },
+        |value| value.items(),
+        |value| value.members().map(|member| (member.key, member.value)),
+    )
+}
+
+/// A copy of a tree.
+#[must_use]
+pub fn copy(root: &Value) -> Value {
+    build(
+        root,
+        |value| match value {
+            Value::Array(_) => Step::Array,
+            Value::Object(_) => Step::Object,
+            leaf => Step::Leaf(leaf.clone()),
+        },
+        |value| {
+            value
+                .as_array()
+                .map(|list| list.iter())
+                .into_iter()
+                .flatten()
+        },
+        |value| {
+            let members = value.as_object().map(Map::iter).into_iter().flatten();
+            members.map(|(key, value)| (key.as_str(), value))
+        },
+    )
+}
+
+/// Frees a tree. Dropping one of great depth would exhaust the stack.
+pub fn dismantle(root: Value) {
+    let mut rest = vec![root];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => rest.extend(members.into_iter().map(|(_, value)| value)),
+            _ => {}
+        }
+    }
+}
+
+enum Step {
+    Leaf(Value),
+    Array,
+    Object,
+}
+
+enum Open<'k, I, M> {
+    Array(I, Vec<Value>),
+    Object(M, Map<String, Value>, &'k str),
+}
+
+fn build<'k, S, I, M>(
+    root: S,
+    step: impl Fn(S) -> Step,
+    items: impl Fn(S) -> I,
+    members: impl Fn(S) -> M,
+) -> Value
+where
+    S: Copy,
+    I: Iterator<Item = S>,
+    M: Iterator<Item = (&'k str, S)>,
+{
+    let mut open: Vec<Open<'k, I, M>> = Vec::new();
+    let mut next = root;
+    loop {
+        let mut done = match step(next) {
+            Step::Leaf(value) => Some(value),
+            Step::Array => {
+                open.push(Open::Array(items(next), Vec::new()));
+                None
+            }
+            Step::Object => {
+                open.push(Open::Object(members(next), Map::new(), ""));
+                None
+            }
+        };
+        next = loop {
+            let following = match (open.last_mut(), done.take()) {
+                (None, value) => return value.unwrap_or_default(),
+                (Some(Open::Array(items, out)), value) => {
+                    out.extend(value);
+                    items.next()
+                }
+                (Some(Open::Object(members, out, key)), value) => {
+                    if let Some(value) = value {
+                        out.insert((*key).to_owned(), value);
+                    }
+                    members.next().map(|(name, value)| {
+                        *key = name;
+                        value
+                    })
+                }
+            };
+            match following {
+                Some(value) => break value,
+                None => {
+                    done = open.pop().map(|container| match container {
+                        Open::Array(_, out) => Value::Array(out),
+                        Open::Object(_, out, _) => Value::Object(out),
+                    });
+                }
+            }
+        };
+    }
+}
+
+/// A number from its text: an integer if it is one and fits, else a double.
+fn number(text: &str) -> Value {
+    if let Ok(integer) = text.parse::<i64>() {
+        return Value::from(integer);
+    }
+    if let Ok(integer) = text.parse::<u64>() {
+        return Value::from(integer);
+    }
+    text.parse::<f64>()
+        .ok()
+        .and_then(Number::from_f64)
+        .map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockgate_api::document::json::parse;
+
+    use super::*;
+
+    #[test]
+    fn keeps_values_of_a_document() {
+        let text = r#"{"a":[1,-2,18446744073709551615,0.5,"x",null,true,{}],"b":{"c":[]}}"#;
+        let tree = from_document(parse(text.as_bytes()).unwrap().root());
+        assert_eq!(tree.to_string(), text);
+        assert_eq!(copy(&tree), tree);
+    }
+
+    #[test]
+    fn of_repeated_members_the_last_counts() {
+        let document = parse(br#"{"a":1,"a":2}"#).unwrap();
+        assert_eq!(from_document(document.root()).to_string(), r#"{"a":2}"#);
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let text = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let tree = from_document(parse(text.as_bytes()).unwrap().root());
+        let second = copy(&tree);
+        dismantle(tree);
+        dismantle(second);
+    }
+}

@@ -1,0 +1,276 @@
+//! The types of the built-in kinds: fields, presence, protobuf numbers and merge rules as data, and
+//! reading an object the way Go reads it.
+//!
+//! The tables are generated (`tools/kinds-generator`) and static, so starting costs nothing. Nothing
+//! here fills in defaults or refuses a value for what it says; that is for others.
+
+mod data;
+mod decode;
+mod micro_time;
+mod scalar;
+#[rustfmt::skip]
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
+use tables::{EMBEDS, FIELDS, KINDS, PATCHES, STRUCTS, TYPES};
+
+pub use decode::{Decoded, MAX_FINDINGS};
+
+/// A type of the API; a handle into the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Type(u16);
+
+/// A member of a struct, with those of embedded structs among its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    row: &'static FieldRow,
+    owner: &'static StructRow,
+}
+
+/// What a type is in JSON. Pointers are followed; [`Field::is_pointer`] tells of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A string.
+    Text,
+    /// A boolean.
+    Bool,
+    /// An integer of so many bits.
+    Integer(u8),
+    /// A double.
+    Double,
+    /// Bytes, as base64.
+    Bytes,
+    /// RFC 3339 with seconds.
+    Time,
+    /// RFC 3339 with microseconds.
+    MicroTime,
+    /// A resource quantity.
+    Quantity,
+    /// A 32-bit integer or a string.
+    IntOrString,
+    /// Any JSON.
+    Raw,
+    /// A schema (this type) or a boolean.
+    SchemaOrBool(Type),
+    /// A schema (this type) or a list of them.
+    SchemaOrArray(Type),
+    /// A schema (this type) or a list of strings.
+    SchemaOrTexts(Type),
+    /// A list of this type.
+    List(Type),
+    /// A map from strings to this type.
+    Map(Type),
+    /// A struct; see [`Type::fields`].
+    Struct,
+}
+
+/// The type of a kind. Options of `meta.k8s.io` and `Status` are found in every group, as clients
+/// send them.
+#[must_use]
+pub fn type_of(group: &str, version: &str, kind: &str) -> Option<Type> {
+    let find = |group: &str, version: &str| {
+        KINDS
+            .binary_search_by(|row| (row.0, row.1, row.2).cmp(&(group, version, kind)))
+            .ok()
+            .and_then(|at| KINDS.get(at))
+            .map(|row| Type(row.3))
+    };
+    find(group, version).or_else(|| match kind {
+        "Status" => find("", "v1"),
+        "CreateOptions" | "UpdateOptions" | "PatchOptions" | "DeleteOptions" | "GetOptions"
+        | "ListOptions" => find("meta.k8s.io", "v1"),
+        _ => None,
+    })
+}
+
+impl Type {
+    fn shape(self) -> Shape {
+        TYPES
+            .get(usize::from(self.0))
+            .map_or(Shape::Raw, |row| row.1)
+    }
+
+    /// The Go name, with the package's last segment, as decode errors give it.
+    #[must_use]
+    pub fn go_name(self) -> &'static str {
+        TYPES.get(usize::from(self.0)).map_or("", |row| row.0)
+    }
+
+    /// What the type is in JSON.
+    #[must_use]
+    pub fn form(self) -> Form {
+        match self.shape() {
+            Shape::Text => Form::Text,
+            Shape::Bool => Form::Bool,
+            Shape::Int32 => Form::Integer(32),
+            Shape::Int64 => Form::Integer(64),
+            Shape::Float64 => Form::Double,
+            Shape::Bytes => Form::Bytes,
+            Shape::Time => Form::Time,
+            Shape::MicroTime => Form::MicroTime,
+            Shape::Quantity => Form::Quantity,
+            Shape::IntOrString => Form::IntOrString,
+            Shape::Raw => Form::Raw,
+            Shape::SchemaOrBool(schema) => Form::SchemaOrBool(Self(schema)),
+            Shape::SchemaOrArray(schema, _) => Form::SchemaOrArray(Self(schema)),
+            Shape::SchemaOrTexts(schema, _) => Form::SchemaOrTexts(Self(schema)),
+            // A pointer never points at a pointer in the API.
+            Shape::Pointer(target) => Self(target).form(),
+            Shape::List(element) => Form::List(Self(element)),
+            Shape::Map(element) => Form::Map(Self(element)),
+            Shape::Struct(_) => Form::Struct,
+        }
+    }
+
+    /// The type behind a pointer, or the type itself.
+    #[must_use]
+    pub fn target(self) -> Self {
+        match self.shape() {
+            Shape::Pointer(target) => Self(target),
+            _ => self,
+        }
+    }
+
+    /// The type of the elements of a list or a map.
+    #[must_use]
+    pub fn element(self) -> Option<Self> {
+        match self.form() {
+            Form::List(element) | Form::Map(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The members of a struct, by name; none for other types.
+    pub fn fields(self) -> impl ExactSizeIterator<Item = Field> {
+        let owner = self.struct_row();
+        let rows = owner.map_or(&[][..], struct_fields);
+        rows.iter().map(move |row| Field {
+            row,
+            // There are rows only where there is an owner.
+            owner: owner.unwrap_or(&STRUCTS[0]),
+        })
+    }
+
+    /// The member with this JSON name.
+    #[must_use]
+    pub fn field(self, json_name: &str) -> Option<Field> {
+        let owner = self.struct_row()?;
+        let (_, row) = find_field(owner, json_name)?;
+        Some(Field { row, owner })
+    }
+
+    fn struct_row(self) -> Option<&'static StructRow> {
+        match self.target().shape() {
+            Shape::Struct(index) => STRUCTS.get(usize::from(index)),
+            _ => None,
+        }
+    }
+}
+
+fn struct_fields(row: &StructRow) -> &'static [FieldRow] {
+    FIELDS
+        .get(usize::from(row.1)..usize::from(row.2))
+        .unwrap_or_default()
+}
+
+fn find_field(owner: &StructRow, json_name: &str) -> Option<(usize, &'static FieldRow)> {
+    let rows = struct_fields(owner);
+    let at = rows.binary_search_by(|row| row.0.cmp(json_name)).ok()?;
+    rows.get(at).map(|row| (at, row))
+}
+
+/// The embedded structs around a field, outermost first.
+fn embeds(owner: &StructRow, field: &FieldRow) -> impl Iterator<Item = &'static data::Embed> {
+    let all = EMBEDS
+        .get(usize::from(owner.3)..usize::from(owner.4))
+        .unwrap_or_default();
+    let at = |number: u8| all.get(usize::from(number).checked_sub(1)?);
+    let inner = at(field.3);
+    let outer = inner.and_then(|embed| at(embed.1));
+    outer.into_iter().chain(inner)
+}
+
+impl Field {
+    fn patch(self) -> &'static PatchRow {
+        PATCHES.get(usize::from(self.row.6)).unwrap_or(&PATCHES[0])
+    }
+
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row.0
+    }
+
+    /// The type of the value.
+    #[must_use]
+    pub fn ty(self) -> Type {
+        Type(self.row.1)
+    }
+
+    /// Whether Go holds a pointer, so that absent and zero differ.
+    #[must_use]
+    pub fn is_pointer(self) -> bool {
+        matches!(self.ty().shape(), Shape::Pointer(_))
+    }
+
+    /// Whether an empty value is left out.
+    #[must_use]
+    pub fn omits_empty(self) -> bool {
+        self.row.2 & OMIT_EMPTY != 0
+    }
+
+    /// Whether a zero value is left out.
+    #[must_use]
+    pub fn omits_zero(self) -> bool {
+        self.row.2 & OMIT_ZERO != 0
+    }
+
+    /// The protobuf field number; 0 for what protobuf does not carry.
+    #[must_use]
+    pub fn protobuf_number(self) -> u16 {
+        self.row.4
+    }
+
+    /// The protobuf wire type: 0 varint, 1 fixed 64 bits, 2 bytes.
+    #[must_use]
+    pub fn protobuf_wire_type(self) -> u8 {
+        self.row.5
+    }
+
+    /// The structs that Go embeds around this field, outermost first: Go name and protobuf number,
+    /// which is 0 where the fields stand in the outer message.
+    pub fn embedded_in(self) -> impl Iterator<Item = (&'static str, u16)> {
+        embeds(self.owner, self.row).map(|embed| (embed.0, embed.2))
+    }
+
+    /// The strategies of strategic merge: `merge`, `replace`, `retainKeys`.
+    pub fn patch_strategies(self) -> impl Iterator<Item = &'static str> {
+        self.patch().0.split(',').filter(|text| !text.is_empty())
+    }
+
+    /// The member that identifies elements in strategic merge; empty if there is none.
+    #[must_use]
+    pub fn patch_merge_key(self) -> &'static str {
+        self.patch().1
+    }
+
+    /// `atomic`, `set`, `map` or nothing.
+    #[must_use]
+    pub fn list_type(self) -> &'static str {
+        self.patch().2
+    }
+
+    /// `atomic`, `granular` or nothing.
+    #[must_use]
+    pub fn map_type(self) -> &'static str {
+        self.patch().3
+    }
+
+    /// The members that identify elements of a list of type `map`.
+    #[must_use]
+    pub fn list_map_keys(self) -> &'static [&'static str] {
+        self.patch().4
+    }
+}

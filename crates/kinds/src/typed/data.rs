@@ -1,0 +1,96 @@
+//! The rows of the generated tables.
+//!
+//! Rows are positional because there are thousands of them; the accessors in
+//! [`typed`](super) give the positions names.
+
+/// Group, version, kind, and its type.
+#[derive(Debug)]
+pub(super) struct KindRow(
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) u16,
+);
+
+/// Name, first field, one past the last field, first embedded struct, one past the last.
+#[derive(Debug)]
+pub(super) struct StructRow(
+    pub(super) &'static str,
+    pub(super) u16,
+    pub(super) u16,
+    pub(super) u16,
+    pub(super) u16,
+);
+
+/// JSON name, type, flags, embedded struct (from 1; 0 is the struct itself), protobuf number,
+/// protobuf wire type, patch rules.
+#[derive(Debug)]
+pub(super) struct FieldRow(
+    pub(super) &'static str,
+    pub(super) u16,
+    pub(super) u8,
+    pub(super) u8,
+    pub(super) u16,
+    pub(super) u8,
+    pub(super) u8,
+);
+
+/// Go name, the embedded struct it stands in (as in [`FieldRow`]), protobuf number.
+#[derive(Debug)]
+pub(super) struct Embed(pub(super) &'static str, pub(super) u8, pub(super) u16);
+
+/// Patch strategy, merge key, list type, map type, keys of a list of type map.
+#[derive(Debug)]
+pub(super) struct PatchRow(
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) &'static [&'static str],
+);
+
+/// The field is left out when it is empty.
+pub(super) const OMIT_EMPTY: u8 = 1;
+/// The field is left out when it is zero.
+pub(super) const OMIT_ZERO: u8 = 2;
+
+/// What a Go type is in JSON. Numbers are indices of types, or of structs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A string kind.
+    Text,
+    /// A boolean.
+    Bool,
+    /// A 32-bit integer.
+    Int32,
+    /// A 64-bit integer.
+    Int64,
+    /// A double.
+    Float64,
+    /// A slice of bytes: base64.
+    Bytes,
+    /// `metav1.Time`
+    Time,
+    /// `metav1.MicroTime`
+    MicroTime,
+    /// `resource.Quantity`
+    Quantity,
+    /// `intstr.IntOrString`
+    IntOrString,
+    /// Any JSON, kept as it is.
+    Raw,
+    /// A schema or a boolean.
+    SchemaOrBool(u16),
+    /// A schema (the first) or a list of schemas (the second).
+    SchemaOrArray(u16, u16),
+    /// A schema (the first) or a list of texts (the second).
+    SchemaOrTexts(u16, u16),
+    /// A pointer.
+    Pointer(u16),
+    /// A slice.
+    List(u16),
+    /// A map with texts as keys.
+    Map(u16),
+    /// A struct.
+    Struct(u16),
+}

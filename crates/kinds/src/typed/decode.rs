@@ -1,0 +1,637 @@
+//! Reading an object into the form that encoding Go's struct gives.
+//!
+//! The rules are those of `sigs.k8s.io/json`: names are case-sensitive, a value of the wrong type is
+//! reported with Go's names and reading goes on, `null` leaves a value as it was, a repeated member
+//! is read over the earlier one, and unknown or repeated members are findings that only strict
+//! callers refuse. What comes out holds every member that Go would write and nothing else.
+//!
+//! The reader is a loop over an explicit stack, so the depth of an object costs heap only.
+//!
+//! UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/{decode,kubernetes_patch}.go.
+
+use std::collections::HashSet;
+use std::vec;
+
+use serde_json::map::Map;
+use serde_json::{Number, Value};
+
+use lockgate_api::document;
+use lockgate_api::document::Kind;
+use lockgate_api::go::base64;
+use lockgate_api::go::quote::quote;
+
+use super::data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, Shape, StructRow};
+use super::scalar::{Refusal, Scalar, read, zero};
+use super::{Type, embeds, find_field, struct_fields};
+
+/// At most this many findings are kept.
+pub const MAX_FINDINGS: usize = 100;
+
+/// How many bytes of paths are put together for findings. Repeated findings far down cost much and
+/// tell nothing new.
+const PATH_BUDGET: usize = 16 << 20;
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decoded {
+    /// The object as Go would write it.
+    pub value: Value,
+    /// Unknown and repeated members in document order, in upstream's words, at most
+    /// [`MAX_FINDINGS`].
+    pub findings: Vec<String>,
+}
+
+impl Type {
+    /// Reads a value of a parsed document.
+    ///
+    /// # Errors
+    ///
+    /// What upstream's decoder would say about a value of the wrong type.
+    pub fn decode(self, value: document::Value<'_>) -> Result<Decoded, String> {
+        Reader::new(
+            |value: document::Value<'_>| value.items(),
+            |value: document::Value<'_>| value.members().map(|member| (member.key, member.value)),
+        )
+        .run(self, value)
+    }
+
+    /// Reads a tree, for example one that a patch made.
+    ///
+    /// # Errors
+    ///
+    /// What upstream's decoder would say about a value of the wrong type.
+    pub fn decode_value(self, value: &Value) -> Result<Decoded, String> {
+        Reader::new(
+            |value: Tree<'_>| {
+                value
+                    .0
+                    .as_array()
+                    .map(|list| list.iter())
+                    .into_iter()
+                    .flatten()
+                    .map(Tree)
+            },
+            |value: Tree<'_>| {
+                let members = value.0.as_object().map(Map::iter).into_iter().flatten();
+                members.map(|(key, value)| (key.as_str(), Tree(value)))
+            },
+        )
+        .run(self, Tree(value))
+    }
+
+    /// What Go writes for a value of this type that was never set.
+    #[must_use]
+    pub fn zero(self) -> Value {
+        match self.shape() {
+            Shape::Struct(_) => {
+                let mut out = Map::new();
+                if let Some(row) = self.struct_row() {
+                    // Types nest finitely: a struct that holds itself does so by pointer.
+                    complete(row, &mut out);
+                }
+                Value::Object(out)
+            }
+            shape => zero(shape),
+        }
+    }
+}
+
+/// A value that is read: a node of a document, or of a tree.
+trait Source<'s>: Copy {
+    /// Calls `then` with what the value is.
+    fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R;
+    /// The value as a tree.
+    fn to_tree(self) -> Value;
+}
+
+impl<'s> Source<'s> for document::Value<'s> {
+    fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R {
+        then(match self.kind() {
+            Kind::Null => Scalar::Null,
+            Kind::Bool => Scalar::Bool(self.as_bool().unwrap_or_default()),
+            Kind::Number => Scalar::Number(self.as_number().unwrap_or_default()),
+            Kind::String => Scalar::Text(self.as_str().unwrap_or_default()),
+            Kind::Array => Scalar::Array,
+            Kind::Object => Scalar::Object,
+        })
+    }
+
+    fn to_tree(self) -> Value {
+        crate::tree::from_document(self)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Tree<'s>(&'s Value);
+
+impl<'s> Source<'s> for Tree<'s> {
+    fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R {
+        match self.0 {
+            Value::Null => then(Scalar::Null),
+            Value::Bool(flag) => then(Scalar::Bool(*flag)),
+            Value::Number(number) => then(Scalar::Number(&number_text(number))),
+            Value::String(text) => then(Scalar::Text(text)),
+            Value::Array(_) => then(Scalar::Array),
+            Value::Object(_) => then(Scalar::Object),
+        }
+    }
+
+    fn to_tree(self) -> Value {
+        crate::tree::copy(self.0)
+    }
+}
+
+/// The text of a number as Go's encoder wrote it before it is read again.
+fn number_text(number: &Number) -> String {
+    lockgate_api::go::json::to_string_plain(number)
+}
+
+/// A container that is being read.
+enum Frame<'s, I, M> {
+    Struct {
+        row: &'static StructRow,
+        members: M,
+        out: Map<String, Value>,
+        /// Fields met so far, a bit each.
+        seen: u128,
+        unknown: HashSet<&'s str>,
+        field: Option<&'static FieldRow>,
+    },
+    List {
+        element: Type,
+        items: I,
+        out: Vec<Value>,
+        before: vec::IntoIter<Value>,
+    },
+    Map {
+        element: Type,
+        members: M,
+        out: Map<String, Value>,
+        /// Keys met so far, where `out` does not tell because it was not empty at first.
+        seen: Option<HashSet<&'s str>>,
+        key: &'s str,
+    },
+    /// What is read above has a reader of its own in Go, whose first error ends everything.
+    Scope,
+}
+
+/// What a container wants read next.
+enum Next<S> {
+    Child(Type, S, Option<Value>),
+    End,
+}
+
+struct Reader<'s, S, I, M, FI, FM> {
+    items: FI,
+    members: FM,
+    frames: Vec<Frame<'s, I, M>>,
+    /// The first error, and that of every scope that is open.
+    errors: Vec<Option<String>>,
+    findings: Vec<String>,
+    seen_findings: HashSet<String>,
+    path_budget: usize,
+    /// The value just read is a nil pointer, rather than something that is written as `null`.
+    nil: bool,
+    source: std::marker::PhantomData<S>,
+}
+
+impl<'s, S, I, M, FI, FM> Reader<'s, S, I, M, FI, FM>
+where
+    S: Source<'s>,
+    I: Iterator<Item = S>,
+    M: Iterator<Item = (&'s str, S)>,
+    FI: Fn(S) -> I,
+    FM: Fn(S) -> M,
+{
+    fn new(items: FI, members: FM) -> Self {
+        Self {
+            items,
+            members,
+            frames: Vec::new(),
+            errors: vec![None],
+            findings: Vec::new(),
+            seen_findings: HashSet::new(),
+            path_budget: PATH_BUDGET,
+            nil: false,
+            source: std::marker::PhantomData,
+        }
+    }
+
+    fn run(mut self, ty: Type, root: S) -> Result<Decoded, String> {
+        let (mut ty, mut value, mut before) = (ty, root, None);
+        let tree = 'read: loop {
+            let mut done = self.begin(ty, value, before)?;
+            loop {
+                if let Some(child) = done.take() {
+                    match self.frames.last_mut() {
+                        None => break 'read child,
+                        Some(Frame::Scope) => {
+                            self.frames.pop();
+                            if let Some(error) = self.errors.pop().flatten() {
+                                return Err(error);
+                            }
+                            // Go keeps neither the list nor anything else when a list is empty.
+                            let empty = child.as_array().is_some_and(Vec::is_empty);
+                            done = Some(if empty { Value::Null } else { child });
+                            continue;
+                        }
+                        Some(frame) => frame.place(child, std::mem::take(&mut self.nil)),
+                    }
+                }
+                match self.advance() {
+                    Next::Child(child_type, child, child_before) => {
+                        (ty, value, before) = (child_type, child, child_before);
+                        break;
+                    }
+                    Next::End => done = self.frames.pop().map(Frame::finish),
+                }
+            }
+        };
+        match self.errors.pop().flatten() {
+            Some(error) => {
+                crate::tree::dismantle(tree);
+                Err(error)
+            }
+            None => Ok(Decoded {
+                value: tree,
+                findings: self.findings,
+            }),
+        }
+    }
+
+    /// Starts a value: either it is read at once, or a frame is pushed for it.
+    fn begin(
+        &mut self,
+        ty: Type,
+        value: S,
+        before: Option<Value>,
+    ) -> Result<Option<Value>, String> {
+        let kind = value.scalar(|scalar| match scalar {
+            Scalar::Null => Kind::Null,
+            _ => scalar.container().unwrap_or(Kind::Bool),
+        });
+        let (ty, before) = match ty.shape() {
+            Shape::Pointer(_) if kind == Kind::Null => {
+                self.nil = true;
+                return Ok(Some(Value::Null));
+            }
+            Shape::Pointer(target) => (Type(target), before.filter(|value| !value.is_null())),
+            _ => (ty, before),
+        };
+        let frame = match (ty.shape(), kind) {
+            (Shape::Struct(_), Kind::Null) => {
+                return Ok(Some(before.unwrap_or_else(|| ty.zero())));
+            }
+            (Shape::Struct(_), Kind::Object) => match ty.struct_row() {
+                None => return Ok(Some(Value::Null)),
+                Some(row) => Frame::Struct {
+                    row,
+                    members: (self.members)(value),
+                    out: object(before),
+                    seen: 0,
+                    unknown: HashSet::new(),
+                    field: None,
+                },
+            },
+            (Shape::List(_) | Shape::Map(_), Kind::Null) => return Ok(Some(Value::Null)),
+            (Shape::List(element), Kind::Array) => self.list(Type(element), value, before),
+            (Shape::Map(element), Kind::Object) => self.map(Type(element), value, before),
+            (Shape::Bytes, Kind::Array) => return Ok(Some(self.small_numbers(value))),
+            (Shape::Raw, _) => return Ok(Some(value.to_tree())),
+            (Shape::SchemaOrBool(schema), _) => return self.schema_or_bool(Type(schema), value),
+            (Shape::SchemaOrArray(schema, element) | Shape::SchemaOrTexts(schema, element), _) => {
+                return self.schema_or_list(Type(schema), Type(element), kind, value);
+            }
+            _ => return self.scalar(ty, value, before).map(Some),
+        };
+        self.frames.push(frame);
+        Ok(None)
+    }
+
+    fn list(&self, element: Type, value: S, before: Option<Value>) -> Frame<'s, I, M> {
+        let before = match before {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        };
+        Frame::List {
+            element,
+            items: (self.items)(value),
+            out: Vec::new(),
+            before: before.into_iter(),
+        }
+    }
+
+    fn map(&self, element: Type, value: S, before: Option<Value>) -> Frame<'s, I, M> {
+        let out = object(before);
+        Frame::Map {
+            element,
+            members: (self.members)(value),
+            seen: (!out.is_empty()).then(HashSet::new),
+            out,
+            key: "",
+        }
+    }
+
+    fn scalar(&mut self, ty: Type, value: S, before: Option<Value>) -> Result<Value, String> {
+        let read = value.scalar(|scalar| read(ty.shape(), ty.go_name(), scalar, before));
+        read.or_else(|refusal| self.refuse(refusal))
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Result<Value, String> {
+        match refusal {
+            Refusal::Type(found, wanted) => {
+                let message = self.type_message(&found, wanted);
+                self.fail(message);
+            }
+            Refusal::Other(message) => self.fail(message),
+            Refusal::FinalType(found, wanted) => return Err(self.type_message(&found, wanted)),
+            Refusal::Final(message) => return Err(message),
+        }
+        Ok(Value::Null)
+    }
+
+    /// Bytes may be written as a list of numbers.
+    fn small_numbers(&mut self, value: S) -> Value {
+        let mut bytes = Vec::new();
+        for item in (self.items)(value) {
+            let byte = item.scalar(|scalar| match scalar {
+                Scalar::Null => Ok(0),
+                Scalar::Number(text) => text.parse::<u8>().map_err(|_| format!("number {text}")),
+                _ => Err(scalar.describe().to_owned()),
+            });
+            match byte {
+                Ok(byte) => bytes.push(byte),
+                Err(found) => {
+                    let message = self.type_message(&found, "uint8");
+                    self.fail(message);
+                }
+            }
+        }
+        Value::String(base64::encode(&bytes))
+    }
+
+    fn schema_or_bool(&mut self, schema: Type, value: S) -> Result<Option<Value>, String> {
+        let flag = value.scalar(|scalar| match scalar {
+            Scalar::Object => Ok(None),
+            Scalar::Bool(flag) => Ok(Some(Value::Bool(flag))),
+            _ => Err(String::from("boolean or JSON schema expected")),
+        })?;
+        if flag.is_none() {
+            self.open_scope();
+            return self.begin(schema, value, None);
+        }
+        Ok(flag)
+    }
+
+    /// What is neither a schema nor a list is dropped without a word.
+    fn schema_or_list(
+        &mut self,
+        schema: Type,
+        element: Type,
+        kind: Kind,
+        value: S,
+    ) -> Result<Option<Value>, String> {
+        match kind {
+            Kind::Object => {
+                self.open_scope();
+                self.begin(schema, value, None)
+            }
+            Kind::Array => {
+                self.open_scope();
+                let list = self.list(element, value, None);
+                self.frames.push(list);
+                Ok(None)
+            }
+            _ => Ok(Some(Value::Null)),
+        }
+    }
+
+    fn open_scope(&mut self) {
+        self.frames.push(Frame::Scope);
+        self.errors.push(None);
+    }
+
+    /// Takes the innermost container one step further.
+    fn advance(&mut self) -> Next<S> {
+        loop {
+            let finding = match self.frames.last_mut() {
+                None | Some(Frame::Scope) => return Next::End,
+                Some(Frame::List {
+                    element,
+                    items,
+                    before,
+                    ..
+                }) => {
+                    return match items.next() {
+                        Some(item) => Next::Child(*element, item, before.next()),
+                        None => Next::End,
+                    };
+                }
+                Some(Frame::Map {
+                    element,
+                    members,
+                    out,
+                    seen,
+                    key,
+                }) => {
+                    let Some((name, value)) = members.next() else {
+                        return Next::End;
+                    };
+                    *key = name;
+                    let repeated = match seen {
+                        Some(seen) => !seen.insert(name),
+                        None => out.contains_key(name),
+                    };
+                    let element = *element;
+                    if repeated {
+                        self.find("duplicate field", name);
+                    }
+                    return Next::Child(element, value, None);
+                }
+                Some(Frame::Struct {
+                    row,
+                    members,
+                    out,
+                    seen,
+                    unknown,
+                    field,
+                }) => {
+                    let Some((name, value)) = members.next() else {
+                        return Next::End;
+                    };
+                    match find_field(row, name) {
+                        None => unknown.insert(name).then_some(name),
+                        Some((at, found)) => {
+                            *field = Some(found);
+                            let bit = 1_u128 << (at % 128);
+                            let repeated = *seen & bit != 0;
+                            *seen |= bit;
+                            let before = out.remove(name);
+                            if repeated {
+                                self.find("duplicate field", name);
+                            }
+                            return Next::Child(Type(found.1), value, before);
+                        }
+                    }
+                }
+            };
+            if let Some(name) = finding {
+                self.find("unknown field", name);
+            }
+        }
+    }
+
+    /// Notes a finding about the member `key` of the innermost container.
+    fn find(&mut self, problem: &str, key: &str) {
+        let within_scope = self.errors.len() > 1;
+        if within_scope || self.findings.len() >= MAX_FINDINGS || self.path_budget == 0 {
+            return;
+        }
+        let mut path = String::new();
+        let outer = self.frames.len().saturating_sub(1);
+        for frame in self.frames.iter().take(outer) {
+            frame.push_position(&mut path);
+        }
+        push_key(&mut path, key);
+        self.path_budget = self.path_budget.saturating_sub(path.len());
+        let finding = format!("{problem} {}", quote(&path));
+        if self.seen_findings.insert(finding.clone()) {
+            self.findings.push(finding);
+        }
+    }
+
+    fn fail(&mut self, message: String) {
+        if let Some(first) = self.errors.last_mut() {
+            first.get_or_insert(message);
+        }
+    }
+
+    /// The text about a value of the wrong type, with Go's names of where it stands.
+    fn type_message(&self, found: &str, wanted: &str) -> String {
+        let mut names = Vec::new();
+        let mut struct_name = "";
+        let mut in_scope = false;
+        for frame in &self.frames {
+            match frame {
+                // An inner reader's error is given the outer reader's struct.
+                Frame::Scope => in_scope = true,
+                Frame::Struct {
+                    row,
+                    field: Some(field),
+                    ..
+                } => {
+                    names.extend(embeds(row, field).map(|embed| embed.0));
+                    names.push(field.0);
+                    if !in_scope {
+                        struct_name = row.0;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let place = if names.is_empty() {
+            String::from("Go value")
+        } else {
+            format!("Go struct field {struct_name}.{}", names.join("."))
+        };
+        format!("json: cannot unmarshal {found} into {place} of type {wanted}")
+    }
+}
+
+impl<I, M> Frame<'_, I, M> {
+    /// Takes in the child that was read.
+    fn place(&mut self, child: Value, nil: bool) {
+        match self {
+            Self::Struct {
+                out,
+                field: Some(field),
+                ..
+            } => {
+                if !is_left_out(field, &child, nil) {
+                    out.insert(field.0.to_owned(), child);
+                }
+            }
+            Self::List { out, .. } => out.push(child),
+            Self::Map { out, key, .. } => {
+                out.insert((*key).to_owned(), child);
+            }
+            Self::Struct { .. } | Self::Scope => {}
+        }
+    }
+
+    fn finish(self) -> Value {
+        match self {
+            Self::Struct { row, mut out, .. } => {
+                complete(row, &mut out);
+                Value::Object(out)
+            }
+            Self::Map { out, .. } => Value::Object(out),
+            Self::List { out, .. } => Value::Array(out),
+            Self::Scope => Value::Null,
+        }
+    }
+
+    /// Appends where the container stands in its child.
+    fn push_position(&self, path: &mut String) {
+        match self {
+            Self::Struct {
+                field: Some(field), ..
+            } => push_key(path, field.0),
+            Self::Map { key, .. } => push_key(path, key),
+            Self::List { out, .. } => path.push_str(&format!("[{}]", out.len())),
+            Self::Struct { .. } | Self::Scope => {}
+        }
+    }
+}
+
+fn push_key(path: &mut String, key: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+fn object(before: Option<Value>) -> Map<String, Value> {
+    match before {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+/// Whether Go leaves a member out that has this value.
+fn is_left_out(field: &FieldRow, value: &Value, nil: bool) -> bool {
+    let empty = match Type(field.1).shape() {
+        Shape::Pointer(_) => nil,
+        Shape::Text | Shape::Bytes => value.as_str().is_none_or(str::is_empty),
+        Shape::Bool => value == &Value::Bool(false),
+        Shape::Int32 | Shape::Int64 | Shape::Float64 => value.as_f64() == Some(0.0),
+        Shape::List(_) => value.as_array().is_none_or(Vec::is_empty),
+        Shape::Map(_) => value.as_object().is_none_or(Map::is_empty),
+        // Structs are never empty, but the one that says when it is zero may be left out.
+        _ => return field.2 & OMIT_ZERO != 0 && value.is_null(),
+    };
+    empty && field.2 & OMIT_EMPTY != 0
+}
+
+/// Adds what Go writes for members that were not set.
+fn complete(row: &StructRow, out: &mut Map<String, Value>) {
+    for field in struct_fields(row) {
+        let ty = Type(field.1);
+        let structural = !matches!(
+            ty.shape(),
+            Shape::Pointer(_)
+                | Shape::Text
+                | Shape::Bytes
+                | Shape::Bool
+                | Shape::Int32
+                | Shape::Int64
+                | Shape::Float64
+                | Shape::List(_)
+                | Shape::Map(_)
+        );
+        let omitted = field.2 & OMIT_ZERO != 0 || (field.2 & OMIT_EMPTY != 0 && !structural);
+        if !omitted && !out.contains_key(field.0) {
+            out.insert(field.0.to_owned(), ty.zero());
+        }
+    }
+}
