@@ -57,7 +57,12 @@ func served() map[schema.GroupVersionKind]reflect.Type {
 	for gvk, t := range scheme.AllKnownTypes() {
 		// The scheme repeats the options of meta.k8s.io in every group.
 		if gvk.Version == runtime.APIVersionInternal || strings.HasSuffix(gvk.Kind, "List") ||
-			strings.HasPrefix(t.PkgPath(), "k8s.io/apimachinery/") || gvk.Kind == "SerializedReference" || gvk.Kind == "RangeAllocation" {
+			strings.HasPrefix(t.PkgPath(), "k8s.io/apimachinery/") {
+			continue
+		}
+		switch gvk.Kind {
+		case "SerializedReference", "RangeAllocation", "PodStatusResult":
+			// No resource speaks these.
 			continue
 		}
 		kinds[gvk] = t

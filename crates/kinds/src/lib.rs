@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+pub mod defaults;
 pub mod resource;
 pub mod tree;
 pub mod typed;

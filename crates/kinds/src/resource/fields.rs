@@ -204,13 +204,16 @@ pub fn field_selector(resource: &Resource, label: &str) -> Option<&'static Field
 /// What a client is told whose selector names a field that is not supported.
 #[must_use]
 pub fn unsupported_field_label(resource: &Resource, label: &str) -> String {
-    if specific(resource).is_some() {
-        format!("field label not supported: {label}")
-    } else {
-        let label = lockgate_api::go::quote::quote(label);
-        format!(
-            "{label} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        )
+    let quoted = lockgate_api::go::quote::quote(label);
+    match (resource.group, resource.plural) {
+        ("batch", "jobs") => format!("field label {quoted} not supported for Job"),
+        ("resource.k8s.io", "resourceslices") => {
+            format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
+        }
+        _ if specific(resource).is_some() => format!("field label not supported: {label}"),
+        _ => format!(
+            "{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ),
     }
 }
 
