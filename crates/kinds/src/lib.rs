@@ -3,3 +3,5 @@
 //! Every object is a JSON tree. Nothing here performs I/O.
 
 #![warn(missing_docs)]
+
+pub mod structural;
