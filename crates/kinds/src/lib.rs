@@ -6,5 +6,6 @@
 
 pub mod defaults;
 pub mod resource;
+pub mod structural;
 pub mod tree;
 pub mod typed;

@@ -1,0 +1,157 @@
+//! Values beside the values they replace.
+//!
+//! UPSTREAM: apiserver pkg/cel/common/equality.go, maplist.go
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use serde_json::{Map, Value as Json};
+
+use lockgate_api::go::quote::quote;
+
+use super::json::{Go, equal};
+use super::schema::{ListType, Node, Type};
+
+/// A value and the one it replaces.
+#[derive(Debug)]
+pub(crate) struct Correlation<'a> {
+    schema: &'a Node,
+    pub(crate) new: &'a Json,
+    old: &'a Json,
+    old_by_key: OnceCell<MapList<'a>>,
+}
+
+impl<'a> Correlation<'a> {
+    pub(crate) fn new(schema: &'a Node, new: &'a Json, old: &'a Json) -> Self {
+        Self {
+            schema,
+            new,
+            old,
+            old_by_key: OnceCell::new(),
+        }
+    }
+
+    /// A field or an entry that both have and the schema knows.
+    pub(crate) fn key(&self, name: &str) -> Option<Self> {
+        let new = self.new.as_object()?.get(name)?;
+        let old = self.old.as_object()?.get(name)?;
+        Some(Self::new(self.schema.member(name)?, new, old))
+    }
+
+    /// An element, if elements of this list can be recognised by keys and there was one.
+    pub(crate) fn index(&self, index: usize) -> Option<Self> {
+        let new = self.new.as_array()?.get(index)?;
+        let old = self.old.as_array()?;
+        if self.schema.list_type != Some(ListType::Map) {
+            return None;
+        }
+        let by_key = self
+            .old_by_key
+            .get_or_init(|| MapList::new(self.schema, old));
+        let old = by_key.get(new)?;
+        Some(Self::new(self.schema.items.as_deref()?, new, old))
+    }
+
+    /// Whether nothing has changed.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        match (self.new, self.old) {
+            (Json::Array(new), Json::Array(old)) => {
+                if new.len() != old.len() {
+                    return false;
+                }
+                if self.schema.list_type != Some(ListType::Map) {
+                    return new.iter().zip(old).all(|(new, old)| equal(new, old));
+                }
+                // The order of such a list does not count.
+                (0..new.len()).all(|at| self.index(at).is_some_and(|child| child.is_unchanged()))
+            }
+            (Json::Object(new), Json::Object(old)) => {
+                new.len() == old.len()
+                    && new
+                        .keys()
+                        .all(|name| self.key(name).is_some_and(|child| child.is_unchanged()))
+            }
+            (Json::Array(_) | Json::Object(_), _) | (_, Json::Array(_) | Json::Object(_)) => false,
+            (new, old) => equal(new, old),
+        }
+    }
+}
+
+/// The elements of a list by their keys; of several with the same keys, the first.
+#[derive(Debug, Default)]
+pub(crate) struct MapList<'a> {
+    keys: &'a [String],
+    elements: HashMap<Key<'a>, &'a Json>,
+}
+
+impl<'a> MapList<'a> {
+    /// No elements, unless the schema says how to recognise them.
+    pub(crate) fn new(schema: &'a Node, elements: &'a [Json]) -> Self {
+        let is_map_list = schema.kind == Type::Array && schema.list_type == Some(ListType::Map);
+        if !is_map_list || schema.list_map_keys.is_empty() {
+            return Self::default();
+        }
+        let keys = &*schema.list_map_keys;
+        let mut by_key = HashMap::with_capacity(elements.len());
+        for element in elements {
+            if let Some(key) = key_of(element, keys) {
+                by_key.entry(key).or_insert(element);
+            }
+        }
+        Self {
+            keys,
+            elements: by_key,
+        }
+    }
+
+    /// The element with the keys of another one.
+    pub(crate) fn get(&self, element: &Json) -> Option<&'a Json> {
+        let key = key_of(element, self.keys)?;
+        self.elements.get(&key).copied()
+    }
+}
+
+/// What an element is recognised by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key<'a> {
+    Bool(bool),
+    Int(i64),
+    Float(u64),
+    Text(&'a str),
+    Several(String),
+}
+
+fn key_of<'e>(element: &'e Json, keys: &[String]) -> Option<Key<'e>> {
+    let entries = element.as_object()?;
+    match keys {
+        [key] => scalar_key(entries.get(key)?),
+        keys => composite_key(entries, keys).map(Key::Several),
+    }
+}
+
+fn scalar_key(value: &Json) -> Option<Key<'_>> {
+    match Go::from(value) {
+        Go::Bool(flag) => Some(Key::Bool(flag)),
+        Go::Int(number) => Some(Key::Int(number)),
+        // Both zeros are one.
+        Go::Float(number) => Some(Key::Float((number + 0.0).to_bits())),
+        Go::Text(text) => Some(Key::Text(text)),
+        Go::Nil | Go::List(_) | Go::Map(_) => None,
+    }
+}
+
+fn composite_key(entries: &Map<String, Json>, keys: &[String]) -> Option<String> {
+    let mut text = String::new();
+    for key in keys {
+        text.push('\0');
+        text.push_str(&match Go::from(entries.get(key)?) {
+            Go::Bool(flag) => flag.to_string(),
+            Go::Int(number) => number.to_string(),
+            // Six decimals, so floats that differ later are one key.
+            Go::Float(number) => format!("{number:.6}"),
+            Go::Text(text) => quote(text),
+            Go::Nil | Go::List(_) | Go::Map(_) => return None,
+        });
+    }
+    Some(text)
+}

@@ -1,0 +1,212 @@
+//! Mail addresses as Go's `net/mail` reads them: `a@b`, `Name <a@b>`, comments, groups of one.
+//!
+//! Words of a name that are encoded for transport are taken as they are.
+//!
+//! UPSTREAM: Go net/mail/message.go (ParseAddress)
+
+use std::net::IpAddr;
+
+/// Whether a text is one mail address.
+pub(super) fn is_address(text: &str) -> bool {
+    let mut reader = Reader(text);
+    let Some(addresses) = reader.address(true) else {
+        return false;
+    };
+    reader.skip_comments().is_some() && reader.0.is_empty() && addresses == 1
+}
+
+struct Reader<'t>(&'t str);
+
+fn is_visible(c: char) -> bool {
+    c.is_ascii_graphic() || !c.is_ascii()
+}
+
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t')
+}
+
+fn is_atom_char(c: char) -> bool {
+    const SPECIALS: &[char] = &['(', ')', '<', '>', '[', ']', ':', ';', '@', '\\', ',', '"'];
+    !SPECIALS.contains(&c) && is_visible(c)
+}
+
+impl<'t> Reader<'t> {
+    /// An address or, where that is allowed, a group; the number of addresses.
+    fn address(&mut self, may_be_group: bool) -> Option<usize> {
+        self.skip_space();
+        if self.0.is_empty() {
+            return None;
+        }
+        if self.spec().is_some() {
+            self.skip_space();
+            if self.consume('(') {
+                self.comment()?;
+            }
+            return Some(1);
+        }
+        if !self.0.starts_with('<') {
+            self.phrase()?;
+        }
+        self.skip_space();
+        if may_be_group && self.consume(':') {
+            return self.group();
+        }
+        if !self.consume('<') {
+            return None;
+        }
+        self.spec()?;
+        self.consume('>').then_some(1)
+    }
+
+    fn group(&mut self) -> Option<usize> {
+        self.skip_space();
+        let mut addresses = 0;
+        if !self.consume(';') {
+            loop {
+                addresses += self.address(false)?;
+                self.skip_comments()?;
+                if self.consume(';') {
+                    break;
+                }
+                if !self.consume(',') {
+                    return None;
+                }
+            }
+        }
+        self.skip_comments()?;
+        Some(addresses)
+    }
+
+    /// `local@domain`; nothing is read if there is none.
+    fn spec(&mut self) -> Option<()> {
+        let start = self.0;
+        let found = self.try_spec();
+        if found.is_none() {
+            self.0 = start;
+        }
+        found
+    }
+
+    fn try_spec(&mut self) -> Option<()> {
+        self.skip_space();
+        if self.0.starts_with('"') {
+            let local = self.quoted()?;
+            if local == 0 {
+                return None;
+            }
+        } else {
+            self.dotted_atom()?;
+        }
+        if !self.consume('@') {
+            return None;
+        }
+        self.skip_space();
+        if self.consume('[') {
+            let (literal, rest) = self.0.split_once(']')?;
+            self.0 = rest;
+            let is_text = |c: char| is_visible(c) && !matches!(c, '[' | '\\');
+            (literal.chars().all(is_text) && literal.parse::<IpAddr>().is_ok()).then_some(())
+        } else {
+            self.dotted_atom()
+        }
+    }
+
+    fn dotted_atom(&mut self) -> Option<()> {
+        let atom = self.atom()?;
+        let is_tidy = !atom.starts_with('.') && !atom.ends_with('.') && !atom.contains("..");
+        is_tidy.then_some(())
+    }
+
+    fn atom(&mut self) -> Option<&'t str> {
+        let rest = self.0.trim_start_matches(is_atom_char);
+        let atom = self.0.strip_suffix(rest).filter(|atom| !atom.is_empty())?;
+        self.0 = rest;
+        Some(atom)
+    }
+
+    /// A text in quotes; the number of its characters.
+    fn quoted(&mut self) -> Option<usize> {
+        let mut chars = self.0.chars();
+        chars.next();
+        let mut length = 0;
+        let mut is_escaped = false;
+        loop {
+            let c = chars.next()?;
+            match c {
+                _ if is_escaped => {
+                    if !is_visible(c) && !is_space(c) {
+                        return None;
+                    }
+                    is_escaped = false;
+                    length += 1;
+                }
+                '"' => break,
+                '\\' => is_escaped = true,
+                _ if is_visible(c) || is_space(c) => length += 1,
+                _ => return None,
+            }
+        }
+        self.0 = chars.as_str();
+        Some(length)
+    }
+
+    /// One word or more.
+    fn phrase(&mut self) -> Option<()> {
+        let mut words = 0;
+        loop {
+            if words > 0 {
+                self.skip_comments()?;
+            }
+            self.skip_space();
+            if self.0.is_empty() {
+                // Without a word, what is missing is noticed where it is needed.
+                return Some(());
+            }
+            let word = if self.0.starts_with('"') {
+                self.quoted().map(|_| ())
+            } else {
+                self.atom().map(|_| ())
+            };
+            if word.is_none() {
+                return (words > 0).then_some(());
+            }
+            words += 1;
+        }
+    }
+
+    fn skip_space(&mut self) {
+        self.0 = self.0.trim_start_matches(is_space);
+    }
+
+    fn consume(&mut self, c: char) -> bool {
+        let rest = self.0.strip_prefix(c);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    /// Skips white space and comments; `None` if one does not end.
+    fn skip_comments(&mut self) -> Option<()> {
+        self.skip_space();
+        while self.consume('(') {
+            self.comment()?;
+            self.skip_space();
+        }
+        Some(())
+    }
+
+    /// The rest of a comment, with those inside.
+    fn comment(&mut self) -> Option<()> {
+        let mut depth = 1_usize;
+        let mut chars = self.0.chars();
+        while depth > 0 {
+            match chars.next()? {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                '\\' => drop(chars.next()?),
+                _ => {}
+            }
+        }
+        self.0 = chars.as_str();
+        Some(())
+    }
+}

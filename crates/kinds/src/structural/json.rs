@@ -1,0 +1,218 @@
+//! JSON values as Go sees and prints them, without recursion.
+
+use serde_json::{Map, Value as Json};
+
+use lockgate_api::go::json::to_string;
+use lockgate_api::go::quote::quote;
+use lockgate_cel::number::format_double;
+
+/// What Go's decoder makes of a JSON value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Go<'j> {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'j str),
+    List(&'j [Json]),
+    Map(&'j Map<String, Json>),
+}
+
+impl<'j> From<&'j Json> for Go<'j> {
+    fn from(json: &'j Json) -> Self {
+        match json {
+            Json::Null => Self::Nil,
+            Json::Bool(flag) => Self::Bool(*flag),
+            // Numbers beyond 64 bits with sign are floats, however they are spelled.
+            Json::Number(number) => number.as_i64().map_or_else(
+                || Self::Float(number.as_f64().unwrap_or_default()),
+                Self::Int,
+            ),
+            Json::String(text) => Self::Text(text),
+            Json::Array(items) => Self::List(items),
+            Json::Object(entries) => Self::Map(entries),
+        }
+    }
+}
+
+/// A value as field errors show it.
+pub(crate) fn shown(json: &Json) -> String {
+    match Go::from(json) {
+        Go::Bool(flag) => flag.to_string(),
+        Go::Int(number) => number.to_string(),
+        Go::Float(number) => format_double(number),
+        Go::Text(text) => quote(text),
+        Go::Nil | Go::List(_) | Go::Map(_) => compact(json),
+    }
+}
+
+/// A value as Go's encoder writes it.
+pub(crate) fn compact(json: &Json) -> String {
+    let mut out = String::new();
+    write(&mut out, json, &JSON, |out, scalar| {
+        out.push_str(&to_string(scalar));
+    });
+    out
+}
+
+/// A value as Go's `%v` prints it.
+pub(crate) fn verbose(json: &Json) -> String {
+    const FORM: Form = Form {
+        list: ("[", " ", "]"),
+        map: ("map[", " ", "]"),
+        key: |key| key.to_owned(),
+    };
+    let mut out = String::new();
+    write(&mut out, json, &FORM, |out, scalar| match scalar {
+        Json::Null => out.push_str("<nil>"),
+        Json::String(text) => out.push_str(text),
+        other => out.push_str(&shown(other)),
+    });
+    out
+}
+
+/// A text that two values share exactly if Go's `DeepEqual` says so: unlike [`compact`], whole
+/// numbers and floats of one value stay apart.
+pub(crate) fn identity(json: &Json) -> String {
+    let mut out = String::new();
+    write(&mut out, json, &JSON, |out, scalar| {
+        out.push_str(&to_string(scalar));
+        if matches!(Go::from(scalar), Go::Float(_)) {
+            out.push('f');
+        }
+    });
+    out
+}
+
+/// What stands around and between the parts of a value.
+struct Form {
+    list: (&'static str, &'static str, &'static str),
+    map: (&'static str, &'static str, &'static str),
+    key: fn(&str) -> String,
+}
+
+const JSON: Form = Form {
+    list: ("[", ",", "]"),
+    map: ("{", ",", "}"),
+    key: |key| to_string(key),
+};
+
+/// Writes a value with a stack of its own, since values nest deeper than the thread's reaches.
+fn write(out: &mut String, json: &Json, form: &Form, scalar: impl Fn(&mut String, &Json)) {
+    enum Step<'j> {
+        Value(&'j Json),
+        Key(&'j str),
+        Text(&'static str),
+    }
+    let mut steps = vec![Step::Value(json)];
+    while let Some(step) = steps.pop() {
+        match step {
+            Step::Text(text) => out.push_str(text),
+            Step::Key(key) => {
+                out.push_str(&(form.key)(key));
+                out.push(':');
+            }
+            Step::Value(Json::Array(items)) => {
+                let (open, between, close) = form.list;
+                out.push_str(open);
+                steps.push(Step::Text(close));
+                for (at, item) in items.iter().enumerate().rev() {
+                    steps.push(Step::Value(item));
+                    if at > 0 {
+                        steps.push(Step::Text(between));
+                    }
+                }
+            }
+            Step::Value(Json::Object(entries)) => {
+                let (open, between, close) = form.map;
+                out.push_str(open);
+                steps.push(Step::Text(close));
+                for (at, (key, value)) in entries.iter().enumerate().rev() {
+                    steps.push(Step::Value(value));
+                    steps.push(Step::Key(key));
+                    if at > 0 {
+                        steps.push(Step::Text(between));
+                    }
+                }
+            }
+            Step::Value(other) => scalar(out, other),
+        }
+    }
+}
+
+/// Whether two values are equal as Go's `DeepEqual` defines it.
+pub(crate) fn equal(left: &Json, right: &Json) -> bool {
+    let mut pairs = vec![(left, right)];
+    while let Some((left, right)) = pairs.pop() {
+        match (Go::from(left), Go::from(right)) {
+            (Go::List(a), Go::List(b)) => {
+                if a.len() != b.len() {
+                    return false;
+                }
+                pairs.extend(a.iter().zip(b));
+            }
+            (Go::Map(a), Go::Map(b)) => {
+                if a.len() != b.len() {
+                    return false;
+                }
+                for (key, value) in a {
+                    match b.get(key) {
+                        Some(other) => pairs.push((value, other)),
+                        None => return false,
+                    }
+                }
+            }
+            (a, b) if a == b => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn nested(depth: usize, innermost: Json) -> Json {
+        (0..depth).fold(innermost, |inner, at| match at % 2 {
+            0 => Json::Array(vec![inner]),
+            _ => Json::Object([("a".to_owned(), inner)].into_iter().collect()),
+        })
+    }
+
+    #[test]
+    fn shows_values_as_field_errors_do() {
+        for (value, want) in [
+            (json!(null), "null"),
+            (json!(3), "3"),
+            (json!(1.5), "1.5"),
+            (json!(1_000_000.0), "1e+06"),
+            (json!("a<"), "\"a<\""),
+            (
+                json!({"b": "<", "a": [1.0, null, {}]}),
+                "{\"a\":[1,null,{}],\"b\":\"\\u003c\"}",
+            ),
+        ] {
+            assert_eq!(shown(&value), want);
+        }
+    }
+
+    #[test]
+    fn tells_whole_numbers_from_floats() {
+        assert!(!equal(&json!([1]), &json!([1.0])));
+        assert_ne!(identity(&json!([1])), identity(&json!([1.0])));
+        assert_eq!(compact(&json!([1])), compact(&json!([1.0])));
+        assert!(equal(&json!({"a": [1, "x"]}), &json!({"a": [1, "x"]})));
+        assert!(!equal(&json!({"a": 1}), &json!({"b": 1})));
+    }
+
+    #[test]
+    fn deep_values_cost_no_stack() {
+        let (one, other) = (nested(9_999, json!(1)), nested(9_999, json!(2)));
+        assert!(!equal(&one, &other));
+        assert!(equal(&one, &one));
+        assert_eq!(compact(&one).matches('[').count(), 5_000);
+    }
+}

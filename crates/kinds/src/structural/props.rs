@@ -1,0 +1,126 @@
+//! The keywords of an OpenAPI v3 schema, read from JSON.
+//!
+//! A keyword of the wrong type is as good as absent: types are checked when the definition around
+//! the schema is decoded.
+
+use serde_json::{Map, Value as Json};
+
+/// One schema of a document.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Props<'j>(pub(crate) &'j Map<String, Json>);
+
+/// The keyword `items`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Items<'j> {
+    Absent,
+    /// The same schema for every element.
+    All(Props<'j>),
+    /// One schema for each element, which no definition may have.
+    Each(&'j [Json]),
+}
+
+/// A keyword that is a schema or a boolean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SchemaOrBool<'j> {
+    Absent,
+    Bool(bool),
+    Schema(Props<'j>),
+}
+
+impl<'j> Props<'j> {
+    pub(crate) fn new(schema: &'j Json) -> Option<Self> {
+        schema.as_object().map(Self)
+    }
+
+    /// The value of a keyword; null is none.
+    pub(crate) fn get(self, keyword: &str) -> Option<&'j Json> {
+        self.0.get(keyword).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn has(self, keyword: &str) -> bool {
+        self.get(keyword).is_some()
+    }
+
+    /// A text; empty if absent.
+    pub(crate) fn text(self, keyword: &str) -> &'j str {
+        self.opt_text(keyword).unwrap_or_default()
+    }
+
+    pub(crate) fn opt_text(self, keyword: &str) -> Option<&'j str> {
+        self.get(keyword).and_then(Json::as_str)
+    }
+
+    pub(crate) fn flag(self, keyword: &str) -> bool {
+        self.opt_flag(keyword).unwrap_or_default()
+    }
+
+    pub(crate) fn opt_flag(self, keyword: &str) -> Option<bool> {
+        self.get(keyword).and_then(Json::as_bool)
+    }
+
+    pub(crate) fn integer(self, keyword: &str) -> Option<i64> {
+        self.get(keyword).and_then(Json::as_i64)
+    }
+
+    pub(crate) fn number(self, keyword: &str) -> Option<f64> {
+        self.get(keyword).and_then(Json::as_f64)
+    }
+
+    pub(crate) fn list(self, keyword: &str) -> &'j [Json] {
+        self.get(keyword)
+            .and_then(Json::as_array)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn texts(self, keyword: &str) -> impl Iterator<Item = &'j str> {
+        self.list(keyword)
+            .iter()
+            .map(|text| text.as_str().unwrap_or_default())
+    }
+
+    pub(crate) fn schema(self, keyword: &str) -> Option<Self> {
+        self.get(keyword).and_then(Self::new)
+    }
+
+    /// The schemas of a list.
+    pub(crate) fn schemas(self, keyword: &str) -> impl Iterator<Item = Self> {
+        self.list(keyword).iter().filter_map(Self::new)
+    }
+
+    /// The schemas of a map, in the order of their names.
+    pub(crate) fn schema_map(self, keyword: &str) -> impl Iterator<Item = (&'j str, Self)> {
+        self.get(keyword)
+            .and_then(Json::as_object)
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, schema)| Some((name.as_str(), Self::new(schema)?)))
+    }
+
+    pub(crate) fn property(self, name: &str) -> Option<Self> {
+        self.schema("properties")?.schema(name)
+    }
+
+    pub(crate) fn items(self) -> Items<'j> {
+        match self.get("items") {
+            Some(Json::Object(schema)) => Items::All(Props(schema)),
+            Some(Json::Array(schemas)) => Items::Each(schemas),
+            _ => Items::Absent,
+        }
+    }
+
+    /// The schema of all elements.
+    pub(crate) fn items_schema(self) -> Option<Self> {
+        match self.items() {
+            Items::All(schema) => Some(schema),
+            Items::Absent | Items::Each(_) => None,
+        }
+    }
+
+    pub(crate) fn schema_or_bool(self, keyword: &str) -> SchemaOrBool<'j> {
+        match self.get(keyword) {
+            Some(Json::Bool(allows)) => SchemaOrBool::Bool(*allows),
+            Some(Json::Object(schema)) => SchemaOrBool::Schema(Props(schema)),
+            _ => SchemaOrBool::Absent,
+        }
+    }
+}
