@@ -6,5 +6,6 @@
 
 pub mod defaults;
 pub mod resource;
+pub mod strategic_merge;
 pub mod tree;
 pub mod typed;
