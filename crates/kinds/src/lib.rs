@@ -7,6 +7,7 @@
 pub mod defaults;
 pub mod resource;
 pub mod strategic_merge;
+pub mod crd;
 pub mod structural;
 pub mod tree;
 pub mod typed;

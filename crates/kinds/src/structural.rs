@@ -35,7 +35,7 @@
 //! a schema, nothing here recurses.
 
 pub(crate) mod correlation;
-mod defaults;
+pub(crate) mod defaults;
 pub(crate) mod error;
 pub(crate) mod field_path;
 pub(crate) mod format;

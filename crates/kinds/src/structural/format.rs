@@ -42,6 +42,14 @@ impl Format {
         })
     }
 
+    /// A format of any value, known or not.
+    pub(crate) fn read_any(name: &str) -> Option<Self> {
+        (!name.is_empty()).then(|| Self {
+            name: name.into(),
+            check: text_check(name),
+        })
+    }
+
     /// The name as the schema spells it.
     pub(crate) fn name(&self) -> &str {
         &self.name

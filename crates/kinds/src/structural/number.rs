@@ -114,7 +114,7 @@ enum Range {
 
 impl Range {
     fn of(schema: &Node, checks: Option<&Checks>) -> Self {
-        if schema.int_or_string {
+        if schema.either_type {
             return Self::Any;
         }
         let format = checks.and_then(|checks| checks.format.as_ref());

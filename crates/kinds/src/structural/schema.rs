@@ -112,6 +112,8 @@ pub(crate) enum ListType {
 pub(crate) struct Node {
     pub(crate) kind: Type,
     pub(crate) int_or_string: bool,
+    /// Whether that is checked as a type.
+    pub(crate) either_type: bool,
     pub(crate) nullable: bool,
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
@@ -217,13 +219,35 @@ pub(crate) enum Place {
     Junctor,
 }
 
+/// Upstream turns schemas into validators in two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Values,
+    Defaults,
+}
+
 impl Node {
     pub(crate) fn read(props: Props<'_>, depth: usize, place: Place) -> Result<Self, SchemaError> {
+        Self::read_as(props, depth, place, Dialect::Values)
+    }
+
+    /// Reads a schema the way upstream checks defaults with it: "whole number or text" is no type
+    /// of its own, and formats nobody knows stay.
+    pub(crate) fn read_unfolded(props: Props<'_>) -> Result<Self, SchemaError> {
+        Self::read_as(props, 0, Place::Structure, Dialect::Defaults)
+    }
+
+    fn read_as(
+        props: Props<'_>,
+        depth: usize,
+        place: Place,
+        dialect: Dialect,
+    ) -> Result<Self, SchemaError> {
         if depth >= MAX_SCHEMA_DEPTH {
             return Err(SchemaError::TooDeep);
         }
         check_supported(props)?;
-        let child = |props| Self::read(props, depth + 1, place);
+        let child = |props| Self::read_as(props, depth + 1, place, dialect);
         let properties = props
             .schema_map("properties")
             .map(|(name, schema)| Ok((name.into(), child(schema)?)))
@@ -249,7 +273,8 @@ impl Node {
         let kind = Type::read(props.text("type"));
         let int_or_string = props.flag("x-kubernetes-int-or-string");
         Ok(Self {
-            checks: Checks::read(props, depth, &kind, int_or_string)?,
+            checks: Checks::read(props, depth, &kind, dialect)?,
+            either_type: int_or_string && dialect == Dialect::Values,
             kind,
             int_or_string,
             nullable: props.flag("nullable"),
@@ -406,7 +431,7 @@ impl Checks {
         props: Props<'_>,
         depth: usize,
         kind: &Type,
-        int_or_string: bool,
+        dialect: Dialect,
     ) -> Result<Option<Box<Self>>, SchemaError> {
         const KEYWORDS: [&str; 18] = [
             "format",
@@ -434,14 +459,20 @@ impl Checks {
         let junctor = |keyword| {
             props
                 .schemas(keyword)
-                .map(|schema| Node::read(schema, depth + 1, Place::Junctor))
+                .map(|schema| Node::read_as(schema, depth + 1, Place::Junctor, dialect))
                 .collect::<Result<Box<[_]>, SchemaError>>()
         };
         let not = props.schema("not");
-        let not = not.map(|schema| Node::read(schema, depth + 1, Place::Junctor));
+        let not = not.map(|schema| Node::read_as(schema, depth + 1, Place::Junctor, dialect));
         let pattern = props.text("pattern");
         Ok(Some(Box::new(Self {
-            format: Format::read(props.text("format"), kind, int_or_string),
+            format: match dialect {
+                Dialect::Values => {
+                    let either = props.flag("x-kubernetes-int-or-string");
+                    Format::read(props.text("format"), kind, either)
+                }
+                Dialect::Defaults => Format::read_any(props.text("format")),
+            },
             maximum: props.number("maximum"),
             exclusive_maximum: props.flag("exclusiveMaximum"),
             minimum: props.number("minimum"),

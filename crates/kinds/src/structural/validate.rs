@@ -147,7 +147,7 @@ fn type_name(value: Go<'_>) -> &'static str {
 
 impl Node {
     fn allows_type(&self, name: &str) -> bool {
-        if self.int_or_string {
+        if self.either_type {
             matches!(name, "integer" | "string")
         } else {
             !name.is_empty() && self.kind.name() == name
@@ -155,7 +155,7 @@ impl Node {
     }
 
     fn type_names(&self) -> &str {
-        if self.int_or_string {
+        if self.either_type {
             "integer,string"
         } else {
             self.kind.name()
@@ -163,7 +163,7 @@ impl Node {
     }
 
     fn has_type(&self) -> bool {
-        self.int_or_string || self.kind != Type::Any
+        self.either_type || self.kind != Type::Any
     }
 }
 

@@ -1,0 +1,451 @@
+//! A definition compiled: what its objects are, version by version.
+
+use std::cmp::Ordering;
+
+use serde_json::Value as Json;
+
+use lockgate_api::field::{FieldErrors, Path as FieldPath};
+use lockgate_api::meta::validation::{
+    SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
+};
+use lockgate_cel::ext::named_format::NamedFormat;
+
+use super::scale::ScalePaths;
+use crate::structural::json::{equal, shown};
+use crate::structural::props::Props;
+use crate::structural::{Findings, Schema, SchemaError, error, metadata};
+
+/// Whether objects live in namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// They do.
+    Namespaced,
+    /// They do not.
+    Cluster,
+}
+
+/// How objects of one version become those of another.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Conversion {
+    /// Only `apiVersion` changes.
+    None,
+    /// A webhook converts; this is `spec.conversion.webhook`.
+    Webhook(Json),
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its title.
+    pub name: String,
+    /// `integer`, `number`, `string`, `boolean` or `date`.
+    pub kind: String,
+    /// A format of the type; may be empty.
+    pub format: String,
+    /// What it shows; may be empty.
+    pub description: String,
+    /// Above zero, only wide tables have it.
+    pub priority: i64,
+    /// Where the value stands in an object.
+    pub json_path: String,
+}
+
+/// One version of a custom resource.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// Its name, such as `v1beta1`.
+    pub name: String,
+    /// Whether clients can ask for it.
+    pub served: bool,
+    /// Whether objects are stored in it.
+    pub storage: bool,
+    /// What clients of a deprecated version are told.
+    pub deprecation_warning: Option<String>,
+    /// What its objects look like.
+    pub schema: Schema,
+    /// Whether there is a status subresource.
+    pub status: bool,
+    /// Where a `Scale` is found, if there is a scale subresource.
+    pub scale: Option<ScalePaths>,
+    /// The columns that are given; without any, there is the age.
+    pub columns: Vec<Column>,
+    /// The paths of the fields that lists can be filtered by, such as `.spec.color`.
+    pub selectable_fields: Vec<String>,
+}
+
+/// A custom resource.
+#[derive(Debug, Clone)]
+pub struct CustomResource {
+    /// Its API group.
+    pub group: String,
+    /// Its name in URLs.
+    pub plural: String,
+    /// Its name for one object.
+    pub singular: String,
+    /// Abbreviations.
+    pub short_names: Vec<String>,
+    /// The kind of its objects.
+    pub kind: String,
+    /// The kind of lists of them.
+    pub list_kind: String,
+    /// Groups of resources it belongs to, such as `all`.
+    pub categories: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub scope: Scope,
+    /// Whether objects keep what their schema does not know, as old definitions could ask for.
+    pub preserve_unknown_fields: bool,
+    /// How versions become each other.
+    pub conversion: Conversion,
+    /// The versions, as the definition lists them.
+    pub versions: Vec<Version>,
+}
+
+impl CustomResource {
+    /// Compiles a definition. Its names are those it was given, not those it asked for, as soon as
+    /// any were accepted.
+    ///
+    /// # Errors
+    ///
+    /// A schema cannot be read. Definitions that were validated do not fail.
+    pub fn compile(definition: &Json) -> Result<Self, SchemaError> {
+        let empty = serde_json::Map::new();
+        let spec = definition.get("spec").and_then(Json::as_object);
+        let spec = Props(spec.unwrap_or(&empty));
+        let names = spec.schema("names").unwrap_or(Props(&empty));
+        let accepted = definition
+            .pointer("/status/acceptedNames")
+            .and_then(Props::new)
+            .filter(|accepted| !accepted.text("plural").is_empty())
+            .unwrap_or(names);
+        let texts = |names: Props<'_>, name: &str| names.texts(name).map(str::to_owned).collect();
+        let versions = spec
+            .schemas("versions")
+            .map(|version| Version::compile(version, spec))
+            .collect::<Result<_, SchemaError>>()?;
+        let conversion = spec.schema("conversion");
+        Ok(Self {
+            group: spec.text("group").to_owned(),
+            plural: names.text("plural").to_owned(),
+            singular: accepted.text("singular").to_owned(),
+            short_names: texts(accepted, "shortNames"),
+            kind: names.text("kind").to_owned(),
+            list_kind: accepted.text("listKind").to_owned(),
+            categories: texts(accepted, "categories"),
+            scope: match spec.text("scope") {
+                "Cluster" => Scope::Cluster,
+                _ => Scope::Namespaced,
+            },
+            preserve_unknown_fields: spec.flag("preserveUnknownFields"),
+            conversion: match conversion {
+                Some(conversion) if conversion.text("strategy") == "Webhook" => {
+                    Conversion::Webhook(conversion.get("webhook").cloned().unwrap_or_default())
+                }
+                _ => Conversion::None,
+            },
+            versions,
+        })
+    }
+
+    /// The version of that name.
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<&Version> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
+    /// The version objects are stored in.
+    #[must_use]
+    pub fn storage_version(&self) -> Option<&Version> {
+        self.versions.iter().find(|version| version.storage)
+    }
+
+    /// Checks a new object: its type, metadata, schema, replicas, embedded resources, lists and
+    /// rules, in upstream's order.
+    #[must_use]
+    pub fn validate_create(&self, version: &Version, object: &Json) -> Findings {
+        let mut errors = self.validate_type(version, object);
+        if !errors.is_empty() {
+            return refused(errors);
+        }
+        let metadata = object.get("metadata").unwrap_or(&Json::Null);
+        errors.extend(self.validate_metadata(metadata));
+        let mut replicas = FieldErrors::new();
+        if let Some(scale) = &version.scale {
+            scale.validate_spec(object, &mut replicas);
+            scale.validate_status(object, &mut replicas);
+        }
+        version.schema.validate_with(object, errors, replicas)
+    }
+
+    /// Checks an object that replaces another.
+    #[must_use]
+    pub fn validate_update(&self, version: &Version, object: &Json, old: &Json) -> Findings {
+        let mut errors = self.validate_type(version, object);
+        if !errors.is_empty() {
+            return refused(errors);
+        }
+        errors.extend(validate_new_metadata(object, old));
+        let mut replicas = FieldErrors::new();
+        if let Some(scale) = &version.scale {
+            scale.validate_spec(object, &mut replicas);
+            scale.validate_status(object, &mut replicas);
+        }
+        version
+            .schema
+            .validate_update_with(object, old, errors, replicas)
+    }
+
+    /// Checks an object whose status replaces that of another.
+    #[must_use]
+    pub fn validate_status_update(&self, version: &Version, object: &Json, old: &Json) -> Findings {
+        let mut errors = self.validate_type(version, object);
+        if !errors.is_empty() {
+            return refused(errors);
+        }
+        errors.extend(validate_new_metadata(object, old));
+        let mut replicas = FieldErrors::new();
+        if let Some(scale) = &version.scale {
+            scale.validate_status(object, &mut replicas);
+        }
+        version
+            .schema
+            .validate_status_update_with(object, old, errors, replicas)
+    }
+
+    fn validate_type(&self, version: &Version, object: &Json) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let text = |name: &str| object.get(name).and_then(Json::as_str).unwrap_or_default();
+        let mut check = |name: &str, want: &str| {
+            if text(name) != want {
+                let detail = format!("must be {want}");
+                errors.push(error::invalid_text(&name, text(name), detail));
+            }
+        };
+        check("kind", &self.kind);
+        check("apiVersion", &format!("{}/{}", self.group, version.name));
+        errors
+    }
+
+    fn validate_metadata(&self, metadata: &Json) -> FieldErrors {
+        let path = FieldPath::root("metadata");
+        let mut meta = match metadata::decode(metadata) {
+            Ok(meta) => meta,
+            Err(reason) => return vec![error::invalid(&"metadata", &shown(metadata), reason)],
+        };
+        if self.scope == Scope::Cluster {
+            return validate_metadata(&meta, SUBDOMAIN_NAMES, &path);
+        }
+        let namespace = std::mem::take(&mut meta.namespace);
+        let mut errors = validate_metadata(&meta, SUBDOMAIN_NAMES, &path);
+        // The namespace is looked at right after the names.
+        let names = ["metadata.generateName", "metadata.name"];
+        let after = errors
+            .iter()
+            .take_while(|error| names.contains(&error.field.as_str()))
+            .count();
+        let place = "metadata.namespace";
+        let found: FieldErrors = if namespace.is_empty() {
+            vec![error::required(&place, "")]
+        } else {
+            let messages = NamedFormat::Dns1123Label.validate(&namespace).into_iter();
+            messages
+                .map(|message| error::invalid_text(&place, &namespace, message))
+                .collect()
+        };
+        errors.splice(after..after, found);
+        errors
+    }
+}
+
+fn refused(errors: FieldErrors) -> Findings {
+    Findings {
+        errors,
+        warnings: Vec::new(),
+    }
+}
+
+fn validate_new_metadata(object: &Json, old: &Json) -> FieldErrors {
+    let decode = |object: &Json| {
+        let metadata = object.get("metadata").unwrap_or(&Json::Null);
+        metadata::decode(metadata)
+            .map_err(|reason| vec![error::invalid(&"metadata", &shown(metadata), reason)])
+    };
+    match (decode(object), decode(old)) {
+        (Ok(new), Ok(old)) => validate_metadata_update(&new, &old, &FieldPath::root("metadata")),
+        (Err(errors), _) | (_, Err(errors)) => errors,
+    }
+}
+
+impl Version {
+    fn compile(version: Props<'_>, spec: Props<'_>) -> Result<Self, SchemaError> {
+        let schema = version
+            .schema("schema")
+            .and_then(|schema| schema.get("openAPIV3Schema"));
+        let schema = match schema {
+            Some(schema) => Schema::parse(schema)?,
+            // Only definitions that keep everything may go without.
+            None => Schema::parse(&serde_json::json!({
+                "x-kubernetes-preserve-unknown-fields": true,
+            }))?,
+        };
+        let subresources = version.schema("subresources");
+        let name = version.text("name");
+        let warning = version.flag("deprecated").then(|| {
+            let given = version.opt_text("deprecationWarning").map(str::to_owned);
+            given.unwrap_or_else(|| default_warning(name, spec))
+        });
+        Ok(Self {
+            name: name.to_owned(),
+            served: version.flag("served"),
+            storage: version.flag("storage"),
+            deprecation_warning: warning,
+            schema,
+            status: subresources.is_some_and(|subresources| subresources.has("status")),
+            scale: subresources
+                .and_then(|subresources| subresources.schema("scale"))
+                .map(ScalePaths::read),
+            columns: version
+                .schemas("additionalPrinterColumns")
+                .map(Column::read)
+                .collect(),
+            selectable_fields: version
+                .schemas("selectableFields")
+                .map(|field| field.text("jsonPath").to_owned())
+                .collect(),
+        })
+    }
+
+    /// Clears what a client may not set on create.
+    ///
+    /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/strategy.go
+    pub fn prepare_create(&self, object: &mut Json) {
+        if let Some(entries) = object.as_object_mut()
+            && self.status
+        {
+            entries.remove("status");
+        }
+        set_generation(object, 1);
+    }
+
+    /// Clears what a client may not set on update, and counts changes of anything but metadata.
+    pub fn prepare_update(&self, new: &mut Json, old: &Json) {
+        if let Some(entries) = new.as_object_mut()
+            && self.status
+        {
+            match old.get("status") {
+                Some(status) => drop(entries.insert("status".to_owned(), status.clone())),
+                None => drop(entries.remove("status")),
+            }
+        }
+        if !same_but_metadata(new, old) {
+            let generation = old.pointer("/metadata/generation").and_then(Json::as_i64);
+            set_generation(new, generation.unwrap_or(0).saturating_add(1));
+        }
+    }
+
+    /// Clears what a client may not set when it updates the status: everything else, but for who
+    /// manages which fields.
+    pub fn prepare_status_update(&self, new: &mut Json, old: &Json) {
+        let status = new.get_mut("status").map(Json::take);
+        let managed = new.pointer_mut("/metadata/managedFields").map(Json::take);
+        new.clone_from(old);
+        let Some(entries) = new.as_object_mut() else {
+            return;
+        };
+        match status {
+            Some(status) => drop(entries.insert("status".to_owned(), status)),
+            None => drop(entries.remove("status")),
+        }
+        if let Some(Json::Object(metadata)) = entries.get_mut("metadata") {
+            match managed {
+                Some(managed) => drop(metadata.insert("managedFields".to_owned(), managed)),
+                None => drop(metadata.remove("managedFields")),
+            }
+        }
+    }
+}
+
+fn set_generation(object: &mut Json, generation: i64) {
+    if let Some(Json::Object(metadata)) = object.get_mut("metadata") {
+        metadata.insert("generation".to_owned(), generation.into());
+    }
+}
+
+fn same_but_metadata(one: &Json, other: &Json) -> bool {
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else {
+        return false;
+    };
+    let count = |entries: &serde_json::Map<String, Json>| {
+        entries.len() - usize::from(entries.contains_key("metadata"))
+    };
+    count(one) == count(other)
+        && one
+            .iter()
+            .filter(|(name, _)| *name != "metadata")
+            .all(|(name, value)| other.get(name).is_some_and(|other| equal(value, other)))
+}
+
+impl Column {
+    fn read(column: Props<'_>) -> Self {
+        Self {
+            name: column.text("name").to_owned(),
+            kind: column.text("type").to_owned(),
+            format: column.text("format").to_owned(),
+            description: column.text("description").to_owned(),
+            priority: column.integer("priority").unwrap_or(0),
+            json_path: column.text("jsonPath").to_owned(),
+        }
+    }
+}
+
+/// What is said about a deprecated version that says nothing itself.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go
+fn default_warning(name: &str, spec: Props<'_>) -> String {
+    let group = spec.text("group");
+    let kind = spec
+        .schema("names")
+        .map(|names| names.text("kind"))
+        .unwrap_or_default();
+    let mut warning = format!("{group}/{name} {kind} is deprecated");
+    let better = spec
+        .schemas("versions")
+        .filter(|version| version.flag("served") && !version.flag("deprecated"))
+        .map(|version| version.text("name"))
+        .filter(|other| compare_versions(name, other) == Ordering::Less)
+        .max_by(|a, b| compare_versions(a, b));
+    if let Some(better) = better {
+        warning.push_str(&format!("; use {group}/{better} {kind}"));
+    }
+    warning
+}
+
+/// Orders versions by how stable and how new they are: `v1alpha1` < `v1beta2` < `v1` < `v2`.
+/// Other names come before all of these, the last in the alphabet first.
+///
+/// UPSTREAM: apimachinery pkg/version/helpers.go
+fn compare_versions(one: &str, other: &str) -> Ordering {
+    fn parse(version: &str) -> Option<(u8, u64, u64)> {
+        let rest = version.strip_prefix('v')?;
+        let number = |text: &str| {
+            let is_plain = !text.starts_with(['0', '+']);
+            text.parse::<u64>().ok().filter(|_| is_plain)
+        };
+        let at = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let (major, rest) = rest.split_at(at);
+        let major = number(major)?;
+        for (stage, name) in [(1, "alpha"), (2, "beta")] {
+            if let Some(minor) = rest.strip_prefix(name) {
+                return Some((stage, major, number(minor)?));
+            }
+        }
+        rest.is_empty().then_some((3, major, 0))
+    }
+    match (parse(one), parse(other)) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        (None, None) => other.cmp(one),
+        (None, Some(_)) => Ordering::Less,
+        (Some(_), None) => Ordering::Greater,
+    }
+}

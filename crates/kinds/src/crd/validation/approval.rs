@@ -1,0 +1,79 @@
+//! Definitions in the groups of the Kubernetes community need an annotation that tells where they
+//! were approved.
+//!
+//! UPSTREAM: apiextensions-apiserver pkg/apihelpers/helpers.go
+
+use serde_json::Value as Json;
+
+use lockgate_api::field::FieldError;
+use lockgate_api::go::quote::quote;
+use lockgate_cel::ext::url::Url;
+
+use crate::structural::error;
+
+const ANNOTATION: &str = "api-approved.kubernetes.io";
+
+/// Whether a group belongs to the community.
+pub(in crate::crd) fn is_protected(group: &str) -> bool {
+    ["k8s.io", "kubernetes.io"].into_iter().any(|domain| {
+        let prefix = group.strip_suffix(domain);
+        prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
+    })
+}
+
+/// What the annotation says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::crd) enum Approval {
+    Invalid,
+    Approved,
+    Bypassed,
+    Missing,
+}
+
+fn annotation(definition: &Json) -> &str {
+    let annotations = definition.pointer("/metadata/annotations");
+    let annotation = annotations.and_then(|annotations| annotations.get(ANNOTATION));
+    annotation.and_then(Json::as_str).unwrap_or_default()
+}
+
+/// The approval of a definition, with a reason.
+pub(in crate::crd) fn approval(definition: &Json) -> (Approval, String) {
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let text = annotation(definition);
+    let is_url =
+        || Url::parse(text).is_ok_and(|url| !url.host().is_empty() && !url.scheme().is_empty());
+    if text.is_empty() {
+        let name = quote(ANNOTATION);
+        let reason = format!("protected groups must have approval annotation {name}, {SEE}");
+        (Approval::Missing, reason)
+    } else if text.starts_with("unapproved") {
+        (Approval::Bypassed, format!("not approved: {}", quote(text)))
+    } else if is_url() {
+        (Approval::Approved, format!("approved in {text}"))
+    } else {
+        let name = quote(ANNOTATION);
+        let reason = format!(
+            "protected groups must have approval annotation {name} with either a URL or a reason \
+             starting with \"unapproved\", {SEE}"
+        );
+        (Approval::Invalid, reason)
+    }
+}
+
+/// Refuses a definition without approval, unless it never had any.
+pub(super) fn validate(definition: &Json, old: Option<&Json>) -> Option<FieldError> {
+    let group = definition.pointer("/spec/group").and_then(Json::as_str);
+    if !is_protected(group.unwrap_or_default()) {
+        return None;
+    }
+    let (found, reason) = approval(definition);
+    if old.is_some_and(|old| approval(old).0 == found) {
+        return None;
+    }
+    let place = format!("metadata.annotations[{ANNOTATION}]");
+    match found {
+        Approval::Approved | Approval::Bypassed => None,
+        Approval::Missing => Some(error::required(&place, reason)),
+        Approval::Invalid => Some(error::invalid_text(&place, annotation(definition), reason)),
+    }
+}

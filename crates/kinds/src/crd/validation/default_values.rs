@@ -1,0 +1,254 @@
+//! Defaults have to be values that the schema accepts and keeps.
+//!
+//! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/defaulting/validation.go
+
+use serde_json::Value as Json;
+
+use lockgate_api::field::{FieldErrors, aggregate};
+use lockgate_cel::limits::VALIDATION_RULES_BUDGET;
+
+use crate::structural::defaults::{self, Step};
+use crate::structural::error;
+use crate::structural::json::{equal, shown};
+use crate::structural::metadata::{self, Malformed};
+use crate::structural::path::Path;
+use crate::structural::props::Props;
+use crate::structural::rules;
+use crate::structural::schema::{Node, Place};
+use crate::structural::validate as values;
+
+/// Checks all defaults of a schema that is structural otherwise.
+pub(super) fn validate(schema: Props<'_>, must_be_pruned: bool, place: &Path<'_>) -> FieldErrors {
+    let Ok(mut root) = Node::read_unfolded(schema) else {
+        return FieldErrors::new();
+    };
+    root.compile_rules(schema, true);
+    let mut checker = Checker {
+        must_be_pruned,
+        errors: FieldErrors::new(),
+        budget: VALIDATION_RULES_BUDGET,
+    };
+    let around = Around {
+        resource: &root,
+        steps: None,
+        in_metadata: false,
+    };
+    // When the budget is used up, the rest is not looked at.
+    let _ = checker.check(&root, true, &around, place);
+    checker.errors
+}
+
+/// Whether a schema has defaults that it would not keep.
+pub(super) fn has_unpruned(schema: Props<'_>) -> bool {
+    let (Ok(plain), Ok(mut pruned)) = (
+        Node::read(schema, 0, Place::Structure),
+        Node::read(schema, 0, Place::Structure),
+    ) else {
+        return false;
+    };
+    if !super::structure::validate(schema, &Path::ROOT).is_empty() {
+        return false;
+    }
+    pruned.prune_defaults(&defaults::Place::Root);
+    !same_defaults(&plain, &pruned)
+}
+
+fn same_defaults(one: &Node, other: &Node) -> bool {
+    let same_here = match (&one.default, &other.default) {
+        (Some(one), Some(other)) => equal(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    let same = |one: Option<&Node>, other: Option<&Node>| match (one, other) {
+        (Some(one), Some(other)) => same_defaults(one, other),
+        _ => true,
+    };
+    same_here
+        && same(one.items.as_deref(), other.items.as_deref())
+        && same(one.entries(), other.entries())
+        && one
+            .properties
+            .iter()
+            .all(|(name, property)| same(Some(property), other.properties.get(name)))
+}
+
+/// The resource a schema belongs to, and how to get from there to it.
+#[derive(Debug, Clone, Copy)]
+struct Around<'a> {
+    resource: &'a Node,
+    /// The last step, and those before.
+    steps: Option<(&'a Self, Step<'a>)>,
+    in_metadata: bool,
+}
+
+impl<'a> Around<'a> {
+    fn below(&'a self, step: Step<'a>) -> Self {
+        Self {
+            steps: Some((self, step)),
+            ..*self
+        }
+    }
+
+    /// A resource with nothing in it but a value at this place.
+    fn surround(&self, value: &Json) -> Json {
+        let mut value = value.clone();
+        let mut around = self;
+        while let Some((parent, step)) = around.steps {
+            value = match step {
+                Step::Field(name) => Json::Object([(name.to_owned(), value)].into_iter().collect()),
+                Step::Index => Json::Array(vec![value]),
+            };
+            around = parent;
+        }
+        if let Some(entries) = value.as_object_mut() {
+            entries.entry("kind").or_insert_with(|| "Validation".into());
+            entries
+                .entry("apiVersion")
+                .or_insert_with(|| "validation/v1".into());
+        }
+        value
+    }
+}
+
+/// The budget of the rules is used up.
+struct Exhausted;
+
+struct Checker {
+    must_be_pruned: bool,
+    errors: FieldErrors,
+    budget: u64,
+}
+
+impl Checker {
+    fn check(
+        &mut self,
+        schema: &Node,
+        is_root: bool,
+        around: &Around<'_>,
+        place: &Path<'_>,
+    ) -> Result<(), Exhausted> {
+        let is_resource = is_root || schema.embedded;
+        let own = Around {
+            resource: schema,
+            steps: None,
+            in_metadata: false,
+        };
+        let around = if is_resource { &own } else { around };
+        if let Some(default) = &schema.default {
+            let place = place.child("default");
+            if around.in_metadata {
+                self.check_in_metadata(schema, default, around, &place)?;
+            } else {
+                self.check_default(schema, default, is_resource, &place)?;
+            }
+        }
+        if let Some(items) = &schema.items {
+            let around = around.below(Step::Index);
+            self.check(items, false, &around, &place.child("items"))?;
+        }
+        let properties = place.child("properties");
+        for (name, property) in &schema.properties {
+            let mut around = around.below(Step::Field(name));
+            around.in_metadata |=
+                is_resource && matches!(&**name, "metadata" | "apiVersion" | "kind");
+            self.check(property, false, &around, &properties.key(name))?;
+        }
+        Ok(())
+    }
+
+    fn check_default(
+        &mut self,
+        schema: &Node,
+        default: &Json,
+        is_resource: bool,
+        place: &Path<'_>,
+    ) -> Result<(), Exhausted> {
+        if self.must_be_pruned {
+            let mut pruned = default.clone();
+            schema.prune(&mut pruned, is_resource);
+            if !equal(&pruned, default) {
+                let detail = "must not have unknown fields";
+                self.errors
+                    .push(error::invalid(place, &shown(default), detail));
+            }
+        }
+        let mut value = default.clone();
+        let coerced = if is_resource {
+            metadata::coerce_resource(schema, &mut value, Malformed::Refuse, place)
+        } else {
+            metadata::coerce(schema, &mut value, Malformed::Refuse, place).map(drop)
+        };
+        if let Err(error) = coerced {
+            self.errors.push(*error);
+            return Ok(());
+        }
+        let mut found = FieldErrors::new();
+        if is_resource {
+            metadata::validate_resource(schema, &value, place, &mut found);
+        } else {
+            metadata::validate(schema, &value, place, &mut found);
+        }
+        if !found.is_empty() {
+            self.errors.extend(found);
+            return Ok(());
+        }
+        self.check_value(schema, &value, place)
+    }
+
+    fn check_in_metadata(
+        &mut self,
+        schema: &Node,
+        default: &Json,
+        around: &Around<'_>,
+        place: &Path<'_>,
+    ) -> Result<(), Exhausted> {
+        let mut object = around.surround(default);
+        let root = Path::ROOT;
+        let coerced =
+            metadata::coerce_resource(around.resource, &mut object, Malformed::Refuse, &root);
+        let reason = match coerced {
+            Err(error) => Some(error.to_string()),
+            Ok(()) => {
+                let mut found = FieldErrors::new();
+                metadata::validate_resource(around.resource, &object, &root, &mut found);
+                (!found.is_empty()).then(|| aggregate(&found))
+            }
+        };
+        if let Some(reason) = reason {
+            let detail = format!("must result in valid metadata: {reason}");
+            self.errors
+                .push(error::invalid(place, &shown(default), detail));
+            return Ok(());
+        }
+        self.check_value(schema, default, place)
+    }
+
+    fn check_value(
+        &mut self,
+        schema: &Node,
+        value: &Json,
+        place: &Path<'_>,
+    ) -> Result<(), Exhausted> {
+        let printed = place.to_string();
+        let found = values::validate(schema, value, Some(&printed));
+        if !found.is_empty() {
+            self.errors.extend(found);
+            return Ok(());
+        }
+        if !schema.has_rules {
+            return Ok(());
+        }
+        let place = Path::printed(&printed);
+        let (outcome, left) = rules::run(schema, value, Some(value), None, &place, self.budget);
+        let has_errors = !outcome.errors.is_empty();
+        self.errors.extend(outcome.errors);
+        let mut left = left.ok_or(Exhausted)?;
+        if !has_errors {
+            // A default also has to pass where there is no old value.
+            let (outcome, without) = rules::run(schema, value, None, None, &place, self.budget);
+            self.errors.extend(outcome.errors);
+            left = left.min(without.ok_or(Exhausted)?);
+        }
+        self.budget = left;
+        Ok(())
+    }
+}
