@@ -5,7 +5,9 @@
 #![warn(missing_docs)]
 
 pub mod defaults;
+pub mod equality;
 pub mod resource;
 pub mod strategic_merge;
+pub mod strategy;
 pub mod tree;
 pub mod typed;
