@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+pub mod conversion;
 pub mod defaults;
 pub mod equality;
 pub mod resource;
