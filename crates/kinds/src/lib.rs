@@ -4,10 +4,13 @@
 
 #![warn(missing_docs)]
 
+pub mod conversion;
+pub mod crd;
 pub mod defaults;
+pub mod equality;
 pub mod resource;
 pub mod strategic_merge;
-pub mod crd;
+pub mod strategy;
 pub mod structural;
 pub mod tree;
 pub mod typed;

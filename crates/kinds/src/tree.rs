@@ -60,6 +60,36 @@ pub fn dismantle(root: Value) {
     }
 }
 
+/// Whether two trees are the same.
+#[must_use]
+pub fn equal(a: &Value, b: &Value) -> bool {
+    let mut rest = vec![(a, b)];
+    while let Some(pair) = rest.pop() {
+        match pair {
+            (Value::Array(a), Value::Array(b)) => {
+                if a.len() != b.len() {
+                    return false;
+                }
+                rest.extend(a.iter().zip(b));
+            }
+            (Value::Object(a), Value::Object(b)) => {
+                if a.len() != b.len() {
+                    return false;
+                }
+                for ((a_key, a), (b_key, b)) in a.iter().zip(b) {
+                    if a_key != b_key {
+                        return false;
+                    }
+                    rest.push((a, b));
+                }
+            }
+            (a, b) if a == b => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
 enum Step {
     Leaf(Value),
     Array,
@@ -152,6 +182,8 @@ mod tests {
         let tree = from_document(parse(text.as_bytes()).unwrap().root());
         assert_eq!(tree.to_string(), text);
         assert_eq!(copy(&tree), tree);
+        assert!(equal(&copy(&tree), &tree));
+        assert!(!equal(&tree, &serde_json::json!({"a": [], "b": {"c": []}})));
     }
 
     #[test]
@@ -165,6 +197,7 @@ mod tests {
         let text = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
         let tree = from_document(parse(text.as_bytes()).unwrap().root());
         let second = copy(&tree);
+        assert!(equal(&tree, &second));
         dismantle(tree);
         dismantle(second);
     }

@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{
-    Object, at_mut, each, fill, fill_text, get, get_mut, has, is_empty, open, text,
-};
+use super::object::{Object, at_mut, each, fill, fill_text, get_mut, has, is_empty, open, text};
 use super::pod::{labels_default, template};
 use super::storage::persistent_volume_claim;
 
@@ -195,16 +193,9 @@ fn scaling_rules(behavior: &mut Object, key: &str, policies: Value) {
 }
 
 pub(super) fn autoscaler_v1(object: &mut Object) {
-    // What a target of none means depends on the metrics that annotations carry.
-    let has_metrics = get(object, "metadata")
-        .and_then(|metadata| get(metadata, "annotations"))
-        .is_some_and(|annotations| {
-            annotations.contains_key("autoscaling.alpha.kubernetes.io/metrics")
-        });
     if let Some(spec) = get_mut(object, "spec") {
         fill(spec, "minReplicas", 1);
-        if !has_metrics {
-            fill(spec, "targetCPUUtilizationPercentage", 80);
-        }
     }
+    // What a target of none means depends on the metrics that annotations carry.
+    crate::conversion::round_trip_autoscaler(object);
 }

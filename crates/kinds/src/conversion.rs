@@ -1,0 +1,83 @@
+//! One object in the versions it is served in.
+//!
+//! Objects are in normal form before and after. Kinds that look alike in both versions only change
+//! their `apiVersion`.
+
+mod autoscaler;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::defaults::object::{Object, text};
+use crate::resource::{Resource, by_kind, resources};
+use crate::tree;
+use crate::typed::type_of;
+
+pub(crate) use autoscaler::round_trip as round_trip_autoscaler;
+
+/// What an event's members are called in the core group and in `events.k8s.io`.
+const EVENT: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// Converts an object, whose `apiVersion` and `kind` are set, to another version of its kind.
+///
+/// # Errors
+///
+/// A pair of versions between which there is no conversion.
+pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value, String> {
+    let object = value.as_object().ok_or("an object is needed")?;
+    let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if (group, version) == (to_group, to_version) {
+        return Ok(tree::copy(value));
+    }
+    let refused =
+        || format!("no conversion of {kind} from `{api_version}` to `{to_group}/{to_version}`");
+    let from = by_kind(group, version, kind).ok_or_else(refused)?;
+    let to = by_kind(to_group, to_version, kind).ok_or_else(refused)?;
+    if from.storage != to.storage {
+        return Err(refused());
+    }
+    let Value::Object(mut out) = tree::copy(value) else {
+        return Err(refused());
+    };
+    match (kind, to_group, to_version) {
+        ("HorizontalPodAutoscaler", _, "v1") => autoscaler::to_v1(&mut out),
+        ("HorizontalPodAutoscaler", ..) => autoscaler::to_v2(&mut out),
+        ("Event", "", _) => rename(&mut out, |(core, new)| (new, core)),
+        ("Event", ..) => rename(&mut out, |(core, new)| (core, new)),
+        _ => {}
+    }
+    out.insert("apiVersion".to_owned(), Value::String(to.api_version()));
+    let ty = type_of(to_group, to_version, kind).ok_or_else(refused)?;
+    ty.decode_value(&Value::Object(out))
+        .map(|decoded| decoded.value)
+}
+
+/// The versions in which the objects of a resource can also be read and written, itself excluded.
+pub fn equivalents(resource: &Resource) -> impl Iterator<Item = &'static Resource> {
+    let storage = resource.storage;
+    let own = (resource.group, resource.version);
+    resources()
+        .iter()
+        .filter(move |other| other.storage == storage && (other.group, other.version) != own)
+}
+
+fn rename(
+    object: &mut Object,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) {
+    for (from, to) in EVENT.map(direction) {
+        if let Some(value) = object.remove(from) {
+            object.insert(to.to_owned(), value);
+        }
+    }
+}
