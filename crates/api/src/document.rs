@@ -434,3 +434,44 @@ impl Builder {
         index
     }
 }
+
+/// How many repeated members are told.
+const MAX_DUPLICATES: usize = 100;
+
+/// The members that stand twice in an object, as strict decoding lists them: `duplicate field "a.b"`.
+#[must_use]
+pub fn duplicates(root: Value<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    // A stack in place of recursion. Pushed in reverse, so that the document's order is kept.
+    let mut open = vec![(String::new(), root)];
+    while let Some((path, value)) = open.pop() {
+        let mut inner = Vec::new();
+        let mut seen = HashSet::new();
+        for member in value.members() {
+            let path = if path.is_empty() {
+                member.key.to_owned()
+            } else {
+                format!("{path}.{}", member.key)
+            };
+            if !seen.insert(member.key) {
+                found.push(format!(
+                    "duplicate field {}",
+                    crate::go::quote::quote(&path)
+                ));
+                if found.len() == MAX_DUPLICATES {
+                    return found;
+                }
+            }
+            if matches!(member.value.kind(), Kind::Object | Kind::Array) {
+                inner.push((path, member.value));
+            }
+        }
+        for (index, item) in value.items().enumerate() {
+            if matches!(item.kind(), Kind::Object | Kind::Array) {
+                inner.push((format!("{path}[{index}]"), item));
+            }
+        }
+        open.extend(inner.into_iter().rev());
+    }
+    found
+}

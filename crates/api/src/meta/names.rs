@@ -18,6 +18,9 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or \
     '-', start with an alphabetic character, and end with an alphanumeric character (e.g. \
     'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1123: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric \
+    characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
+    '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start \
     and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
     used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -48,6 +51,19 @@ pub fn check_subdomain_prefix(value: &str) -> Vec<String> {
         [stem @ .., _, b'-'] => check_subdomain(&format!("{}a", String::from_utf8_lossy(stem))),
         _ => check_subdomain(value),
     }
+}
+
+/// Checks a DNS-1123 label.
+#[must_use]
+pub fn check_dns1123_label(value: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if value.len() > LABEL_MAX {
+        messages.push(format!("must be no more than {LABEL_MAX} characters"));
+    }
+    if !is_lower_label(value) {
+        messages.push(LABEL_1123.to_owned());
+    }
+    messages
 }
 
 /// Checks a DNS-1035 label.

@@ -39,6 +39,26 @@ pub const PATH_SEGMENT_NAMES: NameRules = NameRules {
 /// Checks the metadata of a cluster-scoped object.
 #[must_use]
 pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -> FieldErrors {
+    validate_scoped_metadata(meta, Scope::Cluster, rules, path)
+}
+
+/// Where objects of a kind live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// In no namespace.
+    Cluster,
+    /// Each in a namespace.
+    Namespaced,
+}
+
+/// Checks the metadata of an object.
+#[must_use]
+pub fn validate_scoped_metadata(
+    meta: &ObjectMeta,
+    scope: Scope,
+    rules: NameRules,
+    path: &Path<'_>,
+) -> FieldErrors {
     let mut errors = FieldErrors::new();
     if !meta.generate_name.is_empty() {
         let path = path.child("generateName");
@@ -63,11 +83,20 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
             (rules.name)(&meta.name),
         );
     }
-    if !meta.namespace.is_empty() {
-        errors.push(FieldError::forbidden(
-            &path.child("namespace"),
+    let namespace_path = path.child("namespace");
+    match (scope, meta.namespace.as_str()) {
+        (Scope::Cluster, "") => {}
+        (Scope::Cluster, _) => errors.push(FieldError::forbidden(
+            &namespace_path,
             "not allowed on this type",
-        ));
+        )),
+        (Scope::Namespaced, "") => errors.push(FieldError::required(&namespace_path, "")),
+        (Scope::Namespaced, namespace) => invalid_each(
+            &mut errors,
+            &namespace_path,
+            namespace,
+            names::check_dns1123_label(namespace),
+        ),
     }
     if meta.generation < 0 {
         errors.push(FieldError::invalid(
