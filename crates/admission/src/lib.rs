@@ -70,6 +70,7 @@ pub mod object;
 pub mod request;
 
 // What is registered, and which of it a request concerns.
+pub mod conditions;
 pub mod configuration;
 pub mod matching;
 
