@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{cel, completions, lint};
+use crate::commands::{cel, completions, lint, serve};
 
 /// Kubernetes dynamic admission control.
 #[derive(Debug, Parser)]
@@ -49,6 +49,8 @@ pub enum ColorChoice {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a Kubernetes-compatible API server whose every write passes admission
+    Serve(serve::ServeArgs),
     /// Check webhook configurations before a server does
     Lint(lint::LintArgs),
     /// Check or evaluate a CEL expression as a match condition sees it

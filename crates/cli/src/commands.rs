@@ -4,6 +4,7 @@ pub mod cel;
 pub mod completions;
 pub mod demo;
 pub mod lint;
+pub mod serve;
 
 use std::io;
 
@@ -109,6 +110,7 @@ pub fn run(cli: &Cli) -> ExitCode {
 
 fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &cli.command {
+        Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
         Command::Demo => demo::run(printer),

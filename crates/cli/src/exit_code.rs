@@ -15,6 +15,8 @@ pub enum ExitCode {
     Findings = 3,
     /// What was given to read is not what it should be.
     InvalidInput = 4,
+    /// A person stopped it.
+    Interrupted = 130,
 }
 
 impl From<ExitCode> for ProcessExitCode {

@@ -1,0 +1,291 @@
+//! Stage 8: who did what to what, one JSON line per stage of a request.
+//!
+//! UPSTREAM: apiserver pkg/audit, pkg/apis/audit/v1
+
+mod policy;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use http::{HeaderMap, Method, Uri};
+use lockgate_admission::audit::Level;
+use lockgate_api::admission::UserInfo;
+use lockgate_api::go::json;
+use serde_json::{Map, Value, json};
+
+use crate::call::Notes;
+use crate::error::Failure;
+use crate::http::listen::Peer;
+use crate::http::request_info::Target;
+use crate::respond::Reply;
+
+pub use policy::PolicyError;
+pub(crate) use policy::{Policy, Rule};
+
+/// The stages of a request that are told.
+const RECEIVED: &str = "RequestReceived";
+const COMPLETE: &str = "ResponseComplete";
+
+/// The log.
+pub(crate) struct Audit {
+    policy: Policy,
+    sink: Option<Mutex<Box<dyn Write + Send>>>,
+}
+
+impl Audit {
+    /// A log to a file, to standard output (`-`), or to nowhere.
+    pub(crate) fn open(policy: Policy, path: Option<&Path>) -> io::Result<Self> {
+        let sink: Option<Box<dyn Write + Send>> = match path {
+            None => None,
+            Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
+            Some(path) => {
+                let file: File = OpenOptions::new().create(true).append(true).open(path)?;
+                Some(Box::new(file))
+            }
+        };
+        Ok(Self {
+            policy,
+            sink: sink.map(Mutex::new),
+        })
+    }
+
+    /// Notes that a request came in.
+    pub(crate) fn begin(
+        &self,
+        id: &str,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Event {
+        if self.sink.is_none() {
+            return Event(None);
+        }
+        let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let path_and_query = uri
+            .path_and_query()
+            .map_or_else(|| uri.path().to_owned(), ToString::to_string);
+        let fields = json!({
+            "auditID": id,
+            "requestURI": path_and_query,
+            "verb": method.as_str().to_ascii_lowercase(),
+            "sourceIPs": [peer.address.ip().to_string()],
+            "userAgent": text(http::header::USER_AGENT),
+            "requestReceivedTimestamp": now(),
+        });
+        let Value::Object(fields) = fields else {
+            return Event(None);
+        };
+        Event(Some(Box::new(Open {
+            fields,
+            path: uri.path().to_owned(),
+            target: None,
+            user: UserInfo::default(),
+            request: None,
+            response: None,
+            annotations: Map::new(),
+            notes: Vec::new(),
+        })))
+    }
+
+    /// Writes what became of a request, as much as the policy says.
+    pub(crate) fn finish(&self, event: Event, code: u16) {
+        let (Some(open), Some(sink)) = (event.0, &self.sink) else {
+            return;
+        };
+        let rule = self
+            .policy
+            .rule(&open.user, open.verb(), open.target.as_ref(), &open.path);
+        let Some(rule) = rule.filter(|rule| rule.level > Level::None) else {
+            return;
+        };
+        let mut text = String::new();
+        for stage in [RECEIVED, COMPLETE] {
+            if !rule.omits(stage) && !self.policy.omits(stage) {
+                text.push_str(&json::to_string(&open.render(rule, stage, code)));
+                text.push('\n');
+            }
+        }
+        let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = sink.write_all(text.as_bytes()).and_then(|()| sink.flush()) {
+            tracing::error!(%error, "cannot write the audit log");
+        }
+    }
+}
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Audit").finish_non_exhaustive()
+    }
+}
+
+/// A request that is under way. Nothing is kept when nothing is logged.
+#[derive(Debug)]
+pub(crate) struct Event(Option<Box<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    fields: Map<String, Value>,
+    path: String,
+    target: Option<Target>,
+    user: UserInfo,
+    request: Option<Value>,
+    response: Option<Value>,
+    annotations: Map<String, Value>,
+    notes: Vec<lockgate_admission::audit::Annotations>,
+}
+
+impl Event {
+    /// Who asks.
+    pub(crate) fn user(&mut self, user: &UserInfo) {
+        if let Some(open) = &mut self.0 {
+            open.user = user.clone();
+            open.set("user", serde_json::to_value(user).unwrap_or_default());
+        }
+    }
+
+    /// Whom the user is taken for.
+    pub(crate) fn impersonated(&mut self, user: &UserInfo) {
+        if let Some(open) = &mut self.0 {
+            open.set(
+                "impersonatedUser",
+                serde_json::to_value(user).unwrap_or_default(),
+            );
+        }
+    }
+
+    /// What is asked about.
+    pub(crate) fn target(&mut self, target: &Target) {
+        if let Some(open) = &mut self.0 {
+            let mut reference = Map::new();
+            for (key, text) in [
+                ("resource", &target.resource),
+                ("namespace", &target.namespace),
+                ("name", &target.name),
+                ("apiGroup", &target.group),
+                ("apiVersion", &target.version),
+                ("subresource", &target.subresource),
+            ] {
+                if !text.is_empty() {
+                    reference.insert(key.to_owned(), text.clone().into());
+                }
+            }
+            open.set("objectRef", Value::Object(reference));
+            open.set("verb", target.verb.name().into());
+            open.annotations.insert(
+                String::from("authorization.k8s.io/decision"),
+                "allow".into(),
+            );
+            open.annotations
+                .insert(String::from("authorization.k8s.io/reason"), "".into());
+            open.target = Some(target.clone());
+        }
+    }
+
+    /// What was sent.
+    pub(crate) fn request_body(&mut self, body: &[u8]) {
+        if let Some(open) = &mut self.0 {
+            open.request = serde_json::from_slice(body).ok();
+        }
+    }
+
+    /// What is answered.
+    pub(crate) fn respond(&mut self, reply: &Reply) {
+        if let Some(open) = &mut self.0 {
+            open.response = serde_json::from_str(&reply.json()).ok();
+        }
+    }
+
+    /// What is answered when the request fails.
+    pub(crate) fn respond_status(&mut self, failure: &Failure) {
+        if let Some(open) = &mut self.0 {
+            let status = serde_json::to_value(&failure.0).unwrap_or_default();
+            if failure.0.code == 403 && open.response.is_none() && open.notes.is_empty() {
+                open.annotations
+                    .entry("authorization.k8s.io/decision")
+                    .or_insert_with(|| "forbid".into());
+            }
+            open.set("responseStatus", status.clone());
+            open.response = Some(status);
+        }
+    }
+
+    /// What admission has to say.
+    pub(crate) fn notes(&mut self, notes: &Notes) {
+        if let Some(open) = &mut self.0 {
+            open.notes.extend(notes.annotations.iter().cloned());
+        }
+    }
+}
+
+impl Open {
+    fn set(&mut self, key: &str, value: Value) {
+        self.fields.insert(key.to_owned(), value);
+    }
+
+    fn verb(&self) -> &str {
+        self.fields
+            .get("verb")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    fn render(&self, rule: &Rule, stage: &str, code: u16) -> Value {
+        let mut event = self.fields.clone();
+        let mut set = |key: &str, value: Value| {
+            event.insert(key.to_owned(), value);
+        };
+        set("kind", "Event".into());
+        set("apiVersion", "audit.k8s.io/v1".into());
+        set("level", policy::level_name(rule.level).into());
+        set("stage", stage.into());
+        set("stageTimestamp", now());
+        if stage == RECEIVED {
+            event.remove("responseStatus");
+            return Value::Object(event);
+        }
+        let mut status = self
+            .fields
+            .get("responseStatus")
+            .cloned()
+            .unwrap_or_else(|| json!({"metadata": {}}));
+        status["code"] = code.into();
+        if let Some(members) = status.as_object_mut() {
+            members.remove("kind");
+            members.remove("apiVersion");
+        }
+        set("responseStatus", status);
+        if rule.level >= Level::Request
+            && let Some(request) = &self.request
+        {
+            set("requestObject", rule.trim(request));
+        }
+        if rule.level >= Level::RequestResponse
+            && let Some(response) = &self.response
+        {
+            set("responseObject", rule.trim(response));
+        }
+        let mut annotations = self.annotations.clone();
+        for (key, value) in self.notes.iter().flat_map(|notes| notes.at(rule.level)) {
+            // The first value of a key stays.
+            annotations.entry(key).or_insert_with(|| value.into());
+        }
+        if !annotations.is_empty() {
+            set("annotations", Value::Object(annotations));
+        }
+        Value::Object(event)
+    }
+}
+
+/// Now, to the microsecond.
+fn now() -> Value {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
+    let text = lockgate_api::meta::time::Time::from_unix_seconds(seconds).to_string();
+    let whole = text.trim_end_matches('Z');
+    format!("{whole}.{:06}Z", since.subsec_micros()).into()
+}

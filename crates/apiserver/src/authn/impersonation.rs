@@ -1,0 +1,137 @@
+//! Being taken for somebody else, by those who may.
+//!
+//! UPSTREAM: apiserver pkg/endpoints/filters/impersonation
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use lockgate_api::admission::UserInfo;
+use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
+
+use super::{ANONYMOUS, AUTHENTICATED};
+use crate::authz;
+use crate::error::{Outcome, bad_request, forbidden};
+use crate::http::query::unescape;
+
+const USER: &str = "impersonate-user";
+const UID: &str = "impersonate-uid";
+const GROUP: &str = "impersonate-group";
+const EXTRA: &str = "impersonate-extra-";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// The user to be taken for, or none if nothing of that kind was asked.
+pub(crate) fn impersonate(
+    user: &UserInfo,
+    headers: &HeaderMap,
+    authorizer: &dyn Authorizer,
+) -> Outcome<Option<UserInfo>> {
+    let text = |name: &str| {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
+    let name = text(USER);
+    let uid = text(UID);
+    let groups: Vec<String> = headers
+        .get_all(GROUP)
+        .iter()
+        .filter_map(|value| value.to_str().ok().map(str::to_owned))
+        .collect();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (header, value) in headers {
+        let (Some(key), Ok(value)) = (header.as_str().strip_prefix(EXTRA), value.to_str()) else {
+            continue;
+        };
+        let key = unescape(key, false).unwrap_or_else(|| key.to_owned());
+        extra.entry(key).or_default().push(value.to_owned());
+    }
+    if name.is_empty() {
+        if uid.is_empty() && groups.is_empty() && extra.is_empty() {
+            return Ok(None);
+        }
+        return Err(bad_request(format!(
+            "requested {} without impersonating a user",
+            requested(&uid, &groups, &extra)
+        )));
+    }
+    let caller = authz::user(user);
+    let check = |resource: &str, subresource: &str, group: &str, namespace: &str, name: &str| {
+        let request = AccessRequest {
+            user: &caller,
+            verb: "impersonate",
+            object: AccessObject::Resource {
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+                field_selector: "",
+                label_selector: "",
+            },
+        };
+        if authorizer.authorize(&request).allowed {
+            return Ok(());
+        }
+        let why = authz::denied(&user.username, &request);
+        Err(forbidden(group, resource, name, &why))
+    };
+    match service_account(&name) {
+        Some((namespace, account)) => check("serviceaccounts", "", "", namespace, account)?,
+        None => check("users", "", "", "", &name)?,
+    }
+    if !uid.is_empty() {
+        check("uids", "", "authentication.k8s.io", "", &uid)?;
+    }
+    for group in &groups {
+        check("groups", "", "", "", group)?;
+    }
+    for (key, values) in &extra {
+        for value in values {
+            check("userextras", key, "authentication.k8s.io", "", value)?;
+        }
+    }
+    Ok(Some(UserInfo {
+        groups: Some(effective_groups(&name, groups)),
+        username: name,
+        uid,
+        extra: (!extra.is_empty()).then_some(extra),
+    }))
+}
+
+fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
+    let groups = groups.join(" ");
+    let extra: Vec<String> = extra
+        .iter()
+        .map(|(key, values)| format!("{key}:[{}]", values.join(" ")))
+        .collect();
+    format!(
+        "[uid={uid} groups=[{groups}] extra=map[{}]]",
+        extra.join(" ")
+    )
+}
+
+/// The namespace and the name of a service account, by the name of its user.
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+/// The groups one is in by one's name are added to those asked for.
+fn effective_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
+    if groups.is_empty()
+        && let Some((namespace, _)) = service_account(name)
+    {
+        groups = vec![
+            String::from("system:serviceaccounts"),
+            format!("system:serviceaccounts:{namespace}"),
+        ];
+    }
+    let automatic = if name == ANONYMOUS {
+        super::UNAUTHENTICATED
+    } else {
+        AUTHENTICATED
+    };
+    if !groups.iter().any(|group| group == automatic) {
+        groups.push(automatic.to_owned());
+    }
+    groups
+}

@@ -1,0 +1,53 @@
+//! Stage 3: whether the user may do it.
+//!
+//! The same trait answers requests and the variable `authorizer` of match conditions.
+
+pub(crate) mod rbac;
+
+use lockgate_api::admission::UserInfo;
+use lockgate_api::go::quote::quote;
+use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, User};
+
+/// The user as authorization knows it.
+pub(crate) fn user(info: &UserInfo) -> User {
+    User {
+        name: info.username.clone(),
+        uid: info.uid.clone(),
+        groups: info.groups.clone().unwrap_or_default(),
+        extra: info.extra.clone().unwrap_or_default(),
+    }
+}
+
+/// Why something is refused, in upstream's words.
+///
+/// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
+pub(crate) fn denied(user: &str, request: &AccessRequest<'_>) -> String {
+    let user = format!("User {}", quote(user));
+    let verb = request.verb;
+    match &request.object {
+        AccessObject::Path(path) => format!("{user} cannot {verb} path {}", quote(path)),
+        AccessObject::Resource {
+            group,
+            resource,
+            subresource,
+            namespace,
+            ..
+        } => {
+            let resource = if subresource.is_empty() {
+                (*resource).to_owned()
+            } else {
+                format!("{resource}/{subresource}")
+            };
+            let what = format!(
+                "{user} cannot {verb} resource {} in API group {}",
+                quote(&resource),
+                quote(group)
+            );
+            if namespace.is_empty() {
+                format!("{what} at the cluster scope")
+            } else {
+                format!("{what} in the namespace {}", quote(namespace))
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What is there from the start: namespaces, the roles everybody relies on, the server's own service.
+//! And what was stored before: everything the server is made from is read again.
+
+use lockgate_api::admission::UserInfo;
+use lockgate_store::{List, ReadAt, Unavailable, WriteError};
+use serde_json::{Value, json};
+
+use crate::effects;
+use crate::server::Server;
+use crate::stored;
+use crate::write::{metadata, strategy};
+
+/// Makes what is missing, and takes note of what is there.
+pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
+    let snapshot = server.registry.snapshot();
+    for resource in snapshot
+        .resources()
+        .iter()
+        .filter(|resource| effects::has_any(resource) && resource.is_storage_version())
+    {
+        let prefix = server.prefix(resource, "");
+        let page = server
+            .store
+            .list(List::all(&prefix))
+            .await
+            .map_err(|error| Unavailable(error.to_string()))?;
+        for entry in &page.entries {
+            effects::written(
+                server,
+                resource,
+                &stored::parse_entry(entry, resource.shown()),
+            );
+        }
+    }
+    for (group, version, plural, object) in objects() {
+        let Some(resource) = snapshot.find(group, version, plural) else {
+            continue;
+        };
+        let mut object = object;
+        resource.shape.apply_defaults(&mut object);
+        metadata::fill(&mut object);
+        server.allocate(resource, &mut object);
+        strategy::prepare_create(resource, &mut object, &UserInfo::default());
+        strategy::canonicalize(resource, &mut object);
+        let key = server.key(
+            resource,
+            metadata::text(&object, "namespace"),
+            metadata::text(&object, "name"),
+        );
+        if let Ok((Some(_), _)) = server.store.get(&key, ReadAt::Latest).await {
+            continue;
+        }
+        // Somebody else may be faster, which is as good.
+        if let Err(WriteError::Unavailable(error)) =
+            server.insert(resource, &key, &object, None).await
+        {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn objects() -> Vec<(&'static str, &'static str, &'static str, Value)> {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let mut objects = Vec::new();
+    for name in ["kube-system", "kube-public", "kube-node-lease", "default"] {
+        objects.push((
+            "",
+            "v1",
+            "namespaces",
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        ));
+    }
+    objects.push((
+        "",
+        "v1",
+        "services",
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}], "type": "ClusterIP", "sessionAffinity": "None"},
+        }),
+    ));
+    for (name, value, what) in [
+        (
+            "system-cluster-critical",
+            2_000_000_000_i64,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    ] {
+        objects.push((
+            "scheduling.k8s.io",
+            "v1",
+            "priorityclasses",
+            json!({
+                "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+                "value": value, "preemptionPolicy": "PreemptLowerPriority", "description": what,
+            }),
+        ));
+    }
+    let discovery = [
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+        "/healthz",
+        "/livez",
+        "/openapi",
+        "/openapi/*",
+        "/readyz",
+        "/version",
+        "/version/",
+    ];
+    let public = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+    let reviews = json!({"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], "verbs": ["create"]});
+    let own_review = json!({"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]});
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    for (name, rules, groups) in [
+        ("cluster-admin", everything, vec!["system:masters"]),
+        (
+            "system:discovery",
+            json!([{"nonResourceURLs": discovery, "verbs": ["get"]}]),
+            vec!["system:authenticated"],
+        ),
+        (
+            "system:basic-user",
+            json!([reviews, own_review]),
+            vec!["system:authenticated"],
+        ),
+        (
+            "system:public-info-viewer",
+            json!([{"nonResourceURLs": public, "verbs": ["get"]}]),
+            vec!["system:authenticated", "system:unauthenticated"],
+        ),
+    ] {
+        let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
+        let annotations = json!({"rbac.authorization.kubernetes.io/autoupdate": "true"});
+        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+        objects.push((
+            RBAC,
+            "v1",
+            "clusterroles",
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}),
+        ));
+        let subjects: Vec<Value> = groups
+            .into_iter()
+            .map(|group| json!({"apiGroup": RBAC, "kind": "Group", "name": group}))
+            .collect();
+        objects.push((
+            RBAC,
+            "v1",
+            "clusterrolebindings",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata,
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+                "subjects": subjects,
+            }),
+        ));
+    }
+    objects
+}

@@ -1,0 +1,99 @@
+//! All settings, with their defaults and the reason for each.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockgate_admission::https::Redirects;
+use lockgate_api::admission::UserInfo;
+
+/// Who may do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AuthorizationMode {
+    /// What roles and bindings say; `system:masters` may do everything.
+    #[default]
+    Rbac,
+    /// Everybody may do everything.
+    AlwaysAllow,
+}
+
+/// A service reference that leads to an address of one's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceMapping {
+    /// The namespace of the service.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its port; none for every port.
+    pub port: Option<i32>,
+    /// `host:port` to call instead.
+    pub address: String,
+}
+
+/// Settings of a server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where to listen. Loopback, lest a test server be open to a network.
+    pub bind_address: IpAddr,
+    /// The port; 0 for any free one, so that many servers can run at once.
+    pub secure_port: u16,
+    /// Where certificates are kept. None keeps them in memory, for servers that live as long as a test.
+    pub cert_dir: Option<PathBuf>,
+    /// Further names and addresses the server's certificate is for.
+    pub extra_hosts: Vec<String>,
+    /// Authorities whose certificates prove who a user is, besides the server's own.
+    pub client_ca_file: Option<PathBuf>,
+    /// Tokens, in the format of kube-apiserver.
+    pub token_auth_file: Option<PathBuf>,
+    /// Further tokens, for servers that are started by a program.
+    pub tokens: Vec<(String, UserInfo)>,
+    /// Whether those who show nothing are let in as `system:anonymous`. On, since probes do so.
+    pub anonymous_auth: bool,
+    /// Who may do what.
+    pub authorization_mode: AuthorizationMode,
+    /// What is logged for audit, and how much of it.
+    pub audit_policy_file: Option<PathBuf>,
+    /// Where to; `-` is standard output. None writes no log.
+    pub audit_log_path: Option<PathBuf>,
+    /// Plugins to switch on.
+    pub enable_plugins: Vec<String>,
+    /// Plugins to switch off.
+    pub disable_plugins: Vec<String>,
+    /// How long a request may take. That of kube-apiserver.
+    pub request_timeout: Duration,
+    /// Services that lead elsewhere.
+    pub services: Vec<ServiceMapping>,
+    /// What redirects from webhooks mean. They are not followed: they would let a webhook make the
+    /// server call what it should not.
+    pub webhook_redirects: Redirects,
+    /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
+    /// look see it go.
+    pub namespace_grace: Duration,
+    /// How long requests under way get when the server stops.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            secure_port: 6443,
+            cert_dir: None,
+            extra_hosts: Vec::new(),
+            client_ca_file: None,
+            token_auth_file: None,
+            tokens: Vec::new(),
+            anonymous_auth: true,
+            authorization_mode: AuthorizationMode::Rbac,
+            audit_policy_file: None,
+            audit_log_path: None,
+            enable_plugins: Vec::new(),
+            disable_plugins: Vec::new(),
+            request_timeout: Duration::from_secs(60),
+            services: Vec::new(),
+            webhook_redirects: Redirects::Refuse,
+            namespace_grace: Duration::from_millis(500),
+            drain: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What goes on when nobody asks: what is in a namespace that is deleted goes, definitions are
+//! established, and what they defined goes with them.
+//!
+//! UPSTREAM: kubernetes pkg/controller/namespace, apiextensions-apiserver pkg/controller
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use lockgate_api::admission::UserInfo;
+use lockgate_kinds::crd;
+use lockgate_store::{List, ReadAt};
+use serde_json::Value;
+
+use crate::call::{Call, Notes};
+use crate::decode::options::{DeleteOptions, WriteOptions};
+use crate::error::Outcome;
+use crate::http::query::Query;
+use crate::http::request_info::{Target, Verb};
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::stored;
+use crate::write::delete::Deletion;
+use crate::write::update::Change;
+use crate::write::{metadata, strategy};
+
+/// Who the server is when it writes on its own.
+fn system(name: &str, groups: &[&str]) -> UserInfo {
+    UserInfo {
+        username: name.to_owned(),
+        groups: Some(groups.iter().map(|&group| group.to_owned()).collect()),
+        ..UserInfo::default()
+    }
+}
+
+fn call(
+    user: UserInfo,
+    verb: Verb,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    subresource: &str,
+) -> Call {
+    Call {
+        target: Target {
+            verb,
+            group: resource.group().to_owned(),
+            version: resource.version.clone(),
+            namespace: namespace.to_owned(),
+            resource: resource.plural().to_owned(),
+            name: name.to_owned(),
+            subresource: subresource.to_owned(),
+            rest: Vec::new(),
+        },
+        query: Query::default(),
+        headers: HeaderMap::new(),
+        user,
+        body: bytes::Bytes::new(),
+        deadline: None,
+        notes: Notes::default(),
+    }
+}
+
+/// Empties a namespace after a moment, and lets it go.
+pub(crate) fn namespace_deleted(server: &Server, name: &str) {
+    let Some(server) = server.shared() else {
+        return;
+    };
+    if !server.terminating.begin(name) {
+        return;
+    }
+    let name = name.to_owned();
+    let keeper = Arc::clone(&server);
+    server.spawn(async move {
+        tokio::time::sleep(keeper.settings.namespace_grace).await;
+        if let Err(failure) = empty_namespace(&keeper, &name).await {
+            tracing::debug!(
+                namespace = name,
+                error = failure.0.message,
+                "the namespace is not gone yet"
+            );
+        }
+        keeper.terminating.end(&name);
+    });
+}
+
+async fn empty_namespace(server: &Server, namespace: &str) -> Outcome<()> {
+    let user = || {
+        system(
+            "system:serviceaccount:kube-system:namespace-controller",
+            &[
+                "system:serviceaccounts",
+                "system:serviceaccounts:kube-system",
+                "system:authenticated",
+            ],
+        )
+    };
+    let mut pause = std::time::Duration::from_millis(50);
+    loop {
+        let snapshot = server.registry.snapshot();
+        let Some(namespaces) = snapshot.find("", "v1", "namespaces") else {
+            return Ok(());
+        };
+        let key = server.key(namespaces, "", namespace);
+        let (Some(entry), _) = server
+            .store
+            .get(&key, ReadAt::Latest)
+            .await
+            .map_err(|error| crate::error::read_failed(error, 0))?
+        else {
+            return Ok(());
+        };
+        let object = stored::parse_entry(&entry, namespaces.shown());
+        if !metadata::is_deleting(&object) {
+            return Ok(());
+        }
+        let mut left = 0;
+        for resource in snapshot
+            .resources()
+            .iter()
+            .filter(|resource| resource.names.namespaced && resource.is_storage_version())
+        {
+            let prefix = server.prefix(resource, namespace);
+            let page = server
+                .store
+                .list(List::all(&prefix))
+                .await
+                .map_err(|error| crate::error::read_failed(error, 0))?;
+            for entry in &page.entries {
+                let name = entry.key.rsplit('/').next().unwrap_or_default().to_owned();
+                let mut call = call(user(), Verb::Delete, resource, namespace, &name, "");
+                let deletion = Deletion {
+                    server,
+                    resource,
+                    namespace: namespace.to_owned(),
+                    told_name: Some(String::new()),
+                    name,
+                };
+                let options = DeleteOptions {
+                    propagation_policy: Some(String::from("Background")),
+                    ..DeleteOptions::default()
+                };
+                match deletion.run(&mut call, options).await {
+                    Ok(deleted) if deleted.gone => {}
+                    _ => left += 1,
+                }
+            }
+        }
+        if left == 0 {
+            return finalize(server, namespaces, namespace, user()).await;
+        }
+        // Finalizers, or a webhook that refuses: try again, less and less often.
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(std::time::Duration::from_secs(10));
+    }
+}
+
+async fn finalize(
+    server: &Server,
+    namespaces: &Resource,
+    name: &str,
+    user: UserInfo,
+) -> Outcome<()> {
+    let mut call = call(user, Verb::Update, namespaces, name, name, "finalize");
+    let options = WriteOptions::default();
+    let change = Change {
+        resource: namespaces,
+        options: &options,
+        uid: None,
+        create_when_missing: false,
+    };
+    let emptied = change
+        .apply(server, &mut call, |old| {
+            let mut object = old.cloned().unwrap_or_default();
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.remove("finalizers");
+            }
+            Ok(object)
+        })
+        .await;
+    match emptied {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.0.code == 404 => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Does what a definition that was just written is waiting for: its names are accepted and it is
+/// established, or what it defined goes with it.
+pub(crate) async fn settle_definition(server: &Server, name: &str) {
+    let snapshot = server.registry.snapshot();
+    let Some(definitions) =
+        snapshot.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    else {
+        return;
+    };
+    // Each step is a write of its own, as upstream's controllers make them.
+    for _ in 0..4 {
+        let key = server.key(definitions, "", name);
+        let Ok((Some(entry), _)) = server.store.get(&key, ReadAt::Latest).await else {
+            return;
+        };
+        let object = stored::parse_entry(&entry, definitions.shown());
+        if metadata::is_deleting(&object) {
+            remove_instances(server, definitions, &object).await;
+            return;
+        }
+        let others = other_definitions(server, definitions, name).await;
+        let mut next = object;
+        let now = metadata::now();
+        let changed = crd::accept_names(&mut next, &others, now)
+            || crd::establish(&mut next, now)
+            || crd::api_approval(&mut next, now)
+            || crd::non_structural_schema(&mut next, now);
+        if !changed {
+            return;
+        }
+        let status = next.get("status").cloned().unwrap_or_default();
+        let user = system(
+            "system:apiserver",
+            &["system:masters", "system:authenticated"],
+        );
+        let mut call = call(user, Verb::Update, definitions, "", name, "status");
+        let options = WriteOptions::default();
+        let change = Change {
+            resource: definitions,
+            options: &options,
+            uid: None,
+            create_when_missing: false,
+        };
+        let changed = change
+            .apply(server, &mut call, |old| {
+                let mut object = old.cloned().unwrap_or_default();
+                object["status"] = status.clone();
+                Ok(object)
+            })
+            .await;
+        if let Err(failure) = changed {
+            tracing::warn!(
+                definition = name,
+                error = failure.0.message,
+                "the definition cannot be established"
+            );
+            return;
+        }
+    }
+}
+
+async fn other_definitions(server: &Server, definitions: &Resource, name: &str) -> Vec<Value> {
+    let prefix = server.prefix(definitions, "");
+    let Ok(page) = server.store.list(List::all(&prefix)).await else {
+        return Vec::new();
+    };
+    let objects = page
+        .entries
+        .iter()
+        .map(|entry| stored::parse_entry(entry, definitions.shown()));
+    objects
+        .filter(|object| metadata::text(object, "name") != name)
+        .collect()
+}
+
+/// Removes the objects of a definition, without asking webhooks, and then its finalizer.
+async fn remove_instances(server: &Server, definitions: &Resource, definition: &Value) {
+    let text = |pointer: &str| {
+        definition
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let prefix = stored::prefix(text("/spec/group"), text("/spec/names/plural"), None);
+    loop {
+        let Ok(page) = server
+            .store
+            .list(List {
+                limit: Some(1000),
+                ..List::all(&prefix)
+            })
+            .await
+        else {
+            return;
+        };
+        if page.entries.is_empty() {
+            break;
+        }
+        for entry in &page.entries {
+            // One that changed meanwhile is met again.
+            let _ = server.store.delete(&entry.key, entry.revision).await;
+        }
+    }
+    let name = metadata::text(definition, "name").to_owned();
+    let user = system(
+        "system:apiserver",
+        &["system:masters", "system:authenticated"],
+    );
+    let mut call = call(user, Verb::Update, definitions, "", &name, "status");
+    let options = WriteOptions::default();
+    let change = Change {
+        resource: definitions,
+        options: &options,
+        uid: None,
+        create_when_missing: false,
+    };
+    let removed = change
+        .apply(server, &mut call, |old| {
+            let mut object = old.cloned().unwrap_or_default();
+            let finalizers: Vec<String> = metadata::finalizers(&object)
+                .into_iter()
+                .filter(|&finalizer| finalizer != strategy::CLEANUP_FINALIZER)
+                .map(str::to_owned)
+                .collect();
+            metadata::change(&mut object, |metadata| {
+                if finalizers.is_empty() {
+                    metadata.remove("finalizers");
+                } else {
+                    metadata.insert(String::from("finalizers"), finalizers.into());
+                }
+            });
+            Ok(object)
+        })
+        .await;
+    if let Err(failure) = removed {
+        tracing::warn!(
+            definition = name,
+            error = failure.0.message,
+            "the definition cannot be removed"
+        );
+    }
+}
+
+/// Namespaces that are being emptied, so that each is emptied once.
+#[derive(Debug, Default)]
+pub(crate) struct Terminating(std::sync::Mutex<std::collections::HashSet<String>>);
+
+impl Terminating {
+    fn begin(&self, name: &str) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(name.to_owned())
+    }
+
+    fn end(&self, name: &str) {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(name);
+    }
+}

@@ -1,0 +1,181 @@
+//! The body of a write: read within a bound, parsed once, decoded as the kind it must be of.
+//!
+//! UPSTREAM: apiserver pkg/endpoints/handlers/{create,rest}.go
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use lockgate_api::document::{Document, json, yaml};
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::type_meta::TypeMeta;
+use serde_json::Value;
+
+use crate::decode::negotiate::Sent;
+use crate::decode::options::FieldValidation;
+use crate::error::{Outcome, bad_request, too_large};
+use crate::http::limits;
+use crate::registry::Shape;
+
+/// Reads a body to its end.
+pub(crate) async fn read(body: Incoming) -> Outcome<Bytes> {
+    match Limited::new(body, limits::BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(format!(
+            "Request entity too large: limit is {}",
+            limits::BODY_BYTES
+        ))),
+        Err(error) => Err(bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+/// A kind that is expected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected<'k> {
+    pub(crate) group: &'k str,
+    pub(crate) version: &'k str,
+    pub(crate) kind: &'k str,
+    pub(crate) shape: &'k Shape,
+}
+
+impl Expected<'_> {
+    fn api_version(&self) -> String {
+        api_version(self.group, self.version)
+    }
+}
+
+/// `group/version`, or the version alone in the core group.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// A decoded object, and what is to be said about it.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Decodes an object of an expected kind, with the defaults of its version.
+pub(crate) fn decode(
+    body: &[u8],
+    sent: Sent,
+    expected: Expected<'_>,
+    validation: FieldValidation,
+) -> Outcome<Decoded> {
+    let unrecognized = |error: &str| {
+        bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {error} ({})",
+            expected.kind,
+            summary(body)
+        ))
+    };
+    let document = parse(body, sent).map_err(|error| {
+        unrecognized(&format!(
+            "couldn't get version/kind; json parse error: {error}"
+        ))
+    })?;
+    let mut found = TypeMeta::read(document.root()).map_err(|error| unrecognized(&error))?;
+    if let Shape::Custom(_) = expected.shape {
+        // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without defaults for the type.
+        if found.kind.is_empty() {
+            let missing = "Object 'Kind' is missing in '";
+            return Err(unrecognized(&format!(
+                "{missing}{}'",
+                String::from_utf8_lossy(body)
+            )));
+        }
+    }
+    if found.kind.is_empty() {
+        found.kind = expected.kind.to_owned();
+    }
+    if found.version.is_empty() {
+        (found.group, found.version) = (expected.group.to_owned(), expected.version.to_owned());
+    }
+    let cannot = |error: &str| {
+        bad_request(format!(
+            "{} in version {} cannot be handled as a {}: {error}",
+            found.kind,
+            quote(&found.version),
+            expected.kind
+        ))
+    };
+    if found.kind != expected.kind {
+        return Err(cannot(&wrong_kind(&found, expected)));
+    }
+    if (found.group.as_str(), found.version.as_str()) != (expected.group, expected.version) {
+        return Err(bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            found.api_version(),
+            expected.api_version()
+        )));
+    }
+    let (object, findings) = expected
+        .shape
+        .decode(document.root())
+        .map_err(|error| cannot(&error))?;
+    match validation {
+        FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
+            "strict decoding error: {}",
+            findings.join(", ")
+        ))),
+        FieldValidation::Warn => Ok(Decoded {
+            object,
+            warnings: findings,
+        }),
+        _ => Ok(Decoded {
+            object,
+            warnings: Vec::new(),
+        }),
+    }
+}
+
+fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
+    let internal = match expected.group {
+        "" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    match lockgate_kinds::resource::by_kind(&found.group, &found.version, &found.kind) {
+        Some(_) => format!(
+            "converting ({}.{}) to ({internal}.{}): unknown conversion",
+            found.version, found.kind, expected.kind
+        ),
+        None => format!(
+            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            quote(&found.kind),
+            quote(&found.api_version())
+        ),
+    }
+}
+
+/// Parses a body; the error is in the words of Go's parser.
+pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, String> {
+    let parsed = match sent {
+        Sent::Json => json::parse(body),
+        Sent::Yaml => match std::str::from_utf8(body) {
+            Ok(text) => yaml::parse(text),
+            Err(_) => return Err(String::from("yaml: invalid leading UTF-8 octet")),
+        },
+    };
+    parsed.map_err(|error| error.message)
+}
+
+/// The beginning of a body, as far as it can be shown.
+fn summary(body: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let (shown, dots) = match body.get(..SHOWN) {
+        Some(start) if body.len() > SHOWN => (start, " ..."),
+        _ => (body, ""),
+    };
+    match body.first() {
+        None => String::from("<empty>"),
+        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{dots}")
+        }
+    }
+}

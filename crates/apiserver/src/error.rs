@@ -1,0 +1,265 @@
+//! The one place where any error becomes a `Status`, in upstream's words.
+//!
+//! UPSTREAM: apimachinery pkg/api/errors/errors.go
+
+use lockgate_admission::decision::Denial;
+use lockgate_api::field::{FieldError, Path, Shown};
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
+use lockgate_store::{ReadError, Unavailable};
+
+use crate::registry::Resource;
+
+/// Why a request fails. The client gets it as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure(pub(crate) Box<Status>);
+
+/// What a stage returns.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self(Box::new(status))
+    }
+}
+
+impl From<Box<Denial>> for Failure {
+    fn from(denial: Box<Denial>) -> Self {
+        denial.status.into()
+    }
+}
+
+impl From<Unavailable> for Failure {
+    fn from(error: Unavailable) -> Self {
+        tracing::error!(%error, "storage failed");
+        Status::internal_error("storage is unavailable").into()
+    }
+}
+
+/// The text about a write that lost a race.
+pub(crate) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+fn failure(code: i32, reason: &str, message: String, details: Option<StatusDetails>) -> Failure {
+    Status {
+        kind: String::from("Status"),
+        api_version: String::from("v1"),
+        status: String::from("Failure"),
+        message,
+        reason: reason.to_owned(),
+        details,
+        code,
+        ..Status::default()
+    }
+    .into()
+}
+
+/// `pods`, or `deployments.apps`.
+pub(crate) fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{resource}.{group}")
+    }
+}
+
+fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
+    StatusDetails {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        ..StatusDetails::default()
+    }
+}
+
+/// 400.
+pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
+    Status::bad_request(message).into()
+}
+
+/// 500 with its cause told.
+pub(crate) fn internal(message: &str) -> Failure {
+    Status::internal_error(message).into()
+}
+
+/// 500 of an error that has no status of its own.
+pub(crate) fn plain(message: impl Into<String>) -> Failure {
+    failure(500, "", message.into(), None)
+}
+
+/// 404.
+pub(crate) fn not_found(resource: &Resource, name: &str) -> Failure {
+    let (group, plural) = (resource.group(), resource.plural());
+    let message = format!("{} {} not found", qualified(group, plural), quote(name));
+    failure(404, "NotFound", message, Some(details(group, plural, name)))
+}
+
+/// 409: there is one of that name.
+pub(crate) fn already_exists(resource: &Resource, name: &str) -> Failure {
+    let (group, plural) = (resource.group(), resource.plural());
+    let what = qualified(group, plural);
+    let message = format!("{what} {} already exists", quote(name));
+    failure(
+        409,
+        "AlreadyExists",
+        message,
+        Some(details(group, plural, name)),
+    )
+}
+
+/// 409: no name could be made up.
+pub(crate) fn no_name_found(resource: &Resource, name: &str) -> Failure {
+    let (group, plural) = (resource.group(), resource.plural());
+    let what = qualified(group, plural);
+    let message = format!(
+        "{what} {} already exists, the server was not able to generate a unique name for the object",
+        quote(name)
+    );
+    let details = StatusDetails {
+        retry_after_seconds: 1,
+        ..details(group, plural, name)
+    };
+    failure(409, "AlreadyExists", message, Some(details))
+}
+
+/// 409, by the words a kind is called by.
+pub(crate) fn conflict(group: &str, what: &str, name: &str, why: &str) -> Failure {
+    let message = format!(
+        "Operation cannot be fulfilled on {} {}: {why}",
+        qualified(group, what),
+        quote(name)
+    );
+    failure(409, "Conflict", message, Some(details(group, what, name)))
+}
+
+/// 409: somebody else was faster.
+pub(crate) fn modified(resource: &Resource, name: &str) -> Failure {
+    conflict(resource.group(), resource.plural(), name, MODIFIED)
+}
+
+/// 422: the object is not valid.
+pub(crate) fn invalid(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Failure {
+    Status::invalid(kind, group, name, errors).into()
+}
+
+/// 422: an update of this kind must say which version it is of.
+pub(crate) fn version_required(resource: &Resource, name: &str) -> Failure {
+    let metadata = Path::root("metadata");
+    let path = metadata.child("resourceVersion");
+    let error = FieldError::invalid(&path, Shown::Integer(0), "must be specified for an update");
+    // UPSTREAM: apiserver pkg/registry/generic/registry/store.go names the resource, not the kind.
+    invalid(resource.plural(), resource.group(), name, &[error])
+}
+
+/// 403 for what a user may not do.
+pub(crate) fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Failure {
+    let what = qualified(group, resource);
+    let message = match (what.is_empty(), name.is_empty()) {
+        (true, _) => format!("forbidden: {why}"),
+        (false, true) => format!("{what} is forbidden: {why}"),
+        (false, false) => format!("{what} {} is forbidden: {why}", quote(name)),
+    };
+    failure(
+        403,
+        "Forbidden",
+        message,
+        Some(details(group, resource, name)),
+    )
+}
+
+/// 401.
+pub(crate) fn unauthorized() -> Failure {
+    failure(401, "Unauthorized", String::from("Unauthorized"), None)
+}
+
+/// 405.
+pub(crate) fn method_not_allowed() -> Failure {
+    failure(
+        405,
+        "MethodNotAllowed",
+        String::from("the server does not allow this method on the requested resource"),
+        Some(StatusDetails::default()),
+    )
+}
+
+/// 404 where a path is known and what it leads to is not.
+pub(crate) fn no_such_resource() -> Failure {
+    failure(
+        404,
+        "NotFound",
+        String::from("the server could not find the requested resource"),
+        Some(StatusDetails::default()),
+    )
+}
+
+/// 406.
+pub(crate) fn not_acceptable(accepted: &[&str]) -> Failure {
+    let message = format!(
+        "only the following media types are accepted: {}",
+        accepted.join(", ")
+    );
+    failure(406, "NotAcceptable", message, None)
+}
+
+/// 413.
+pub(crate) fn too_large(message: String) -> Failure {
+    failure(413, "RequestEntityTooLarge", message, None)
+}
+
+/// 415.
+pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Failure {
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        accepted.join(", ")
+    );
+    failure(415, "UnsupportedMediaType", message, None)
+}
+
+/// 422 of a patch that does not apply: the reason is kept back, as upstream does.
+pub(crate) fn unprocessable() -> Failure {
+    failure(
+        422,
+        "Invalid",
+        String::from("the server rejected our request due to an error in our request"),
+        Some(StatusDetails::default()),
+    )
+}
+
+/// 410: history is gone.
+pub(crate) fn expired(message: impl Into<String>) -> Failure {
+    failure(410, "Expired", message.into(), None)
+}
+
+/// 504: the time is up.
+pub(crate) fn timeout() -> Failure {
+    lockgate_admission::status::request_timeout().into()
+}
+
+/// 504: the version asked for is not there yet.
+pub(crate) fn version_too_large(wanted: u64, current: u64) -> Failure {
+    let cause = StatusCause {
+        reason: String::from("ResourceVersionTooLarge"),
+        message: String::from("Too large resource version"),
+        ..StatusCause::default()
+    };
+    let details = StatusDetails {
+        causes: Some(vec![cause]),
+        retry_after_seconds: 1,
+        ..StatusDetails::default()
+    };
+    let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+    failure(504, "Timeout", message, Some(details))
+}
+
+/// What a failed read means when nothing more is known about it.
+pub(crate) fn read_failed(error: ReadError, wanted: u64) -> Failure {
+    match error {
+        ReadError::Compacted(compacted) => expired(format!(
+            "The resourceVersion for the provided list is too old. (oldest available: {})",
+            compacted.oldest
+        )),
+        ReadError::Future { current } => version_too_large(wanted, current.0),
+        ReadError::Unavailable(error) => error.into(),
+        other => internal(&other.to_string()),
+    }
+}

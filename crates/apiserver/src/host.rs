@@ -1,0 +1,142 @@
+//! What the admission engine asks about kinds, answered from the registry.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use lockgate_admission::host::{BoxFuture, Equivalent, Kinds, check_is_object, unknown_conversion};
+use lockgate_admission::object::Object;
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_kinds::typed::type_of;
+use serde_json::Value;
+
+use crate::registry::{Registry, Resource, Shape};
+use crate::server::Server;
+
+/// The kinds of a server.
+#[derive(Debug)]
+pub(crate) struct ServedKinds {
+    pub(crate) registry: Arc<Registry>,
+    /// Set when the server is complete; conversion of custom resources calls webhooks of its own.
+    pub(crate) server: OnceLock<Weak<Server>>,
+}
+
+impl ServedKinds {
+    fn resource(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
+        let snapshot = self.registry.snapshot();
+        snapshot
+            .by_kind(&kind.group, &kind.version, &kind.kind)
+            .cloned()
+    }
+
+    /// The shape of a kind, be it of a resource or of a body alone.
+    fn shape(&self, kind: &GroupVersionKind) -> Option<Shape> {
+        match self.resource(kind) {
+            Some(resource) => Some(resource.shape.clone()),
+            None => type_of(&kind.group, &kind.version, &kind.kind).map(Shape::Plain),
+        }
+    }
+
+    async fn converted(&self, object: &Object, to: &GroupVersionKind) -> Result<Object, String> {
+        let text = |member: &str| {
+            object
+                .value()
+                .get(member)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (group, version) = text("apiVersion")
+            .split_once('/')
+            .unwrap_or_else(|| ("", text("apiVersion")));
+        let from = GroupVersionKind {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text("kind").to_owned(),
+        };
+        if from == *to {
+            return Ok(object.clone());
+        }
+        let unknown = || unknown_conversion(object, to);
+        let (from, to) = (
+            self.resource(&from).ok_or_else(unknown)?,
+            self.resource(to).ok_or_else(unknown)?,
+        );
+        if from.storage != to.storage {
+            return Err(unknown());
+        }
+        let server = self
+            .server
+            .get()
+            .and_then(Weak::upgrade)
+            .ok_or_else(unknown)?;
+        let converted = server.convert(object.value().clone(), &from, &to).await;
+        converted
+            .map(Object::new)
+            .map_err(|failure| failure.0.message)
+    }
+}
+
+/// The kind an object says it is of; what it does not say is as expected.
+fn told_kind(value: &Value, expected: &GroupVersionKind) -> Option<GroupVersionKind> {
+    let text = |member: &str| {
+        value
+            .get(member)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    let kind = text("kind").unwrap_or(&expected.kind);
+    let (group, version) = match text("apiVersion") {
+        None => (expected.group.as_str(), expected.version.as_str()),
+        Some(told) => told.split_once('/').unwrap_or(("", told)),
+    };
+    let told = lockgate_admission::request::kind(group, version, kind);
+    (told != *expected).then_some(told)
+}
+
+impl Kinds for ServedKinds {
+    fn equivalents(&self, resource: &GroupVersionResource, subresource: &str) -> Arc<[Equivalent]> {
+        self.registry.snapshot().equivalents(resource, subresource)
+    }
+
+    fn convert<'f>(
+        &'f self,
+        object: &'f Object,
+        to: &'f GroupVersionKind,
+    ) -> BoxFuture<'f, Result<Object, String>> {
+        Box::pin(self.converted(object, to))
+    }
+
+    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        check_is_object(&value)?;
+        // A patch may say that the object is of another kind; it is read as what it says it is.
+        let told = told_kind(&value, kind);
+        let kind = told
+            .as_ref()
+            .filter(|told| self.shape(told).is_some())
+            .unwrap_or(kind);
+        match self.shape(kind) {
+            // Custom resources keep what they do not know until they are stored.
+            Some(Shape::Custom(_)) | None => Ok(value),
+            Some(shape) => {
+                let (mut decoded, _) = shape.decode_value(value)?;
+                if let Some(members) = decoded.as_object_mut() {
+                    let api_version = crate::decode::body::api_version(&kind.group, &kind.version);
+                    members.insert(String::from("apiVersion"), api_version.into());
+                    members.insert(String::from("kind"), kind.kind.clone().into());
+                }
+                Ok(decoded)
+            }
+        }
+    }
+
+    fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind) {
+        if let Some(shape) = self.shape(kind) {
+            shape.apply_defaults(value);
+        }
+    }
+
+    fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool {
+        match self.shape(kind) {
+            Some(shape) => shape.semantically_equal(one, other),
+            None => lockgate_admission::equality::typed(one, other),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Stage 1: from a socket to a request with a meaning.
+
+pub(crate) mod body;
+pub(crate) mod limits;
+pub(crate) mod listen;
+pub(crate) mod query;
+pub(crate) mod request_info;
+pub(crate) mod tls;

@@ -1,0 +1,22 @@
+//! Bounds on what comes from outside, each with its origin.
+
+use std::time::Duration;
+
+/// The largest body of a request. UPSTREAM: apiserver pkg/server/config.go
+pub(crate) const BODY_BYTES: usize = 3 * 1024 * 1024;
+/// The most operations of a JSON patch. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
+pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
+/// Time for a TLS handshake.
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time to send the head of a request.
+pub(crate) const HEAD: Duration = Duration::from_secs(30);
+/// Streams of one HTTP/2 connection. UPSTREAM: apiserver pkg/server/secure_serving.go
+pub(crate) const STREAMS: u32 = 250;
+/// Time for one write, whatever the client asks for. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
+pub(crate) const WRITE: Duration = Duration::from_secs(34);
+/// Events of a watch that wait for a slow client; then its connection is not read from the store any
+/// further, and it falls behind until it is cut off.
+pub(crate) const WATCH_BACKLOG: usize = 100;
+/// How long a read waits for a version that is not there yet.
+/// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go
+pub(crate) const CATCH_UP: Duration = Duration::from_secs(3);

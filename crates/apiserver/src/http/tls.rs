@@ -1,0 +1,269 @@
+//! Certificates: the server's own authority, its leaf, and whom it trusts to speak for users.
+//!
+//! What is absent is made; with a folder it is kept there, so that a kubeconfig survives a restart.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// Why the server cannot speak TLS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read or written.
+    #[error("cannot use `{path}`: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A certificate or key does not say what it should.
+    #[error("{what}: {why}")]
+    Material {
+        /// Which.
+        what: String,
+        /// Why.
+        why: String,
+    },
+}
+
+fn material(what: &str) -> impl Fn(rcgen::Error) -> TlsError {
+    let what = what.to_owned();
+    move |error| TlsError::Material {
+        what: what.clone(),
+        why: error.to_string(),
+    }
+}
+
+/// The authority of a server, and what it issued to itself.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// The certificate of the authority, which clients trust.
+    pub(crate) ca_pem: String,
+    ca_key_pem: String,
+    certificate_pem: String,
+    key_pem: String,
+}
+
+impl Identity {
+    /// Reads the identity from a folder, and makes what is not there.
+    pub(crate) fn load_or_make(folder: &Path, hosts: &[String]) -> Result<Self, TlsError> {
+        let file = |name: &str| folder.join(name);
+        let failed = |path: PathBuf| move |source| TlsError::File { path, source };
+        std::fs::create_dir_all(folder).map_err(failed(folder.to_owned()))?;
+        let read = |name: &str| match std::fs::read_to_string(file(name)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(file(name))(error)),
+        };
+        let (ca_pem, ca_key_pem) = match (read("ca.crt")?, read("ca.key")?) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, None) => {
+                let (certificate, key) = make_authority()?;
+                write(&file("ca.crt"), &certificate, 0o644)?;
+                write(&file("ca.key"), &key, 0o600)?;
+                (certificate, key)
+            }
+            _ => {
+                return Err(TlsError::Material {
+                    what: format!("`{}`", folder.display()),
+                    why: String::from("ca.crt and ca.key belong together, and one is missing"),
+                });
+            }
+        };
+        let (certificate_pem, key_pem) = match (read("apiserver.crt")?, read("apiserver.key")?) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            _ => {
+                let (certificate, key) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
+                write(&file("apiserver.crt"), &certificate, 0o644)?;
+                write(&file("apiserver.key"), &key, 0o600)?;
+                (certificate, key)
+            }
+        };
+        Ok(Self {
+            ca_pem,
+            ca_key_pem,
+            certificate_pem,
+            key_pem,
+        })
+    }
+
+    /// Makes an identity that is gone with the process.
+    pub(crate) fn make(hosts: &[String]) -> Result<Self, TlsError> {
+        let (ca_pem, ca_key_pem) = make_authority()?;
+        let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
+        Ok(Self {
+            ca_pem,
+            ca_key_pem,
+            certificate_pem,
+            key_pem,
+        })
+    }
+
+    /// A certificate with which a user proves who it is: its name and its groups.
+    pub(crate) fn issue_to_user(
+        &self,
+        name: &str,
+        groups: &[&str],
+    ) -> Result<(String, String), TlsError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        for group in groups {
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, *group);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        issue(&self.ca_pem, &self.ca_key_pem, &params)
+    }
+
+    /// What rustls needs to serve. Certificates of users are asked for and not required.
+    pub(crate) fn server_config(
+        &self,
+        client_ca: Option<&Path>,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
+        let wrong = |what: &str, why: String| TlsError::Material {
+            what: what.to_owned(),
+            why,
+        };
+        let mut roots = RootCertStore::empty();
+        let mut trust = |what: &str, pem: &str| -> Result<(), TlsError> {
+            for certificate in certificates(what, pem)? {
+                roots
+                    .add(certificate)
+                    .map_err(|error| wrong(what, error.to_string()))?;
+            }
+            Ok(())
+        };
+        trust("the server's own authority", &self.ca_pem)?;
+        if let Some(path) = client_ca {
+            let pem = std::fs::read_to_string(path).map_err(|source| TlsError::File {
+                path: path.to_owned(),
+                source,
+            })?;
+            trust(&format!("`{}`", path.display()), &pem)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| wrong("the authorities of users", error.to_string()))?;
+        let chain = certificates("the server's certificate", &self.certificate_pem)?;
+        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
+            .map_err(|error| wrong("the server's key", error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong("the server's protocol versions", error.to_string()))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| wrong("the server's certificate", error.to_string()))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |why: String| TlsError::Material {
+        what: what.to_owned(),
+        why,
+    };
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(error.to_string()))?;
+    if chain.is_empty() {
+        return Err(wrong(String::from("there is no certificate in it")));
+    }
+    Ok(chain)
+}
+
+fn make_authority() -> Result<(String, String), TlsError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "lockgate-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let failed = material("the server's own authority");
+    let key = KeyPair::generate().map_err(&failed)?;
+    let certificate = params.self_signed(&key).map_err(&failed)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+fn server_leaf(hosts: &[String]) -> Result<CertificateParams, TlsError> {
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+    ];
+    let mut params = CertificateParams::new(names.map(String::from))
+        .map_err(material("the server's certificate"))?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "kube-apiserver");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let loopback = [
+        IpAddr::from([127, 0, 0, 1]),
+        IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+    ];
+    params
+        .subject_alt_names
+        .extend(loopback.map(SanType::IpAddress));
+    for host in hosts {
+        let name = match host.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(
+                host.as_str()
+                    .try_into()
+                    .map_err(material(&format!("the host name `{host}`")))?,
+            ),
+        };
+        if !params.subject_alt_names.contains(&name) {
+            params.subject_alt_names.push(name);
+        }
+    }
+    Ok(params)
+}
+
+fn issue(
+    ca_pem: &str,
+    ca_key_pem: &str,
+    params: &CertificateParams,
+) -> Result<(String, String), TlsError> {
+    let failed = material("the server's own authority");
+    let ca_key = KeyPair::from_pem(ca_key_pem).map_err(&failed)?;
+    let issuer = Issuer::from_ca_cert_pem(ca_pem, ca_key).map_err(&failed)?;
+    let key = KeyPair::generate().map_err(&failed)?;
+    let certificate = params.signed_by(&key, &issuer).map_err(&failed)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Writes a file that only its owner can read if it is a secret.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(mode);
+    options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|source| TlsError::File {
+            path: path.to_owned(),
+            source,
+        })
+}

@@ -1,0 +1,345 @@
+//! The order of the stages, and nothing else.
+//!
+//! ```text
+//!   1 http        path, method, query, deadline
+//!   2 authn       who asks                       a failure is audited too
+//!   3 authz       may they                       before the body is read: strangers cost nothing
+//!   4 decode ─┐
+//!   5 mutate  │   inside the recipe of the verb; for changes of what exists, 5 and 6 run inside
+//!   6 validate│   the compare-and-swap loop of 7, so that a lost race asks webhooks again
+//!   7 persist─┘
+//!   8 audit       the event is closed when the answer is known
+//!   9 respond
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method};
+use hyper::body::Incoming;
+use lockgate_admission::host::{Ids as _, RandomIds};
+use lockgate_api::admission::UserInfo;
+use lockgate_api::go::quote::quote;
+use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest};
+
+use crate::audit::Event;
+use crate::authn::impersonation;
+use crate::authz;
+use crate::call::{Call, Notes};
+use crate::decode::body;
+use crate::decode::negotiate::{self, Encoding, Wanted};
+use crate::error::{Failure, Outcome, bad_request, forbidden, method_not_allowed, timeout};
+use crate::http::body::Response;
+use crate::http::limits;
+use crate::http::listen::{Handler, Peer};
+use crate::http::query::Query;
+use crate::http::request_info::{RequestInfo, Target, Verb};
+use crate::read::{get, list, watch};
+use crate::registry::Resource;
+use crate::respond::{self, Reply};
+use crate::server::Server;
+use crate::write::{connect, create, delete, patch, strategy, subresource, update};
+use crate::{controllers, other, reviews};
+
+/// The name of the header by which an answer is found in the audit log.
+const AUDIT_ID: &str = "audit-id";
+
+impl Handler for Server {
+    async fn handle(
+        self: Arc<Self>,
+        peer: Arc<Peer>,
+        request: http::Request<Incoming>,
+    ) -> Response {
+        let started = Instant::now();
+        let (head, incoming) = request.into_parts();
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let id = RandomIds.uid();
+        let path = head.uri.path().to_owned();
+        let mut event = self
+            .audit
+            .begin(&id, &head.method, &head.uri, &head.headers, &peer);
+        let mut response = match RequestInfo::read(&head.method, &path, &query) {
+            None => respond::page_not_found(),
+            Some(info) => {
+                let entered = Entered {
+                    server: &self,
+                    peer: &peer,
+                    method: &head.method,
+                    path: &path,
+                    headers: &head.headers,
+                    query,
+                    started,
+                };
+                entered.serve(info, incoming, &mut event).await
+            }
+        };
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert(AUDIT_ID, id);
+        }
+        self.requests
+            .count(&head.method, response.status().as_u16(), started.elapsed());
+        self.audit.finish(event, response.status().as_u16());
+        response
+    }
+}
+
+/// A request that came in.
+struct Entered<'e> {
+    server: &'e Arc<Server>,
+    peer: &'e Peer,
+    method: &'e Method,
+    path: &'e str,
+    headers: &'e HeaderMap,
+    query: Query,
+    started: Instant,
+}
+
+impl Entered<'_> {
+    async fn serve(self, info: RequestInfo, incoming: Incoming, event: &mut Event) -> Response {
+        let pretty = negotiate::wanted(self.headers, &self.query, &negotiate::ACCEPTED)
+            .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
+        let user = match self.identify(event) {
+            Ok(user) => user,
+            Err(failure) => return self.fail(&failure, pretty, event),
+        };
+        match info {
+            RequestInfo::Other(segments) => match self.authorize_path(&user) {
+                Ok(()) => other::serve(
+                    self.server,
+                    self.method,
+                    &segments,
+                    self.headers,
+                    &self.query,
+                ),
+                Err(failure) => self.fail(&failure, pretty, event),
+            },
+            RequestInfo::Resource(target) => {
+                self.serve_resource(target, user, incoming, pretty, event)
+                    .await
+            }
+        }
+    }
+
+    fn fail(&self, failure: &Failure, encoding: Encoding, event: &mut Event) -> Response {
+        event.respond_status(failure);
+        respond::failed(failure, encoding)
+    }
+
+    /// Stages 2 and, for impersonation, 3.
+    fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
+        let user = self
+            .server
+            .authenticator
+            .authenticate(self.peer, self.headers)?;
+        event.user(&user);
+        let other =
+            impersonation::impersonate(&user, self.headers, self.server.authorizer.as_ref())?;
+        if let Some(other) = &other {
+            event.impersonated(other);
+        }
+        Ok(other.unwrap_or(user))
+    }
+
+    fn authorize_path(&self, user: &UserInfo) -> Outcome<()> {
+        let asks = authz::user(user);
+        let verb = self.method.as_str().to_ascii_lowercase();
+        let request = AccessRequest {
+            user: &asks,
+            verb: &verb,
+            object: AccessObject::Path(self.path),
+        };
+        if self.server.authorizer.authorize(&request).allowed {
+            return Ok(());
+        }
+        Err(forbidden(
+            "",
+            "",
+            "",
+            &authz::denied(&user.username, &request),
+        ))
+    }
+
+    async fn serve_resource(
+        self,
+        target: Target,
+        user: UserInfo,
+        incoming: Incoming,
+        encoding: Encoding,
+        event: &mut Event,
+    ) -> Response {
+        let snapshot = self.server.registry.snapshot();
+        let mut call = Call {
+            query: self.query.clone(),
+            headers: self.headers.clone(),
+            user,
+            body: Bytes::new(),
+            deadline: None,
+            notes: Notes::default(),
+            target,
+        };
+        event.target(&call.target);
+        if let Err(failure) = self.server.authorize(&call, call.target.verb.name()) {
+            return self.fail(&failure, encoding, event);
+        }
+        let Target {
+            group,
+            version,
+            resource,
+            ..
+        } = &call.target;
+        let Some(resource) = snapshot.find(group, version, resource).cloned() else {
+            return respond::page_not_found();
+        };
+        match self.limited(&mut call, &resource, incoming, event).await {
+            Ok(mut response) => {
+                respond::add_notes(&mut response, &call.notes);
+                event.notes(&call.notes);
+                response
+            }
+            Err(failure) => {
+                let mut response = self.fail(&failure, encoding, event);
+                respond::add_notes(&mut response, &call.notes);
+                event.notes(&call.notes);
+                response
+            }
+        }
+    }
+
+    /// Within the time a request has.
+    async fn limited(
+        &self,
+        call: &mut Call,
+        resource: &Arc<Resource>,
+        incoming: Incoming,
+        event: &mut Event,
+    ) -> Outcome<Response> {
+        if let Some(warning) = &resource.warning {
+            call.notes.warn(warning);
+        }
+        let is_connection = resource
+            .subresource(&call.target.subresource)
+            .is_some_and(connect::is_connection);
+        if call.target.verb == Verb::Watch || is_connection {
+            return self.dispatch(call, resource, incoming, event).await;
+        }
+        let allowed = allowed_time(&self.query, self.server.settings.request_timeout)?;
+        let allowed = if call.target.verb.writes() {
+            allowed.min(limits::WRITE)
+        } else {
+            allowed
+        };
+        let deadline = self.started + allowed;
+        // Deleting a collection takes as long as it takes: each deletion has its own calls.
+        call.deadline = (call.target.verb != Verb::DeleteCollection).then_some(deadline);
+        let whole = self.started + allowed_time(&self.query, self.server.settings.request_timeout)?;
+        match tokio::time::timeout_at(whole.into(), self.dispatch(call, resource, incoming, event))
+            .await
+        {
+            Ok(response) => response,
+            Err(_) => Err(timeout()),
+        }
+    }
+
+    async fn dispatch(
+        &self,
+        call: &mut Call,
+        resource: &Arc<Resource>,
+        incoming: Incoming,
+        event: &mut Event,
+    ) -> Outcome<Response> {
+        let wanted = negotiate::wanted(&call.headers, &call.query, resource.shape.accepted())?;
+        let verb = call.target.verb;
+        check_scope(&call.target, resource)?;
+        let server = self.server;
+        if !call.target.subresource.is_empty() {
+            let Some(part) = resource.subresource(&call.target.subresource) else {
+                return Ok(respond::page_not_found());
+            };
+            if connect::is_connection(part) {
+                return Ok(connect::connect(server, call, resource, part)
+                    .await?
+                    .into_response(wanted));
+            }
+            if !part.verbs.iter().any(|known| known == verb.name()) {
+                return Err(method_not_allowed());
+            }
+            call.body = self.read_body(incoming, verb, event).await?;
+            let reply = subresource::serve(server, call, resource, part).await?;
+            return Ok(finish(reply, wanted, event));
+        }
+        if !resource
+            .names
+            .verbs
+            .iter()
+            .any(|known| known == verb.name())
+        {
+            return Err(method_not_allowed());
+        }
+        if verb == Verb::Watch {
+            return watch::watch(server, call, resource).await;
+        }
+        call.body = self.read_body(incoming, verb, event).await?;
+        let reply = match verb {
+            Verb::Get => get::get(server, call, resource).await?,
+            Verb::List | Verb::Watch => list::list(server, call, resource).await?,
+            Verb::Create if reviews::is_review(resource) => {
+                reviews::create(server, call, resource).await?
+            }
+            Verb::Create => create::create(server, call, resource).await?,
+            Verb::Update => update::update(server, call, resource).await?,
+            Verb::Patch => patch::patch(server, call, resource).await?,
+            Verb::Delete => delete::delete(server, call, resource).await?,
+            Verb::DeleteCollection => delete::delete_collection(server, call, resource).await?,
+        };
+        if verb.writes() && strategy::is_definition(resource) {
+            controllers::settle_definition(server, reply.name()).await;
+        }
+        Ok(finish(reply, wanted, event))
+    }
+
+    async fn read_body(&self, incoming: Incoming, verb: Verb, event: &mut Event) -> Outcome<Bytes> {
+        if !verb.writes() {
+            return Ok(Bytes::new());
+        }
+        let bytes = body::read(incoming).await?;
+        event.request_body(&bytes);
+        Ok(bytes)
+    }
+}
+
+fn finish(reply: Reply, wanted: Wanted, event: &mut Event) -> Response {
+    event.respond(&reply);
+    reply.into_response(wanted)
+}
+
+/// What is asked must be asked where it is: in a namespace or in none.
+fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
+    let namespaced = resource.names.namespaced;
+    if !namespaced && !target.namespace.is_empty() && !resource.is("", "namespaces") {
+        return Err(crate::error::no_such_resource());
+    }
+    if namespaced && target.namespace.is_empty() && !matches!(target.verb, Verb::List | Verb::Watch)
+    {
+        return Err(method_not_allowed());
+    }
+    Ok(())
+}
+
+/// The time a request may take: what the client asks for, and no more than the server gives.
+fn allowed_time(query: &Query, most: Duration) -> Outcome<Duration> {
+    let text = query.text("timeout");
+    if text.is_empty() {
+        return Ok(most);
+    }
+    match lockgate_cel::time::Duration::parse(text) {
+        Ok(span) => match u64::try_from(span.nanos()) {
+            Ok(0) | Err(_) => Ok(most),
+            Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds).min(most)),
+        },
+        Err(_) => Err(bad_request(format!(
+            "invalid timeout specified in the request URL - time: invalid duration {}",
+            quote(text)
+        ))),
+    }
+}

@@ -1,0 +1,6 @@
+//! Reading: one object, a list, or what changes. No admission, no writes.
+
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod selection;
+pub(crate) mod watch;

@@ -1,0 +1,52 @@
+//! One object.
+
+use lockgate_store::ReadAt;
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::error::{Outcome, bad_request, not_found};
+use crate::read::list;
+use crate::registry::Resource;
+use crate::respond::Reply;
+use crate::server::Server;
+use crate::stored;
+
+/// Reads the object the call is about.
+pub(crate) async fn get(server: &Server, call: &Call, resource: &Resource) -> Outcome<Reply> {
+    let target = &call.target;
+    let at = match call.query.text("resourceVersion") {
+        "" | "0" => ReadAt::Latest,
+        text => ReadAt::NotOlderThan(list::revision(text).map_err(bad_request)?),
+    };
+    let key = server.key(resource, &target.namespace, &target.name);
+    let entry = list::wait_for(server, at, || server.store.get(&key, at))
+        .await?
+        .0;
+    let Some(entry) = entry else {
+        return Err(not_found(resource, &target.name));
+    };
+    if resource.is_storage_version() && !resource.is_custom() {
+        let mut text = String::with_capacity(entry.value.len() + 96);
+        stored::render(
+            &mut text,
+            &entry.value,
+            entry.revision,
+            Some(resource.shown()),
+        );
+        return Ok(Reply::text(text));
+    }
+    Ok(Reply::object(server.show(&entry, resource).await?))
+}
+
+/// Reads the scale of an object.
+pub(crate) async fn get_value(server: &Server, call: &Call, resource: &Resource) -> Outcome<Value> {
+    let target = &call.target;
+    let key = server.key(resource, &target.namespace, &target.name);
+    let (entry, _) = server
+        .store
+        .get(&key, ReadAt::Latest)
+        .await
+        .map_err(|error| crate::error::read_failed(error, 0))?;
+    let entry = entry.ok_or_else(|| not_found(resource, &target.name))?;
+    server.show(&entry, resource).await
+}

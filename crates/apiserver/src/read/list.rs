@@ -1,0 +1,443 @@
+//! A list, whole or page by page.
+//!
+//! UPSTREAM: apimachinery pkg/apis/meta/internalversion/validation/validation.go,
+//! apiserver pkg/storage/continue.go
+
+use std::future::Future;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::go::json;
+use lockgate_api::go::quote::quote;
+use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
+use crate::http::limits;
+use crate::http::query::Query;
+use crate::read::selection::Selection;
+use crate::registry::Resource;
+use crate::respond::Reply;
+use crate::server::Server;
+use crate::stored;
+
+const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
+    result. You can start a new list without the continue parameter, or use the continue token in \
+    this response to retrieve the remainder of the results. Continuing with the provided token \
+    results in an inconsistent list - objects that were created, modified, or deleted between the \
+    time the first chunk was returned and now may show up in the list.";
+
+/// What to list, as asked.
+struct Asked {
+    at: ReadAt,
+    wanted: u64,
+    limit: Option<usize>,
+    /// Only keys after this one.
+    after: Option<String>,
+    continues: bool,
+}
+
+/// Lists the objects the call is about.
+pub(crate) async fn list(server: &Server, call: &Call, resource: &Resource) -> Outcome<Reply> {
+    let selection = Selection::read(&call.query, resource)?;
+    let prefix = server.prefix(resource, &call.target.namespace);
+    let asked = Asked::read(&call.query, &prefix)?;
+    let found = collect(server, resource, &selection, &prefix, &asked).await?;
+
+    let mut text = String::with_capacity(
+        64 + found
+            .entries
+            .iter()
+            .map(|entry| entry.value.len() + 96)
+            .sum::<usize>(),
+    );
+    text.push_str("{\"kind\":");
+    text.push_str(&json::to_string(&resource.names.list_kind));
+    text.push_str(",\"apiVersion\":");
+    text.push_str(&json::to_string(resource.api_version()));
+    text.push_str(",\"metadata\":");
+    let is_custom = resource.is_custom();
+    let mut metadata = found.metadata(&prefix);
+    if is_custom && metadata.get("continue").is_none() {
+        // UPSTREAM: lists of custom resources say so explicitly that there is no more.
+        metadata["continue"] = "".into();
+    }
+    text.push_str(&json::to_string(&metadata));
+    text.push_str(",\"items\":[");
+    for (index, entry) in found.entries.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        if resource.is_storage_version() && !is_custom {
+            stored::render(&mut text, &entry.value, entry.revision, None);
+        } else {
+            let mut object = server.show(entry, resource).await?;
+            if !is_custom && let Some(members) = object.as_object_mut() {
+                members.remove("apiVersion");
+                members.remove("kind");
+            }
+            text.push_str(&json::to_string(&object));
+        }
+    }
+    text.push_str("]}");
+    Ok(Reply::list(text))
+}
+
+/// The entries of a list, and where they are from.
+pub(crate) struct Found {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) revision: Revision,
+    remaining: Option<usize>,
+    more: bool,
+}
+
+impl Found {
+    fn metadata(&self, prefix: &str) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if self.more
+            && let Some(last) = self.entries.last()
+        {
+            let start = last.key.strip_prefix(prefix).unwrap_or(&last.key);
+            let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{start}\0")});
+            metadata["continue"] = URL_SAFE_NO_PAD.encode(json::to_string(&token)).into();
+            if let Some(remaining) = self.remaining {
+                metadata["remainingItemCount"] = remaining.into();
+            }
+        }
+        metadata
+    }
+}
+
+/// Everything a selection includes, in its newest state.
+pub(crate) async fn everything(
+    server: &Server,
+    resource: &Resource,
+    selection: &Selection,
+    prefix: &str,
+) -> Outcome<Found> {
+    let asked = Asked {
+        at: ReadAt::Latest,
+        wanted: 0,
+        limit: None,
+        after: None,
+        continues: false,
+    };
+    collect(server, resource, selection, prefix, &asked).await
+}
+
+async fn collect(
+    server: &Server,
+    resource: &Resource,
+    selection: &Selection,
+    prefix: &str,
+    asked: &Asked,
+) -> Outcome<Found> {
+    let mut at = asked.at;
+    let mut after = asked.after.clone();
+    let mut found = Found {
+        entries: Vec::new(),
+        revision: Revision::START,
+        remaining: None,
+        more: false,
+    };
+    loop {
+        let missing = asked.limit.map(|limit| limit - found.entries.len());
+        let list = List {
+            prefix,
+            at,
+            after: after.as_deref(),
+            limit: missing,
+        };
+        let page = match wait_for(server, at, || server.store.list(list)).await {
+            Ok(page) => page,
+            Err(Refused::TooOld) if asked.continues => {
+                return Err(restart(server, prefix, after.as_deref()).await);
+            }
+            Err(refused) => return Err(refused.into_failure(asked.wanted)),
+        };
+        found.revision = page.revision;
+        let last = page.entries.last().map(|entry| entry.key.to_string());
+        if selection.is_everything() {
+            found.remaining = Some(page.remaining);
+            found.entries.extend(page.entries);
+        } else {
+            for entry in page.entries {
+                if selection.includes(resource, &server.show(&entry, resource).await?) {
+                    found.entries.push(entry);
+                }
+            }
+        }
+        found.more = page.remaining > 0;
+        let is_full = asked.limit.is_none_or(|limit| found.entries.len() >= limit);
+        if is_full || !found.more || last.is_none() {
+            return Ok(found);
+        }
+        // The next page shows the same state.
+        (at, after) = (ReadAt::Exact(page.revision), last);
+    }
+}
+
+/// 410 with a token that goes on in the newest state.
+async fn restart(server: &Server, prefix: &str, after: Option<&str>) -> Failure {
+    let mut failure = expired(CONTINUE_TOO_OLD);
+    if let (Ok(_), Some(after)) = (server.store.revision().await, after) {
+        let start = after.strip_prefix(prefix).unwrap_or(after);
+        let token = json!({"v": "meta.k8s.io/v1", "rv": -1, "start": format!("{start}\0")});
+        failure.0.metadata.continue_token = URL_SAFE_NO_PAD.encode(json::to_string(&token));
+    }
+    failure
+}
+
+/// Why a state could not be read.
+pub(crate) enum Refused {
+    TooOld,
+    Other(ReadError),
+}
+
+impl Refused {
+    fn into_failure(self, wanted: u64) -> Failure {
+        match self {
+            Self::TooOld => expired("The resourceVersion for the provided list is too old."),
+            Self::Other(error) => read_failed(error, wanted),
+        }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        refused.into_failure(0)
+    }
+}
+
+/// Reads a state that may not be there yet, for a moment.
+pub(crate) async fn wait_for<T, F>(
+    server: &Server,
+    at: ReadAt,
+    read: impl Fn() -> F,
+) -> Result<T, Refused>
+where
+    F: Future<Output = Result<T, ReadError>>,
+{
+    let deadline = tokio::time::Instant::now() + limits::CATCH_UP;
+    loop {
+        let error = match read().await {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        match error {
+            ReadError::Compacted(_) => return Err(Refused::TooOld),
+            ReadError::Future { current } => {
+                let (ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted)) = at else {
+                    return Err(Refused::Other(error));
+                };
+                // A watch ends as soon as anything is written.
+                let Ok(mut watch) = server.store.watch("/", current).await else {
+                    return Err(Refused::Other(error));
+                };
+                let reached = async {
+                    while watch
+                        .next()
+                        .await
+                        .is_ok_and(|event| event.revision() < wanted)
+                    {}
+                };
+                if tokio::time::timeout_at(deadline, reached).await.is_err() {
+                    return Err(Refused::Other(error));
+                }
+            }
+            other => return Err(Refused::Other(other)),
+        }
+    }
+}
+
+/// Reads a resource version.
+pub(crate) fn revision(text: &str) -> Result<Revision, String> {
+    text.parse().map(Revision).map_err(|_| {
+        let path = Path::root("resourceVersion");
+        let detail = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
+        FieldError::invalid(&path, Shown::Text(text), detail).to_string()
+    })
+}
+
+impl Asked {
+    fn read(query: &Query, prefix: &str) -> Outcome<Self> {
+        check_options(query)?;
+        let limit = match query.first("limit") {
+            None | Some("") => None,
+            Some(text) => {
+                let limit: i64 = text.parse().map_err(|_| {
+                    bad_request(format!(
+                        "strconv.ParseInt: parsing {}: invalid syntax",
+                        quote(text)
+                    ))
+                })?;
+                usize::try_from(limit).ok().filter(|&limit| limit > 0)
+            }
+        };
+        let version = query.text("resourceVersion");
+        let token = query.text("continue");
+        if !token.is_empty() {
+            if !version.is_empty() && version != "0" {
+                return Err(bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let (revision, start) = decode_token(token).map_err(bad_request)?;
+            let at = match u64::try_from(revision) {
+                Ok(revision) => ReadAt::Exact(Revision(revision)),
+                Err(_) => ReadAt::Latest,
+            };
+            let wanted = u64::try_from(revision).unwrap_or_default();
+            let after = Some(format!("{prefix}{start}"));
+            return Ok(Self {
+                at,
+                wanted,
+                limit,
+                after,
+                continues: true,
+            });
+        }
+        if version.is_empty() || version == "0" {
+            // The newest state is as good as any.
+            let limit = limit.filter(|_| version.is_empty());
+            return Ok(Self {
+                at: ReadAt::Latest,
+                wanted: 0,
+                limit,
+                after: None,
+                continues: false,
+            });
+        }
+        let wanted = revision(version).map_err(bad_request)?;
+        let at = if query.text("resourceVersionMatch") == "Exact" {
+            ReadAt::Exact(wanted)
+        } else {
+            ReadAt::NotOlderThan(wanted)
+        };
+        Ok(Self {
+            at,
+            wanted: wanted.0,
+            limit,
+            after: None,
+            continues: false,
+        })
+    }
+}
+
+/// The revision and the last key seen of a token.
+fn decode_token(token: &str) -> Result<(i64, String), String> {
+    let invalid = |why: &str| format!("continue key is not valid: {why}");
+    let bytes = URL_SAFE_NO_PAD
+        .decode(token.trim_end_matches('='))
+        .map_err(|_| invalid("illegal base64 data"))?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid("invalid JSON"))?;
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("v") != "meta.k8s.io/v1" {
+        return Err(invalid("server does not recognize this encoded version"));
+    }
+    let revision = value.get("rv").and_then(Value::as_i64).unwrap_or_default();
+    if revision == 0 {
+        return Err(invalid(
+            "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+        ));
+    }
+    let start = text("start");
+    if start.is_empty() {
+        return Err(invalid("encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    // A key that climbs out of its prefix would read what was not asked for.
+    if start
+        .split('/')
+        .any(|segment| segment == ".." || segment == ".")
+    {
+        return Err(invalid(start));
+    }
+    let start = start.trim_start_matches('/');
+    Ok((
+        revision,
+        start.strip_suffix('\0').unwrap_or(start).to_owned(),
+    ))
+}
+
+/// Checks what cannot be asked together.
+pub(crate) fn check_options(query: &Query) -> Outcome<()> {
+    let mut errors = FieldErrors::new();
+    let matches = query.text("resourceVersionMatch");
+    let path = Path::root("resourceVersionMatch");
+    let watches = query.flag("watch") == Some(true);
+    let initial_events = query.first("sendInitialEvents");
+    let mut forbid =
+        |path: &Path<'_>, detail: &str| errors.push(FieldError::forbidden(path, detail));
+    if watches {
+        if initial_events.is_some() && matches != "NotOlderThan" {
+            forbid(
+                &path,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
+        }
+        if !matches.is_empty() {
+            if initial_events.is_none() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+            if matches != "NotOlderThan" {
+                errors.push(FieldError::not_supported(
+                    &path,
+                    Shown::Named(matches),
+                    &["NotOlderThan"],
+                ));
+            }
+            if !query.text("continue").is_empty() {
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+        }
+    } else {
+        if !matches.is_empty() {
+            if query.text("resourceVersion").is_empty() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            if !query.text("continue").is_empty() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                );
+            }
+            if matches != "Exact" && matches != "NotOlderThan" {
+                let supported = ["Exact", "NotOlderThan", ""];
+                errors.push(FieldError::not_supported(
+                    &path,
+                    Shown::Named(matches),
+                    &supported,
+                ));
+            }
+            if matches == "Exact" && query.text("resourceVersion") == "0" {
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+        if initial_events.is_some() {
+            let path = Path::root("sendInitialEvents");
+            errors.push(FieldError::forbidden(
+                &path,
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(invalid("ListOptions", "meta.k8s.io", "", &errors))
+    }
+}

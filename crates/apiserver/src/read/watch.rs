@@ -1,0 +1,270 @@
+//! What changes, as it changes.
+//!
+//! A task reads the store and fills a short queue. When the client does not empty it, the task waits,
+//! and falls behind until the store cuts it off: a slow client costs itself only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockgate_api::go::json;
+use lockgate_api::go::quote::quote;
+use lockgate_store::{Event, ReadAt, ReadError, Revision, Watch};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::error::{Failure, Outcome, bad_request, expired, plain};
+use crate::http::body::{Body, Response};
+use crate::http::limits;
+use crate::read::list;
+use crate::read::selection::Selection;
+use crate::registry::Resource;
+use crate::server::Server;
+
+/// How often a quiet watch says how far it has come.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+/// How long a watch lasts whose client does not say.
+const DEFAULT_SECONDS: u64 = 1800;
+
+/// Tells one client about one selection.
+struct Teller {
+    server: Arc<Server>,
+    resource: Arc<Resource>,
+    selection: Selection,
+    events: mpsc::Sender<Bytes>,
+    bookmarks: bool,
+    metadata_only: bool,
+}
+
+/// Starts to tell what changes.
+pub(crate) async fn watch(
+    server: &Arc<Server>,
+    call: &Call,
+    resource: &Arc<Resource>,
+) -> Outcome<Response> {
+    list::check_options(&call.query)?;
+    let selection = Selection::read(&call.query, resource)?;
+    let prefix = server.prefix(resource, &call.target.namespace);
+    let seconds = match call.query.first("timeoutSeconds") {
+        None | Some("") => None,
+        Some(text) => Some(text.parse::<i64>().map_err(|_| {
+            bad_request(format!(
+                "strconv.ParseInt: parsing {}: invalid syntax",
+                quote(text)
+            ))
+        })?),
+    };
+    let seconds = seconds
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|&seconds| seconds > 0);
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or_else(default_seconds));
+    let version = call.query.text("resourceVersion");
+    let initial = call.query.flag("sendInitialEvents");
+    let from_scratch = version.is_empty() || version == "0";
+    let wanted = if from_scratch {
+        Revision::START
+    } else {
+        // UPSTREAM: a text that is no number is an error without a status of its own.
+        list::revision(version).map_err(plain)?
+    };
+    let (events, receiver) = mpsc::channel(limits::WATCH_BACKLOG);
+    let shows_state = initial.unwrap_or(from_scratch);
+    let mut first = Vec::new();
+    let after = if shows_state {
+        let at = if from_scratch {
+            ReadAt::Latest
+        } else {
+            ReadAt::NotOlderThan(wanted)
+        };
+        list::wait_for(server, at, || server.store.get("/", at)).await?;
+        let found = list::everything(server, resource, &selection, &prefix).await?;
+        for entry in &found.entries {
+            first.push(server.show(entry, resource).await?);
+        }
+        found.revision
+    } else if from_scratch {
+        server.store.revision().await?
+    } else {
+        wanted
+    };
+    let current = server.store.revision().await?;
+    let watch = match server.store.watch(&prefix, after.min(current)).await {
+        Ok(watch) => watch,
+        Err(ReadError::Compacted(compacted)) => {
+            return Ok(ended_at_once(&too_old(after, compacted.oldest)));
+        }
+        Err(error) => return Err(crate::error::read_failed(error, after.0)),
+    };
+    let bookmarks = call.query.flag("allowWatchBookmarks") == Some(true);
+    let teller = Teller {
+        server: Arc::clone(server),
+        resource: Arc::clone(resource),
+        selection,
+        events,
+        bookmarks,
+        metadata_only: call.wants_metadata(),
+    };
+    let state = State {
+        first,
+        ends_with_bookmark: initial == Some(true),
+        after,
+    };
+    server.spawn(async move {
+        // Whether the client or the watch went first makes no difference.
+        let _ = teller.run(watch, state, end).await;
+    });
+    Ok(stream(receiver))
+}
+
+/// A time between the default and twice of it, so that many watches do not end at once.
+fn default_seconds() -> u64 {
+    let mut byte = [0];
+    let part = getrandom::fill(&mut byte).map_or(0, |()| u64::from(byte[0]));
+    DEFAULT_SECONDS + DEFAULT_SECONDS * part / 256
+}
+
+fn too_old(wanted: Revision, oldest: Revision) -> Failure {
+    expired(format!("too old resource version: {wanted} ({oldest})"))
+}
+
+fn stream(receiver: mpsc::Receiver<Bytes>) -> Response {
+    let mut response = Response::new(Body::Stream(receiver));
+    let json = http::HeaderValue::from_static("application/json");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+/// A watch whose only event is an error.
+fn ended_at_once(failure: &Failure) -> Response {
+    let mut response = Response::new(Body::whole(line("ERROR", &json::to_string(&failure.0))));
+    let json = http::HeaderValue::from_static("application/json");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+fn line(kind: &str, object: &str) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+}
+
+/// The client is gone.
+struct Gone;
+
+/// What a watch begins with.
+struct State {
+    first: Vec<Value>,
+    /// Whether the client is told when it has seen all of these.
+    ends_with_bookmark: bool,
+    /// Changes up to here are not told.
+    after: Revision,
+}
+
+impl Teller {
+    async fn run(self, mut watch: Box<dyn Watch>, state: State, end: Instant) -> Result<(), Gone> {
+        let State {
+            first,
+            ends_with_bookmark,
+            after,
+        } = state;
+        for object in &first {
+            self.tell("ADDED", object).await?;
+        }
+        drop(first);
+        if ends_with_bookmark {
+            self.bookmark(after, true).await?;
+        }
+        let mut next_bookmark = Instant::now() + BOOKMARKS;
+        loop {
+            let event = tokio::select! {
+                event = watch.next() => event,
+                () = self.events.closed() => return Err(Gone),
+                () = self.server.stopped() => return Ok(()),
+                () = tokio::time::sleep_until(end) => {
+                    let progress = watch.progress().max(after);
+                    return self.bookmark(progress, false).await;
+                }
+                () = tokio::time::sleep_until(next_bookmark) => {
+                    let progress = watch.progress().max(after);
+                    self.bookmark(progress, false).await?;
+                    next_bookmark = Instant::now() + BOOKMARKS;
+                    continue;
+                }
+            };
+            match event {
+                Ok(event) if event.revision() <= after => {}
+                Ok(event) => self.forward(&event).await?,
+                Err(ReadError::Compacted(compacted)) => {
+                    let failure = too_old(watch.progress(), compacted.oldest);
+                    return self.send(line("ERROR", &json::to_string(&failure.0))).await;
+                }
+                Err(error) => {
+                    let failure = crate::error::read_failed(error, 0);
+                    return self.send(line("ERROR", &json::to_string(&failure.0))).await;
+                }
+            }
+        }
+    }
+
+    /// Tells a change as the selection sees it: what comes into view is added, what leaves it is
+    /// deleted.
+    async fn forward(&self, event: &Event) -> Result<(), Gone> {
+        let (new, old) = match event {
+            Event::Put { entry, previous } => (Some(entry), previous.as_ref()),
+            Event::Delete { previous, .. } => (None, Some(previous)),
+        };
+        let mut objects = [None, None];
+        for (slot, entry) in objects.iter_mut().zip([new, old]) {
+            let Some(entry) = entry else { continue };
+            match self.server.show(entry, &self.resource).await {
+                Ok(object) if self.selection.includes(&self.resource, &object) => {
+                    *slot = Some(object)
+                }
+                Ok(_) => {}
+                Err(failure) => {
+                    return self.send(line("ERROR", &json::to_string(&failure.0))).await;
+                }
+            }
+        }
+        match objects {
+            [Some(new), Some(_)] => self.tell("MODIFIED", &new).await,
+            [Some(new), None] => self.tell("ADDED", &new).await,
+            [None, Some(mut old)] => {
+                crate::stored::set_version(&mut old, event.revision());
+                self.tell("DELETED", &old).await
+            }
+            [None, None] => Ok(()),
+        }
+    }
+
+    async fn tell(&self, kind: &str, object: &Value) -> Result<(), Gone> {
+        let text = if self.metadata_only {
+            json::to_string(&crate::respond::partial(object))
+        } else {
+            json::to_string(object)
+        };
+        self.send(line(kind, &text)).await
+    }
+
+    async fn bookmark(&self, revision: Revision, initial: bool) -> Result<(), Gone> {
+        if !self.bookmarks {
+            return Ok(());
+        }
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let shown = self.resource.shown();
+        let object =
+            json!({"kind": shown.kind, "apiVersion": shown.api_version, "metadata": metadata});
+        self.tell("BOOKMARK", &object).await
+    }
+
+    async fn send(&self, line: String) -> Result<(), Gone> {
+        self.events.send(line.into()).await.map_err(|_| Gone)
+    }
+}

@@ -1,0 +1,361 @@
+//! Which kinds are served, and what each looks like. Built-in kinds and custom resources take the
+//! same path; what differs between them is a [`Shape`].
+
+pub(crate) mod discovery;
+pub(crate) mod shape;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use lockgate_admission::host::Equivalent;
+use lockgate_admission::request::{kind, resource};
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_kinds::resource::resources;
+
+pub(crate) use shape::Shape;
+
+use crate::decode::body::{Expected, api_version};
+use crate::stored::ShownAs;
+
+/// One resource in one version.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) names: Names,
+    pub(crate) version: String,
+    api_version: String,
+    pub(crate) subresources: Vec<Subresource>,
+    /// Where its objects are: group and plural.
+    pub(crate) storage: (String, String),
+    /// In which version they are kept: group and version.
+    pub(crate) storage_version: (String, String),
+    pub(crate) rules: Rules,
+    pub(crate) shape: Shape,
+    /// Whether clients may use this version; one that is only stored in is not served.
+    pub(crate) served: bool,
+    /// What everybody is told who uses this version.
+    pub(crate) warning: Option<String>,
+}
+
+/// What a resource is called, whatever the version.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) namespaced: bool,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) verbs: Vec<String>,
+}
+
+/// A part of an object with a path of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Subresource {
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) verbs: Vec<String>,
+}
+
+/// How writes to a resource behave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) create_on_update: bool,
+    pub(crate) unconditional_update: bool,
+    pub(crate) graceful: bool,
+}
+
+impl Resource {
+    pub(crate) fn new(
+        names: Names,
+        version: &str,
+        subresources: Vec<Subresource>,
+        rules: Rules,
+        shape: Shape,
+    ) -> Self {
+        Self {
+            api_version: api_version(&names.group, version),
+            version: version.to_owned(),
+            storage: (names.group.clone(), names.plural.clone()),
+            storage_version: (names.group.clone(), version.to_owned()),
+            names,
+            subresources,
+            rules,
+            shape,
+            served: true,
+            warning: None,
+        }
+    }
+
+    pub(crate) fn group(&self) -> &str {
+        &self.names.group
+    }
+
+    pub(crate) fn plural(&self) -> &str {
+        &self.names.plural
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        &self.names.kind
+    }
+
+    pub(crate) fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    pub(crate) fn is_custom(&self) -> bool {
+        matches!(self.shape, Shape::Custom(_))
+    }
+
+    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|part| part.name == name)
+    }
+
+    /// How its objects are shown.
+    pub(crate) fn shown(&self) -> ShownAs<'_> {
+        ShownAs {
+            api_version: &self.api_version,
+            kind: &self.names.kind,
+        }
+    }
+
+    /// What a body must be.
+    pub(crate) fn expected(&self) -> Expected<'_> {
+        Expected {
+            group: &self.names.group,
+            version: &self.version,
+            kind: &self.names.kind,
+            shape: &self.shape,
+        }
+    }
+
+    pub(crate) fn group_version_kind(&self) -> GroupVersionKind {
+        kind(&self.names.group, &self.version, &self.names.kind)
+    }
+
+    pub(crate) fn group_version_resource(&self) -> GroupVersionResource {
+        resource(&self.names.group, &self.version, &self.names.plural)
+    }
+
+    /// Whether objects are kept in this very version.
+    pub(crate) fn is_storage_version(&self) -> bool {
+        self.storage_version.0 == self.names.group && self.storage_version.1 == self.version
+    }
+}
+
+/// What is served at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    /// In discovery order.
+    resources: Vec<Arc<Resource>>,
+    by_plural: HashMap<String, Arc<Resource>>,
+    by_kind: HashMap<String, Arc<Resource>>,
+    /// Those that are not served, by plural.
+    hidden: HashMap<String, Arc<Resource>>,
+    equivalents: HashMap<String, Arc<[Equivalent]>>,
+    discovery: discovery::Cache,
+}
+
+fn key(group: &str, version: &str, name: &str) -> String {
+    format!("{group}/{version}/{name}")
+}
+
+impl Snapshot {
+    fn new(all: Vec<Arc<Resource>>) -> Self {
+        let (resources, hidden): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|resource| resource.served);
+        let hidden = hidden.into_iter().map(|resource| {
+            (
+                key(resource.group(), &resource.version, resource.plural()),
+                resource,
+            )
+        });
+        let index = |name: fn(&Resource) -> &str| {
+            let pairs = resources.iter().map(|resource| {
+                let key = key(resource.group(), &resource.version, name(resource));
+                (key, Arc::clone(resource))
+            });
+            pairs.collect::<HashMap<_, _>>()
+        };
+        let mut groups: HashMap<&(String, String), Vec<Equivalent>> = HashMap::new();
+        for resource in &resources {
+            groups
+                .entry(&resource.storage)
+                .or_default()
+                .push(Equivalent {
+                    resource: resource.group_version_resource(),
+                    kind: Some(resource.group_version_kind()),
+                });
+        }
+        let equivalents = resources
+            .iter()
+            .filter_map(|resource| {
+                let group = groups
+                    .get(&resource.storage)
+                    .filter(|group| group.len() > 1)?;
+                let key = key(resource.group(), &resource.version, resource.plural());
+                Some((key, group.clone().into()))
+            })
+            .collect();
+        Self {
+            by_plural: index(Resource::plural),
+            by_kind: index(Resource::kind),
+            hidden: hidden.collect(),
+            equivalents,
+            discovery: discovery::Cache::default(),
+            resources,
+        }
+    }
+
+    /// All resources, in discovery order.
+    pub(crate) fn resources(&self) -> &[Arc<Resource>] {
+        &self.resources
+    }
+
+    /// The resource at a path.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_plural.get(&key(group, version, plural))
+    }
+
+    /// A resource that objects are stored in and that is not served.
+    pub(crate) fn hidden(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<&Arc<Resource>> {
+        self.hidden.get(&key(group, version, plural))
+    }
+
+    /// The resource of a kind.
+    pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.by_kind.get(&key(group, version, kind))
+    }
+
+    /// The versions of one and the same resource, this one included. Subresources that speak a kind
+    /// of their own, such as `scale`, speak it in all of them.
+    pub(crate) fn equivalents(
+        &self,
+        of: &GroupVersionResource,
+        subresource: &str,
+    ) -> Arc<[Equivalent]> {
+        let Some(found) = self
+            .equivalents
+            .get(&key(&of.group, &of.version, &of.resource))
+        else {
+            return Arc::default();
+        };
+        if subresource.is_empty() {
+            return Arc::clone(found);
+        }
+        let parts = found.iter().filter_map(|equivalent| {
+            let of = &equivalent.resource;
+            let resource = self.find(&of.group, &of.version, &of.resource)?;
+            let part = resource.subresource(subresource)?;
+            Some(Equivalent {
+                resource: of.clone(),
+                kind: Some(kind(&part.group, &part.version, &part.kind)),
+            })
+        });
+        parts.collect()
+    }
+
+    pub(crate) fn discovery(&self) -> &discovery::Cache {
+        &self.discovery
+    }
+}
+
+/// What is served: the built-in kinds, and whatever definitions add.
+pub(crate) struct Registry {
+    builtin: Vec<Arc<Resource>>,
+    /// By the name of the definition.
+    custom: Mutex<std::collections::BTreeMap<String, Vec<Arc<Resource>>>>,
+    snapshot: ArcSwap<Snapshot>,
+}
+
+impl Registry {
+    /// The built-in kinds.
+    pub(crate) fn new() -> Self {
+        let builtin: Vec<Arc<Resource>> = resources()
+            .iter()
+            .filter_map(built_in)
+            .map(Arc::new)
+            .collect();
+        Self {
+            snapshot: ArcSwap::from_pointee(Snapshot::new(builtin.clone())),
+            builtin,
+            custom: Mutex::default(),
+        }
+    }
+
+    /// What is served now.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Serves these resources of a definition instead of those before; none stops serving it.
+    pub(crate) fn define(&self, definition: &str, resources: Vec<Arc<Resource>>) {
+        let mut custom = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
+        if resources.is_empty() {
+            custom.remove(definition);
+        } else {
+            custom.insert(definition.to_owned(), resources);
+        }
+        let all = self
+            .builtin
+            .iter()
+            .chain(custom.values().flatten())
+            .cloned();
+        self.snapshot.store(Arc::new(Snapshot::new(all.collect())));
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn built_in(row: &'static lockgate_kinds::resource::Resource) -> Option<Resource> {
+    let names = Names {
+        group: row.group.to_owned(),
+        plural: row.plural.to_owned(),
+        singular: row.singular.to_owned(),
+        kind: row.kind.to_owned(),
+        list_kind: row.list_kind.to_owned(),
+        namespaced: row.namespaced,
+        short_names: owned(row.short_names),
+        categories: owned(row.categories),
+        verbs: owned(row.verbs),
+    };
+    let subresources = row.subresources.iter().map(|part| Subresource {
+        name: part.name.to_owned(),
+        group: part.group.to_owned(),
+        version: part.version.to_owned(),
+        kind: part.kind.to_owned(),
+        verbs: owned(part.verbs),
+    });
+    let rules = Rules {
+        create_on_update: row.allow_create_on_update,
+        unconditional_update: row.allow_unconditional_update,
+        graceful: row.graceful,
+    };
+    let shape = Shape::built_in(row)?;
+    let warning = shape.deprecation_warning();
+    let (group, version, plural) = row.storage;
+    Some(Resource {
+        storage: (group.to_owned(), plural.to_owned()),
+        storage_version: (group.to_owned(), version.to_owned()),
+        warning,
+        ..Resource::new(names, row.version, subresources.collect(), rules, shape)
+    })
+}

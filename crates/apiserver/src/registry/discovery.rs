@@ -1,0 +1,284 @@
+//! What is served, told to clients: aggregated (one document for all groups) and by group.
+//!
+//! The documents are made once per snapshot of the registry and never before somebody asks.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{ACCEPT, ETAG, IF_NONE_MATCH, VARY};
+use lockgate_api::go::json;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha512};
+
+use super::{Resource, Snapshot, Subresource};
+use crate::decode::body::api_version;
+use crate::http::body::{Body, Response};
+
+/// The media type of the aggregated form.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Documents that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    core: OnceLock<Document>,
+    groups: OnceLock<Document>,
+}
+
+#[derive(Debug)]
+struct Document {
+    text: Bytes,
+    etag: String,
+}
+
+impl Document {
+    fn new(value: &Value) -> Self {
+        let text = json::to_string(value);
+        let digest: String = Sha512::digest(text.as_bytes())
+            .iter()
+            .map(|byte| format!("{byte:02X}"))
+            .collect();
+        Self {
+            text: text.into(),
+            etag: format!("\"{digest}\""),
+        }
+    }
+}
+
+/// The answer to `/api` or `/apis` in the aggregated form, if the client asks for it.
+pub(crate) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -> Option<Response> {
+    let wants = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut clauses = wants.flat_map(|text| text.split(','));
+    // Only v2: whoever knows v2beta1 alone is better served by the older form.
+    let asked = clauses.any(|clause| {
+        let has = |part: &str| clause.split(';').any(|found| found.trim() == part);
+        has("application/json")
+            && has("g=apidiscovery.k8s.io")
+            && has("v=v2")
+            && has("as=APIGroupDiscoveryList")
+    });
+    if !asked {
+        return None;
+    }
+    let cache = snapshot.discovery();
+    let cell = if core { &cache.core } else { &cache.groups };
+    let document = cell.get_or_init(|| Document::new(&aggregate(snapshot, core)));
+    let known = headers
+        .get(IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok());
+    let mut builder = http::Response::builder()
+        .header(VARY, "Accept")
+        .header(ETAG, &document.etag);
+    let body = if known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == document.etag))
+    {
+        builder = builder.status(304);
+        Body::whole(Bytes::new())
+    } else {
+        builder = builder.header(http::header::CONTENT_TYPE, AGGREGATED);
+        Body::whole(document.text.clone())
+    };
+    builder.body(body).ok()
+}
+
+/// Groups in discovery order, each with its versions and their resources.
+type Groups<'s> = Vec<(&'s str, Vec<(&'s str, Vec<&'s Resource>)>)>;
+
+fn grouped(snapshot: &Snapshot) -> Groups<'_> {
+    let mut groups: Groups<'_> = Vec::new();
+    for resource in snapshot.resources() {
+        let versions = match groups
+            .iter()
+            .position(|(group, _)| *group == resource.group())
+        {
+            Some(index) => &mut groups[index].1,
+            None => {
+                groups.push((resource.group(), Vec::new()));
+                let last = groups.len() - 1;
+                &mut groups[last].1
+            }
+        };
+        match versions
+            .iter_mut()
+            .find(|(version, _)| *version == resource.version)
+        {
+            Some((_, resources)) => resources.push(resource),
+            None => versions.push((&resource.version, vec![resource])),
+        }
+    }
+    groups
+}
+
+fn aggregate(snapshot: &Snapshot, core: bool) -> Value {
+    let groups = grouped(snapshot)
+        .into_iter()
+        .filter(|(group, _)| group.is_empty() == core);
+    let items: Vec<Value> = groups
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .into_iter()
+                .map(|(version, resources)| {
+                    let resources: Vec<Value> =
+                        resources.into_iter().map(aggregated_resource).collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if group.is_empty() {
+                json!({})
+            } else {
+                json!({"name": group})
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn response_kind(group: &str, version: &str, kind: &str) -> Value {
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let names = &resource.names;
+    let mut value = json!({
+        "resource": names.plural,
+        "responseKind": response_kind(resource.group(), &resource.version, resource.kind()),
+        "scope": if names.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": names.singular,
+        "verbs": names.verbs,
+    });
+    if !names.short_names.is_empty() {
+        value["shortNames"] = json!(names.short_names);
+    }
+    if !names.categories.is_empty() {
+        value["categories"] = json!(names.categories);
+    }
+    let parts: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|part| {
+            json!({
+                "subresource": part.name,
+                "responseKind": response_kind(&part.group, &part.version, &part.kind),
+                "verbs": part.verbs,
+            })
+        })
+        .collect();
+    if !parts.is_empty() {
+        value["subresources"] = parts.into();
+    }
+    value
+}
+
+/// `/api`, in the older form.
+pub(crate) fn versions(server_address: &str) -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+    })
+}
+
+/// `/apis`, in the older form.
+pub(crate) fn group_list(snapshot: &Snapshot) -> Value {
+    let groups = grouped(snapshot)
+        .into_iter()
+        .filter(|(group, _)| !group.is_empty());
+    let groups: Vec<Value> = groups
+        .map(|(group, versions)| group_value(group, &versions))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/{group}`.
+pub(crate) fn group(snapshot: &Snapshot, name: &str) -> Option<Value> {
+    let groups = grouped(snapshot);
+    let (group, versions) = groups
+        .iter()
+        .find(|(group, _)| *group == name && !name.is_empty())?;
+    let mut value = group_value(group, versions);
+    value["kind"] = "APIGroup".into();
+    value["apiVersion"] = "v1".into();
+    Some(value)
+}
+
+fn group_value(group: &str, versions: &[(&str, Vec<&Resource>)]) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(
+            |(version, _)| json!({"groupVersion": api_version(group, version), "version": version}),
+        )
+        .collect();
+    json!({"name": group, "versions": versions, "preferredVersion": versions.first()})
+}
+
+/// `/api/v1` or `/apis/{group}/{version}`.
+pub(crate) fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> Option<Value> {
+    let resources: Vec<&Resource> = snapshot
+        .resources()
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|resource| resource.group() == group && resource.version == version)
+        .collect();
+    if resources.is_empty() {
+        return None;
+    }
+    let listed = resources.into_iter().flat_map(|resource| {
+        std::iter::once(listed_resource(resource)).chain(
+            resource
+                .subresources
+                .iter()
+                .map(|part| listed_part(resource, part)),
+        )
+    });
+    Some(json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": api_version(group, version),
+        "resources": listed.collect::<Vec<_>>(),
+    }))
+}
+
+fn listed_resource(resource: &Resource) -> Value {
+    let names = &resource.names;
+    let mut value = json!({
+        "name": names.plural,
+        "singularName": names.singular,
+        "namespaced": names.namespaced,
+        "kind": names.kind,
+        "verbs": names.verbs,
+    });
+    if !names.short_names.is_empty() {
+        value["shortNames"] = json!(names.short_names);
+    }
+    if !names.categories.is_empty() {
+        value["categories"] = json!(names.categories);
+    }
+    value
+}
+
+fn listed_part(resource: &Resource, part: &Subresource) -> Value {
+    let mut value = json!({
+        "name": format!("{}/{}", resource.plural(), part.name),
+        "singularName": "",
+        "namespaced": resource.names.namespaced,
+        "kind": part.kind,
+        "verbs": part.verbs,
+    });
+    // Said only where it differs from the list's own.
+    if (part.group.as_str(), part.version.as_str()) != (resource.group(), resource.version.as_str())
+    {
+        if !part.group.is_empty() {
+            value["group"] = part.group.clone().into();
+        }
+        value["version"] = part.version.clone().into();
+    }
+    value
+}

@@ -1,0 +1,242 @@
+//! What objects of a resource look like, and everything about them that depends on it.
+
+use std::sync::Arc;
+
+use lockgate_api::document;
+use lockgate_api::document::json;
+use lockgate_api::go::json as go_json;
+use lockgate_api::registration::{Configuration, ConfigurationKind, Version, codec, strategy};
+use lockgate_kinds::equality::semantically_equal;
+use lockgate_kinds::resource::{self as kinds, unsupported_field_label};
+use lockgate_kinds::typed::{Type, type_of};
+use lockgate_kinds::{conversion, defaults};
+use serde_json::Value;
+
+use super::Resource;
+use crate::custom::CustomVersion;
+use crate::decode::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+
+/// What objects of a resource look like.
+#[derive(Debug, Clone)]
+pub(crate) enum Shape {
+    /// A kind of the tables.
+    BuiltIn {
+        ty: Type,
+        row: &'static kinds::Resource,
+    },
+    /// A webhook configuration, whose rules are written in the crate `api`.
+    Registration {
+        kind: ConfigurationKind,
+        version: Version,
+        row: &'static kinds::Resource,
+    },
+    /// A kind that is sent and never stored, such as `Scale`.
+    Plain(Type),
+    /// A version of a custom resource.
+    Custom(Arc<CustomVersion>),
+}
+
+impl Shape {
+    /// The shape of a built-in resource.
+    pub(crate) fn built_in(row: &'static kinds::Resource) -> Option<Self> {
+        if let Some((kind, version)) = codec::identify(&row.api_version(), row.kind) {
+            return Some(Self::Registration { kind, version, row });
+        }
+        let ty = type_of(row.group, row.version, row.kind)?;
+        Some(Self::BuiltIn { ty, row })
+    }
+
+    /// The media types bodies may have.
+    pub(crate) fn accepted(&self) -> &'static [&'static str] {
+        match self {
+            Self::Custom(_) => &ACCEPTED_CUSTOM,
+            _ => &ACCEPTED,
+        }
+    }
+
+    /// Reads an object with the defaults of its version; also what a strict reader minds.
+    pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
+        match self {
+            Self::BuiltIn { ty, row } => {
+                let decoded = ty.decode(root)?;
+                let mut object = decoded.value;
+                name_type(&mut object, row);
+                apply_defaults(row, &mut object);
+                Ok((object, decoded.findings))
+            }
+            Self::Registration { kind, version, .. } => {
+                let decoded =
+                    codec::decode(root, *kind, *version).map_err(|error| error.to_string())?;
+                let findings = decoded.findings.iter().map(ToString::to_string).collect();
+                Ok((codec::to_json(decoded.value, *version), findings))
+            }
+            Self::Plain(ty) => ty
+                .decode(root)
+                .map(|decoded| (decoded.value, decoded.findings)),
+            Self::Custom(custom) => custom.decode(root),
+        }
+    }
+
+    /// Reads an object that is a tree already, without defaults.
+    pub(crate) fn decode_value(&self, value: Value) -> Result<(Value, Vec<String>), String> {
+        match self {
+            Self::BuiltIn { ty, row } => {
+                let decoded = ty.decode_value(&value)?;
+                let mut object = decoded.value;
+                name_type(&mut object, row);
+                Ok((object, decoded.findings))
+            }
+            Self::Registration { kind, version, .. } => {
+                let text = go_json::to_string(&value);
+                let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
+                let decoded = codec::decode_without_defaults(document.root(), *kind, *version)
+                    .map_err(|error| error.to_string())?;
+                let findings = decoded.findings.iter().map(ToString::to_string).collect();
+                Ok((codec::to_json(decoded.value, *version), findings))
+            }
+            Self::Plain(ty) => ty
+                .decode_value(&value)
+                .map(|decoded| (decoded.value, decoded.findings)),
+            Self::Custom(custom) => custom.decode_value(value),
+        }
+    }
+
+    /// Fills in the defaults of the version.
+    pub(crate) fn apply_defaults(&self, value: &mut Value) {
+        match self {
+            Self::BuiltIn { row, .. } => apply_defaults(row, value),
+            Self::Registration { version, .. } => {
+                if let Some(mut configuration) = self.configuration(value) {
+                    configuration.apply_defaults(*version);
+                    *value = codec::to_json(configuration, *version);
+                }
+            }
+            Self::Plain(_) => {}
+            Self::Custom(custom) => custom.apply_defaults(value),
+        }
+    }
+
+    /// The webhook configuration a tree says, if it says one.
+    pub(crate) fn configuration(&self, value: &Value) -> Option<Configuration> {
+        let Self::Registration { kind, version, .. } = self else {
+            return None;
+        };
+        let text = go_json::to_string(value);
+        let document = json::parse(text.as_bytes()).ok()?;
+        let decoded = codec::decode_without_defaults(document.root(), *kind, *version).ok()?;
+        Some(decoded.value)
+    }
+
+    /// Drops what is not to be stored.
+    pub(crate) fn prune(&self, value: &mut Value) {
+        if let Self::Custom(custom) = self {
+            custom.prune(value);
+        }
+    }
+
+    /// Brings an object that was stored into shape: definitions change while objects stay.
+    pub(crate) fn read_stored(&self, value: &mut Value) {
+        if let Self::Custom(custom) = self {
+            custom.read_stored(value);
+        }
+    }
+
+    /// The same object in another version of a built-in kind.
+    pub(crate) fn convert(&self, value: &Value, to: &Self) -> Result<Value, String> {
+        match (self, to) {
+            (Self::BuiltIn { .. }, Self::BuiltIn { row, .. }) => {
+                conversion::convert(value, row.group, row.version)
+            }
+            (Self::Registration { .. }, Self::Registration { version, .. }) => {
+                let configuration = self.configuration(value).ok_or("it is no configuration")?;
+                Ok(codec::to_json(configuration, *version))
+            }
+            _ => Err(String::from("they are different kinds")),
+        }
+    }
+
+    /// The type strategic merges go by; custom resources have none.
+    pub(crate) fn merge_type(&self) -> Option<Type> {
+        match self {
+            Self::BuiltIn { ty, .. } | Self::Plain(ty) => Some(*ty),
+            // The members to merge by are the same in all versions.
+            Self::Registration { row, .. } => type_of(row.group, "v1", row.kind),
+            Self::Custom(_) => None,
+        }
+    }
+
+    /// Whether two objects say the same.
+    pub(crate) fn semantically_equal(&self, one: &Value, other: &Value) -> bool {
+        match self {
+            Self::BuiltIn { ty, .. } => semantically_equal(*ty, one, other),
+            _ => lockgate_admission::equality::typed(one, other),
+        }
+    }
+
+    /// What everybody is told who uses a version that is on its way out.
+    pub(crate) fn deprecation_warning(&self) -> Option<String> {
+        match self {
+            Self::Registration { kind, version, .. } => {
+                strategy::deprecation_warning(*kind, *version)
+            }
+            _ => None,
+        }
+    }
+
+    fn row(&self) -> Option<&'static kinds::Resource> {
+        match self {
+            Self::BuiltIn { row, .. } | Self::Registration { row, .. } => Some(row),
+            Self::Plain(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// Whether selectors may name a field.
+    pub(crate) fn knows_field(&self, label: &str) -> bool {
+        match (self.row(), self) {
+            (Some(row), _) => kinds::field_selector(row, label).is_some(),
+            (None, Self::Custom(custom)) => custom.knows_field(label),
+            (None, _) => false,
+        }
+    }
+
+    /// What a client is told whose selector names another.
+    pub(crate) fn unknown_field(&self, label: &str) -> String {
+        match self.row() {
+            Some(row) => unsupported_field_label(row, label),
+            None => format!("field label not supported: {label}"),
+        }
+    }
+
+    /// The text of a field that selectors may name.
+    pub(crate) fn read_field(&self, label: &str, object: &Value) -> String {
+        match (self.row(), self) {
+            (Some(row), _) => kinds::field_selector(row, label)
+                .map(|field| field.read(object))
+                .unwrap_or_default(),
+            (None, Self::Custom(custom)) => custom.read_field(label, object),
+            (None, _) => String::new(),
+        }
+    }
+}
+
+fn apply_defaults(row: &kinds::Resource, object: &mut Value) {
+    if row.group == "apiextensions.k8s.io" {
+        lockgate_kinds::crd::defaults(object);
+    } else {
+        defaults::apply(row.group, row.version, row.kind, object);
+    }
+}
+
+fn name_type(object: &mut Value, row: &kinds::Resource) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(String::from("apiVersion"), row.api_version().into());
+        members.insert(String::from("kind"), row.kind.into());
+    }
+}
+
+impl Resource {
+    /// Whether it is this one of the built-in kinds, in any version.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.names.group == group && self.names.plural == plural
+    }
+}

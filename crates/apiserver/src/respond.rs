@@ -1,0 +1,346 @@
+//! Stage 9: the answer in the form the client wants.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::{HeaderValue, StatusCode};
+use lockgate_api::go::json;
+use serde_json::{Value, json};
+
+use crate::call::Notes;
+use crate::decode::negotiate::{Encoding, View, Wanted};
+use crate::error::Failure;
+use crate::http::body::{Body, Response};
+
+/// What is answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) code: u16,
+    payload: Payload,
+}
+
+#[derive(Debug)]
+enum Payload {
+    /// JSON that is written already.
+    Text(String),
+    /// The same, of a list.
+    List(String),
+    Object(Value),
+    /// No JSON at all.
+    Plain(String),
+}
+
+impl Reply {
+    pub(crate) fn plain(text: String) -> Self {
+        Self {
+            code: 200,
+            payload: Payload::Plain(text),
+        }
+    }
+
+    pub(crate) fn text(text: String) -> Self {
+        Self {
+            code: 200,
+            payload: Payload::Text(text),
+        }
+    }
+
+    pub(crate) fn list(text: String) -> Self {
+        Self {
+            code: 200,
+            payload: Payload::List(text),
+        }
+    }
+
+    pub(crate) fn object(object: Value) -> Self {
+        Self {
+            code: 200,
+            payload: Payload::Object(object),
+        }
+    }
+
+    /// The name of the object, if it is one.
+    pub(crate) fn name(&self) -> &str {
+        match &self.payload {
+            Payload::Object(object) => crate::write::metadata::text(object, "name"),
+            _ => "",
+        }
+    }
+
+    /// The same with the code of something that was made.
+    pub(crate) fn created(mut self) -> Self {
+        self.code = 201;
+        self
+    }
+
+    /// The answer as JSON.
+    pub(crate) fn json(&self) -> String {
+        match &self.payload {
+            Payload::Text(text) | Payload::List(text) | Payload::Plain(text) => text.clone(),
+            Payload::Object(object) => json::to_string(object),
+        }
+    }
+
+    /// The answer in the form the client wants.
+    pub(crate) fn into_response(self, wanted: Wanted) -> Response {
+        let text = match (self.payload, wanted.view) {
+            (Payload::Text(text) | Payload::List(text), View::Object) => text,
+            (Payload::Object(object), View::Object) => json::to_string(&object),
+            (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
+            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
+            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),
+            (Payload::Plain(text), _) => return plain_text(self.code, text),
+        };
+        encoded(self.code, text, wanted.encoding)
+    }
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// The metadata of an object, as an object of its own.
+pub(crate) fn partial(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata"),
+    })
+}
+
+fn partial_list(list: &Value) -> Value {
+    let items = list
+        .get("items")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    json!({
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": list.get("metadata"),
+        "items": items.map(partial).collect::<Vec<_>>(),
+    })
+}
+
+fn encoded(code: u16, text: String, encoding: Encoding) -> Response {
+    let (text, media_type) = match encoding {
+        Encoding::Json { pretty: false } => (text, "application/json"),
+        Encoding::Json { pretty: true } => {
+            let pretty = serde_json::to_string_pretty(&parse(&text)).unwrap_or(text);
+            (pretty + "\n", "application/json")
+        }
+        Encoding::Yaml => (yaml(&parse(&text)), "application/yaml"),
+    };
+    with_type(code, text, media_type)
+}
+
+/// An answer of any type.
+pub(crate) fn with_type(code: u16, body: impl Into<Bytes>, media_type: &'static str) -> Response {
+    let mut response = Response::new(Body::whole(body));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// JSON outside the resources.
+pub(crate) fn document(value: &Value, pretty: bool) -> Response {
+    encoded(200, json::to_string(value), Encoding::Json { pretty })
+}
+
+/// Plain text.
+pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Response {
+    with_type(code, text, "text/plain; charset=utf-8")
+}
+
+/// What a path gets that leads nowhere.
+pub(crate) fn page_not_found() -> Response {
+    let mut response = plain_text(404, "404 page not found\n");
+    let nosniff = HeaderValue::from_static("nosniff");
+    response
+        .headers_mut()
+        .insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// A failure.
+pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
+    let status = &failure.0;
+    let code = u16::try_from(status.code).unwrap_or(500);
+    let mut response = encoded(code, json::to_string(status), encoding);
+    let retry = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(retry));
+    }
+    response
+}
+
+/// Adds what is told besides the answer.
+pub(crate) fn add_notes(response: &mut Response, notes: &Notes) {
+    for text in notes.warnings.headers() {
+        if let Ok(value) =
+            HeaderValue::from_str(&text).or_else(|_| HeaderValue::from_bytes(text.as_bytes()))
+        {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}
+
+/// YAML in the block style, keys in order.
+fn yaml(value: &Value) -> String {
+    let mut text = String::new();
+    let mut open = vec![Open::of(value, 0, Place::Root)];
+    while let Some(top) = open.last_mut() {
+        match top.next() {
+            None => {
+                open.pop();
+            }
+            Some((lead, child, indent, place)) => {
+                text.push_str(&lead);
+                match child {
+                    Value::Object(members) if !members.is_empty() => {
+                        open.push(Open::of(child, indent, place))
+                    }
+                    Value::Array(items) if !items.is_empty() => {
+                        open.push(Open::of(child, indent, place))
+                    }
+                    scalar => {
+                        if place == Place::Member {
+                            text.push(' ');
+                        }
+                        text.push_str(&yaml_scalar(scalar));
+                        text.push('\n');
+                    }
+                }
+            }
+        }
+    }
+    if text.is_empty() {
+        text = yaml_scalar(value) + "\n";
+    }
+    text
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Root,
+    Member,
+    Item,
+}
+
+/// A collection that is being written. A stack of these stands in for recursion.
+struct Open<'v> {
+    entries: Box<dyn Iterator<Item = (Option<&'v String>, &'v Value)> + 'v>,
+    indent: usize,
+    place: Place,
+    first: bool,
+}
+
+impl<'v> Open<'v> {
+    fn of(value: &'v Value, indent: usize, place: Place) -> Self {
+        let entries: Box<dyn Iterator<Item = (Option<&'v String>, &'v Value)> + 'v> = match value {
+            Value::Object(members) => {
+                Box::new(members.iter().map(|(key, value)| (Some(key), value)))
+            }
+            Value::Array(items) => Box::new(items.iter().map(|item| (None, item))),
+            _ => Box::new(std::iter::empty()),
+        };
+        Self {
+            entries,
+            indent,
+            place,
+            first: true,
+        }
+    }
+
+    /// What to write before the next entry, the entry, and the indent of what is inside it.
+    fn next(&mut self) -> Option<(String, &'v Value, usize, Place)> {
+        let (key, value) = self.entries.next()?;
+        let is_first = std::mem::take(&mut self.first);
+        // The first entry of a collection in a list stands beside the dash.
+        let mut lead = match (self.place, is_first) {
+            (Place::Member, true) => format!("\n{}", " ".repeat(self.indent)),
+            (Place::Item, true) | (Place::Root, _) if self.indent == 0 || is_first => String::new(),
+            _ => " ".repeat(self.indent),
+        };
+        match key {
+            Some(key) => {
+                lead.push_str(&yaml_text(key));
+                lead.push(':');
+                // Lists stand at the indent of their key.
+                let inner = if value.is_array() {
+                    self.indent
+                } else {
+                    self.indent + 2
+                };
+                Some((lead, value, inner, Place::Member))
+            }
+            None => {
+                lead.push_str("- ");
+                Some((lead, value, self.indent + 2, Place::Item))
+            }
+        }
+    }
+}
+
+fn yaml_scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => yaml_text(text),
+        other => other.to_string(),
+    }
+}
+
+/// Plain where no reader of either YAML version could take it for anything else.
+fn yaml_text(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._/-".contains(c))
+        && !["y", "n", "yes", "no", "on", "off", "true", "false", "null"]
+            .contains(&text.to_ascii_lowercase().as_str());
+    if plain {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_yaml_that_reads_back() {
+        for value in [
+            json!({"a": 1, "b": {"c": [1, {"d": "x", "e": []}, [true]], "f": {}}, "g": "yes", "h: i": "a\nb"}),
+            json!([1, [2, [3]], {"k": [{"l": null}]}]),
+            json!({}),
+            json!("text"),
+        ] {
+            let text = yaml(&value);
+            let document = lockgate_api::document::yaml::parse(&text).unwrap();
+            let back: Value = serde_json::from_str(&document.root().to_json()).unwrap();
+            assert_eq!(back, value, "{text}");
+        }
+    }
+
+    #[test]
+    fn shows_metadata_alone() {
+        let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "3"}, "items": [{"metadata": {"name": "a"}, "spec": {}}]});
+        assert_eq!(
+            partial_list(&list),
+            json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": "3"},
+                "items": [{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}}],
+            })
+        );
+    }
+}

@@ -1,0 +1,329 @@
+//! Starting a server, and stopping it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use lockgate_admission::engine::Engine;
+use lockgate_admission::host::Host;
+use lockgate_admission::https::{
+    ClusterIpResolver, HttpsCaller, MappedResolver, Proxies, Settings as CallerSettings,
+};
+use lockgate_admission::order::PluginError;
+use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_api::admission::UserInfo;
+use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
+use lockgate_store::{Store, Unavailable};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+use super::Server;
+use crate::allocate::Addresses;
+use crate::audit::{Audit, Policy, PolicyError};
+use crate::authn::Authenticator;
+use crate::authn::tokens::{TokenFileError, Tokens};
+use crate::authz::rbac::Rbac;
+use crate::bootstrap;
+use crate::config::{AuthorizationMode, Settings};
+use crate::controllers::Terminating;
+use crate::host::ServedKinds;
+use crate::http::listen;
+use crate::http::tls::{Identity, TlsError};
+use crate::namespaces::NamespaceCache;
+use crate::observe::Requests;
+use crate::plugins::{Priority, PriorityClasses};
+use crate::registry::Registry;
+use crate::services::ServiceCache;
+use crate::token::Signer;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address is taken, or not ours.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A file cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The token file.
+    #[error("cannot use `{path}`: {source}")]
+    Tokens {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: TokenFileError,
+    },
+    /// The audit policy.
+    #[error("cannot use `{path}`: {source}")]
+    AuditPolicy {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: PolicyError,
+    },
+    /// The plugins that were named.
+    #[error(transparent)]
+    Plugins(#[from] PluginError),
+    /// Storage.
+    #[error(transparent)]
+    Storage(#[from] Unavailable),
+    /// Anything of which there should be enough.
+    #[error("{0}")]
+    Other(&'static str),
+}
+
+/// A server that runs. Dropping it stops it at once; [`Running::stop`] lets requests end.
+#[derive(Debug)]
+pub struct Running {
+    server: Arc<Server>,
+    address: SocketAddr,
+    took: Duration,
+    ca_pem: String,
+    admin: (String, String),
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a server on a store. It is ready when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The settings cannot be used, or the address is taken.
+    pub async fn start(settings: Settings, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let started = Instant::now();
+        let address = SocketAddr::new(settings.bind_address, settings.secure_port);
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| StartError::Listen { address, source })?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| StartError::Listen { address, source })?;
+        let mut hosts = settings.extra_hosts.clone();
+        hosts.push(settings.bind_address.to_string());
+        let identity = match &settings.cert_dir {
+            Some(folder) => Identity::load_or_make(folder, &hosts)?,
+            None => Identity::make(&hosts)?,
+        };
+        let tls = identity.server_config(settings.client_ca_file.as_deref())?;
+        let admin = identity.issue_to_user("admin", &["system:masters"])?;
+        let (stop, stopped) = watch::channel(false);
+        let drain = settings.drain;
+        let server = build(settings, store, address, stopped.clone())?;
+        bootstrap::load(&server).await?;
+        let handler = Arc::clone(&server);
+        let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
+        Ok(Self {
+            server,
+            address,
+            took: started.elapsed(),
+            ca_pem: identity.ca_pem,
+            admin,
+            stop,
+            serving,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL clients use.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// How long it took to start.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The certificate of the authority clients trust.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// A certificate and its key with which a client may do everything.
+    #[must_use]
+    pub fn admin(&self) -> (&str, &str) {
+        (&self.admin.0, &self.admin.1)
+    }
+
+    /// A kubeconfig with which a client may do everything.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        let encode = |text: &str| lockgate_api::go::base64::encode(text.as_bytes());
+        let (certificate, key) = self.admin();
+        format!(
+            "apiVersion: v1\n\
+             kind: Config\n\
+             clusters:\n\
+             - name: lockgate\n  \
+               cluster:\n    \
+                 server: {}\n    \
+                 certificate-authority-data: {}\n\
+             users:\n\
+             - name: admin\n  \
+               user:\n    \
+                 client-certificate-data: {}\n    \
+                 client-key-data: {}\n\
+             contexts:\n\
+             - name: lockgate\n  \
+               context:\n    \
+                 cluster: lockgate\n    \
+                 user: admin\n\
+             current-context: lockgate\n",
+            self.url(),
+            encode(&self.ca_pem),
+            encode(certificate),
+            encode(key),
+        )
+    }
+
+    /// Lets requests end, and stops.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.serving.await;
+        self.server.tasks.close();
+        self.server.tasks.wait().await;
+    }
+}
+
+fn build(
+    settings: Settings,
+    store: Arc<dyn Store>,
+    address: SocketAddr,
+    stop: watch::Receiver<bool>,
+) -> Result<Arc<Server>, StartError> {
+    let registry = Arc::new(Registry::new());
+    let namespaces = Arc::new(NamespaceCache::default());
+    let rbac = Arc::new(Rbac::default());
+    let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
+        AuthorizationMode::Rbac => Arc::clone(&rbac) as Arc<dyn Authorizer>,
+        AuthorizationMode::AlwaysAllow => Arc::new(FixedAuthorizer::AllowAll),
+    };
+    let services = ServiceCache::default();
+    let mut resolver = MappedResolver::new(Arc::new(ClusterIpResolver(services.clone())));
+    for mapping in &settings.services {
+        resolver = resolver.map(
+            &mapping.namespace,
+            &mapping.name,
+            mapping.port,
+            &mapping.address,
+        );
+    }
+    let caller = Arc::new(HttpsCaller::new(CallerSettings {
+        resolver: Arc::new(resolver),
+        proxies: Proxies::from_values(std::env::vars()).unwrap_or_default(),
+        redirects: settings.webhook_redirects,
+        ..CallerSettings::default()
+    }));
+    let kinds = Arc::new(ServedKinds {
+        registry: Arc::clone(&registry),
+        server: OnceLock::new(),
+    });
+    let mut host = Host::new(Arc::clone(&caller) as _);
+    host.namespaces = Arc::clone(&namespaces) as _;
+    host.kinds = Arc::clone(&kinds) as _;
+    host.authorizer = Arc::clone(&authorizer);
+    let priority_classes = Arc::new(PriorityClasses::default());
+    let engine = Engine::builder(host.clone())
+        .plugin(NamespaceLifecycle::new(host))
+        .plugin(DefaultTolerationSeconds::default())
+        .plugin(AlwaysPullImages)
+        .plugin(Priority(Arc::clone(&priority_classes)))
+        .enable(settings.enable_plugins.iter().map(String::as_str))
+        .disable(settings.disable_plugins.iter().map(String::as_str))
+        .build()?;
+    let signer = Arc::new(Signer::new().ok_or(StartError::Other("there is no randomness"))?);
+    let authenticator = Authenticator {
+        tokens: tokens(&settings)?,
+        signer: Arc::clone(&signer),
+        anonymous: settings.anonymous_auth,
+    };
+    let audit = audit(&settings)?;
+    let server = Arc::new_cyclic(|itself| Server {
+        settings,
+        store,
+        registry,
+        namespaces,
+        engine,
+        caller,
+        authenticator,
+        authorizer,
+        rbac,
+        signer,
+        audit,
+        requests: Requests::default(),
+        addresses: Addresses::default(),
+        services,
+        priority_classes,
+        terminating: Terminating::default(),
+        address,
+        static_manifests: false,
+        effects: tokio::sync::Mutex::default(),
+        stop,
+        tasks: TaskTracker::new(),
+        itself: itself.clone(),
+    });
+    let _ = kinds.server.set(Arc::downgrade(&server));
+    Ok(server)
+}
+
+fn read(path: &std::path::Path) -> Result<String, StartError> {
+    std::fs::read_to_string(path).map_err(|source| StartError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn tokens(settings: &Settings) -> Result<Tokens, StartError> {
+    let mut tokens = match &settings.token_auth_file {
+        None => Tokens::default(),
+        Some(path) => Tokens::parse(&read(path)?).map_err(|source| StartError::Tokens {
+            path: path.clone(),
+            source,
+        })?,
+    };
+    for (token, user) in &settings.tokens {
+        tokens.add(token, UserInfo::clone(user));
+    }
+    Ok(tokens)
+}
+
+fn audit(settings: &Settings) -> Result<Audit, StartError> {
+    let policy = match &settings.audit_policy_file {
+        Some(path) => Policy::parse(&read(path)?).map_err(|source| StartError::AuditPolicy {
+            path: path.clone(),
+            source,
+        })?,
+        None => Policy::metadata(),
+    };
+    let path = settings.audit_log_path.as_deref();
+    Audit::open(policy, path).map_err(|source| StartError::File {
+        path: path.map(ToOwned::to_owned).unwrap_or_default(),
+        source,
+    })
+}

@@ -1,0 +1,136 @@
+//! The bridge to the admission engine: the facts of a write, and both steps on it.
+
+use lockgate_admission::decision::Decision;
+use lockgate_admission::object::Object;
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::{Operation, Request};
+use lockgate_api::admission::GroupVersionKind;
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::error::Outcome;
+use crate::registry::Resource;
+use crate::server::Server;
+
+/// What stays the same in every attempt at a write.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) operation: Operation,
+    pub(crate) kind: GroupVersionKind,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) options: Option<Object>,
+    pub(crate) dry_run: bool,
+}
+
+impl Facts {
+    /// The facts of a call about an object of a resource itself.
+    pub(crate) fn new(
+        operation: Operation,
+        call: &Call,
+        resource: &Resource,
+        options: Value,
+        dry_run: bool,
+    ) -> Self {
+        Self {
+            operation,
+            kind: resource.group_version_kind(),
+            name: call.target.name.clone(),
+            namespace: call.target.namespace.clone(),
+            options: Some(options.into()),
+            dry_run,
+        }
+    }
+
+    fn request(&self, call: &Call, resource: &Resource) -> Request {
+        let mut request = Request::new(
+            self.operation,
+            self.kind.clone(),
+            resource.group_version_resource(),
+        );
+        request.subresource.clone_from(&call.target.subresource);
+        request.name.clone_from(&self.name);
+        request.namespace.clone_from(&self.namespace);
+        request.user = call.user.clone();
+        request.options.clone_from(&self.options);
+        request.dry_run = self.dry_run;
+        request.deadline = call.deadline;
+        request
+    }
+}
+
+/// One attempt at a write on its way through admission.
+pub(crate) struct Attempt<'a> {
+    server: &'a Server,
+    admission: Admission,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(
+        server: &'a Server,
+        call: &Call,
+        resource: &Resource,
+        facts: &Facts,
+        object: Option<Value>,
+        old: Option<Object>,
+    ) -> Self {
+        let mut request = facts.request(call, resource);
+        request.object = object.map(Object::new);
+        request.old_object = old;
+        Self {
+            server,
+            admission: Admission::new(request),
+        }
+    }
+
+    /// The first step; the object may be another afterwards.
+    pub(crate) async fn mutate(&mut self, call: &mut Call) -> Outcome<Value> {
+        let decision = self.server.engine.admit(&mut self.admission).await;
+        self.conclude(call, decision)?;
+        let object = self.admission.request().object.as_ref();
+        Ok(object
+            .map(|object| object.value().clone())
+            .unwrap_or_default())
+    }
+
+    /// The second step on the final object. May be repeated with another one.
+    pub(crate) async fn validate(
+        &mut self,
+        call: &mut Call,
+        object: Option<&Value>,
+        name: &str,
+    ) -> Outcome<()> {
+        let request = self.admission.request_mut();
+        if let Some(object) = object {
+            request.object = Some(Object::new(object.clone()));
+        }
+        name.clone_into(&mut request.name);
+        let decision = self.server.engine.validate(&mut self.admission).await;
+        self.conclude(call, decision)
+    }
+
+    /// Both steps, for what has no object that could change.
+    pub(crate) async fn decide(mut self, call: &mut Call) -> Outcome<()> {
+        let decision = self.server.engine.admit(&mut self.admission).await;
+        self.conclude(call, decision)?;
+        let decision = self.server.engine.validate(&mut self.admission).await;
+        self.conclude(call, decision)?;
+        self.finish(call);
+        Ok(())
+    }
+
+    fn conclude(&self, call: &mut Call, decision: Decision) -> Outcome<()> {
+        match decision {
+            Decision::Allow => Ok(()),
+            Decision::Deny(denial) => {
+                call.notes.add(&self.admission);
+                Err(denial.into())
+            }
+        }
+    }
+
+    /// Tells what was said, be the attempt successful or not.
+    pub(crate) fn finish(self, call: &mut Call) {
+        call.notes.add(&self.admission);
+    }
+}

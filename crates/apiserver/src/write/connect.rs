@@ -1,0 +1,196 @@
+//! Connections to pods, services and nodes: webhooks are asked, and then there is nobody to connect
+//! to, because no node is behind this server.
+//!
+//! UPSTREAM: apiserver pkg/endpoints/handlers/rest.go (ConnectResource), kubernetes
+//! pkg/registry/core/pod/strategy.go (ResourceLocation and friends)
+
+use lockgate_admission::request::Operation;
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::status::Status;
+use serde_json::{Map, Value};
+
+use crate::call::Call;
+use crate::error::{Failure, Outcome, bad_request, plain};
+use crate::http::query::Query;
+use crate::read::get;
+use crate::registry::{Resource, Subresource};
+use crate::respond::Reply;
+use crate::server::Server;
+use crate::write::admission::{Attempt, Facts};
+
+/// The members of each kind of options, and how they are read from the query.
+const OPTIONS: [(&str, &[(&str, Kind)]); 6] = [
+    (
+        "PodExecOptions",
+        &[
+            ("stdin", Kind::Flag),
+            ("stdout", Kind::Flag),
+            ("stderr", Kind::Flag),
+            ("tty", Kind::Flag),
+            ("container", Kind::Text),
+            ("command", Kind::Texts),
+        ],
+    ),
+    (
+        "PodAttachOptions",
+        &[
+            ("stdin", Kind::Flag),
+            ("stdout", Kind::Flag),
+            ("stderr", Kind::Flag),
+            ("tty", Kind::Flag),
+            ("container", Kind::Text),
+        ],
+    ),
+    ("PodPortForwardOptions", &[("ports", Kind::Numbers)]),
+    ("PodProxyOptions", &[]),
+    ("ServiceProxyOptions", &[]),
+    ("NodeProxyOptions", &[]),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Flag,
+    Text,
+    Texts,
+    Numbers,
+}
+
+/// Whether a part is something to connect to.
+pub(crate) fn is_connection(part: &Subresource) -> bool {
+    OPTIONS.iter().any(|(kind, _)| *kind == part.kind)
+}
+
+/// Asks about a connection, and says why there is none.
+pub(crate) async fn connect(
+    server: &Server,
+    call: &mut Call,
+    resource: &Resource,
+    part: &Subresource,
+) -> Outcome<Reply> {
+    if call.query.all("dryRun").next().is_some() {
+        return Err(bad_request("dryRun is not supported"));
+    }
+    let options = options(part, &call.query, &call.target.rest)?;
+    let mut facts = Facts::new(Operation::Connect, call, resource, Value::Null, false);
+    facts.options = None;
+    facts.kind = lockgate_admission::request::kind(&part.group, &part.version, &part.kind);
+    Attempt::new(server, call, resource, &facts, Some(options), None)
+        .decide(call)
+        .await?;
+    let object = get::get_value(server, call, resource).await?;
+    Err(unreachable_target(resource, &call.target.name, &object))
+}
+
+fn options(part: &Subresource, query: &Query, rest: &[String]) -> Outcome<Value> {
+    let mut members = Map::from_iter([
+        (
+            String::from("apiVersion"),
+            Value::from(part.version.as_str()),
+        ),
+        (String::from("kind"), Value::from(part.kind.as_str())),
+    ]);
+    let fields = OPTIONS
+        .iter()
+        .find(|(kind, _)| *kind == part.kind)
+        .map_or(&[][..], |(_, fields)| *fields);
+    for (name, kind) in fields {
+        let value = match kind {
+            Kind::Flag => query.flag(name).filter(|&set| set).map(Value::from),
+            Kind::Text => query
+                .first(name)
+                .filter(|text| !text.is_empty())
+                .map(Value::from),
+            Kind::Texts => {
+                let texts: Vec<&str> = query.all(name).collect();
+                (!texts.is_empty()).then(|| texts.into())
+            }
+            Kind::Numbers => {
+                let numbers = query
+                    .all(name)
+                    .flat_map(|text| text.split(','))
+                    .map(|text| {
+                        text.parse::<i32>().map_err(|_| {
+                            bad_request(format!(
+                                "strconv.ParseInt: parsing {}: invalid syntax",
+                                quote(text)
+                            ))
+                        })
+                    });
+                let numbers = numbers.collect::<Outcome<Vec<_>>>()?;
+                (!numbers.is_empty()).then(|| numbers.into())
+            }
+        };
+        if let Some(value) = value {
+            members.insert((*name).to_owned(), value);
+        }
+    }
+    if part.name == "proxy" && !rest.is_empty() {
+        members.insert(String::from("path"), format!("/{}", rest.join("/")).into());
+    }
+    Ok(Value::Object(members))
+}
+
+fn unreachable_target(resource: &Resource, name: &str, object: &Value) -> Failure {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    match resource.plural() {
+        "pods" => match text("/spec/nodeName") {
+            "" => bad_request(format!("pod {name} does not have a host assigned")),
+            node => plain(format!("dial tcp: lookup {node}: no such host")),
+        },
+        "services" => Status {
+            kind: String::from("Status"),
+            api_version: String::from("v1"),
+            status: String::from("Failure"),
+            message: format!("no endpoints available for service {}", quote(name)),
+            reason: String::from("ServiceUnavailable"),
+            code: 503,
+            ..Status::default()
+        }
+        .into(),
+        _ => bad_request("no preferred addresses found; known addresses: []"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn part(name: &str, kind: &str) -> Subresource {
+        Subresource {
+            name: name.to_owned(),
+            group: String::new(),
+            version: String::from("v1"),
+            kind: kind.to_owned(),
+            verbs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn reads_options_from_the_query() {
+        let query = Query::parse("command=sh&command=-c&stdin=true&tty=false&container=c");
+        assert_eq!(
+            options(&part("exec", "PodExecOptions"), &query, &[]).unwrap(),
+            json!({"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh", "-c"], "stdin": true, "container": "c"})
+        );
+        let rest = [String::from("a"), String::from("b")];
+        assert_eq!(
+            options(&part("proxy", "PodProxyOptions"), &Query::default(), &rest).unwrap(),
+            json!({"apiVersion": "v1", "kind": "PodProxyOptions", "path": "/a/b"})
+        );
+        assert!(
+            options(
+                &part("portforward", "PodPortForwardOptions"),
+                &Query::parse("ports=x"),
+                &[]
+            )
+            .is_err()
+        );
+    }
+}

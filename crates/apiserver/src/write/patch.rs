@@ -1,0 +1,240 @@
+//! Patching an object: JSON patch, merge patch, strategic merge patch.
+//!
+//! UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
+
+use std::sync::Mutex;
+
+use lockgate_admission::json_patch::Patch as JsonPatch;
+use lockgate_api::field::{FieldError, Path, Shown};
+use lockgate_api::go::json;
+use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
+use serde_json::{Map, Value};
+
+use crate::call::Call;
+use crate::decode::body;
+use crate::decode::negotiate::{self, PatchType, Sent};
+use crate::decode::options::{FieldValidation, WriteOptions};
+use crate::error::{
+    Failure, Outcome, bad_request, internal, invalid, too_large, unprocessable,
+    unsupported_media_type,
+};
+use crate::http::limits;
+use crate::registry::{Resource, Shape};
+use crate::respond::Reply;
+use crate::server::Server;
+use crate::write::update::{Change, check_name};
+use crate::write::{metadata, strategy};
+
+/// A patch that was read.
+#[derive(Debug)]
+pub(crate) enum Patch {
+    Json(JsonPatch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+/// Patches the object a call is about.
+pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource) -> Outcome<Reply> {
+    let patch_type = negotiate::patch_type(&call.headers, resource.is_custom())?;
+    let options = WriteOptions::of_patch(&call.query, patch_type)?;
+    let patch = Patch::read(&call.body, patch_type)?;
+    let findings = Mutex::new(Vec::new());
+    let expected = if strategy::is_namespace(resource) {
+        String::new()
+    } else {
+        call.target.namespace.clone()
+    };
+    let name = call.target.name.clone();
+    let validation = options.field_validation();
+    let make = |old: Option<&Value>| {
+        let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
+        let (mut object, found) = patch.apply(old, &resource.shape)?;
+        strict(&object, &found, validation)?;
+        if let Ok(mut findings) = findings.lock() {
+            *findings = found;
+        }
+        resource.shape.apply_defaults(&mut object);
+        metadata::match_namespace(&mut object, &expected)?;
+        check_name(&object, &name)?;
+        Ok(object)
+    };
+    let change = Change {
+        resource,
+        options: &options,
+        uid: None,
+        create_when_missing: false,
+    };
+    let changed = change.apply(server, call, make).await;
+    if validation == FieldValidation::Warn {
+        for finding in findings.into_inner().unwrap_or_default() {
+            call.notes.warn(&finding);
+        }
+    }
+    Ok(changed?.into_reply())
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+impl Patch {
+    /// Reads a patch.
+    pub(crate) fn read(bytes: &[u8], patch_type: PatchType) -> Outcome<Self> {
+        let undecodable = |error: &str| bad_request(format!("error decoding patch: {error}"));
+        match patch_type {
+            PatchType::Json => {
+                let patch =
+                    JsonPatch::parse(bytes).map_err(|error| undecodable(&error.to_string()))?;
+                if patch.len() > limits::JSON_PATCH_OPERATIONS {
+                    return Err(too_large(format!(
+                        "Request entity too large: The allowed maximum operations in a JSON patch is {}, got {}",
+                        limits::JSON_PATCH_OPERATIONS,
+                        patch.len()
+                    )));
+                }
+                Ok(Self::Json(patch))
+            }
+            PatchType::Merge | PatchType::Strategic => {
+                let document =
+                    body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
+                let value: Value = serde_json::from_str(&document.root().to_json())
+                    .map_err(|error| undecodable(&error.to_string()))?;
+                if !value.is_object() {
+                    return Err(undecodable(&format!(
+                        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                        type_name(&value)
+                    )));
+                }
+                Ok(if patch_type == PatchType::Merge {
+                    Self::Merge(value)
+                } else {
+                    Self::Strategic(value)
+                })
+            }
+            PatchType::Apply => Err(unsupported_media_type(&[
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/strategic-merge-patch+json",
+            ])),
+        }
+    }
+
+    /// The patched object, and what a strict reader minds.
+    pub(crate) fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
+        let patched = match self {
+            Self::Json(patch) => patch.apply(old).map_err(|_| unprocessable())?,
+            Self::Merge(patch) => {
+                let mut object = old.clone();
+                merge(&mut object, patch);
+                object
+            }
+            Self::Strategic(patch) => {
+                let ty = shape
+                    .merge_type()
+                    .ok_or_else(|| internal("the type of the object is unknown"))?;
+                strategic_merge::patch(old, patch, ty).map_err(strategic_failed)?
+            }
+        };
+        let shown = json::to_string(&patched);
+        shape
+            .decode_value(patched)
+            .map_err(|error| no_object(&shown, &error))
+    }
+}
+
+fn strategic_failed(error: PatchError) -> Failure {
+    match error.class {
+        PatchErrorClass::BadRequest => bad_request(error.message),
+        PatchErrorClass::Unprocessable => unprocessable(),
+        PatchErrorClass::Other => crate::error::plain(error.message),
+    }
+}
+
+/// 422: what the patch made is no such object.
+fn no_object(patched: &str, why: &str) -> Failure {
+    let error = FieldError::invalid(&Path::root("patch"), Shown::Text(patched), why);
+    invalid("", "", "", &[error])
+}
+
+fn strict(object: &Value, findings: &[String], validation: FieldValidation) -> Outcome<()> {
+    if validation != FieldValidation::Strict || findings.is_empty() {
+        return Ok(());
+    }
+    let why = format!("strict decoding error: {}", findings.join(", "));
+    Err(no_object(&json::to_string(object), &why))
+}
+
+/// RFC 7386, without recursion: a patch may nest as deep as a body can.
+fn merge(target: &mut Value, patch: &Value) {
+    let mut open = vec![(target, patch)];
+    while let Some((target, patch)) = open.pop() {
+        let Value::Object(changes) = patch else {
+            target.clone_from(patch);
+            continue;
+        };
+        if !target.is_object() {
+            *target = Value::Object(Map::new());
+        }
+        let Some(members) = target.as_object_mut() else {
+            continue;
+        };
+        for (key, change) in changes {
+            if change.is_null() {
+                members.remove(key);
+            } else {
+                members.entry(key).or_insert(Value::Null);
+            }
+        }
+        let inner = members.iter_mut().filter_map(|(key, value)| {
+            let change = changes.get(key).filter(|change| !change.is_null())?;
+            Some((value, change))
+        });
+        open.extend(inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn merges_as_the_standard_says() {
+        for (target, patch, want) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (
+                json!({"a": "b", "b": "c"}),
+                json!({"a": null}),
+                json!({"b": "c"}),
+            ),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"a": [1]}),
+                json!({"a": {"b": {"c": null}}}),
+                json!({"a": {"b": {}}}),
+            ),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
+        ] {
+            let mut merged = target;
+            merge(&mut merged, &patch);
+            assert_eq!(merged, want, "{patch}");
+        }
+    }
+}

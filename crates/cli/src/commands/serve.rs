@@ -1,0 +1,235 @@
+//! `lockgate serve`: the API server.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockgate_apiserver::{AuthorizationMode, Running, ServiceMapping, Settings, StartError};
+use lockgate_store::MemoryStore;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{CommandError, Stop};
+use crate::exit_code::ExitCode;
+use crate::output::Printer;
+
+/// Run a Kubernetes-compatible API server whose every write passes admission
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  lockgate serve
+  lockgate serve --secure-port 0 --kubeconfig-out /tmp/kc
+  lockgate serve --map-service shop/webhook:443=127.0.0.1:9443
+  lockgate serve --audit-log-path - --token-auth-file tokens.csv
+
+Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
+
+Everything is in memory and gone when the server stops.")]
+pub struct ServeArgs {
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
+    bind_address: IpAddr,
+    /// The port to listen on; 0 for any free one
+    #[arg(long, default_value_t = 6443, value_name = "PORT")]
+    secure_port: u16,
+    /// Where the server's certificates are kept; they are made when absent [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Authorities whose certificates prove who a user is
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Tokens: lines of token,user,uid,"group1,group2"
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// Whether those who show nothing are let in as system:anonymous
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    anonymous_auth: bool,
+    /// Who may do what
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "MODE",
+        ignore_case = true
+    )]
+    authorization_mode: Authorization,
+    /// What is logged for audit [default: everything, without bodies]
+    #[arg(long, value_name = "FILE", requires = "audit_log_path")]
+    audit_policy_file: Option<PathBuf>,
+    /// Where the audit log goes, as JSON lines; - is standard output
+    #[arg(long, value_name = "FILE")]
+    audit_log_path: Option<PathBuf>,
+    /// Admission plugins to switch on
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plugins to switch off
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    disable_admission_plugins: Vec<String>,
+    /// How long a request may take
+    #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
+    request_timeout: Duration,
+    /// A service reference goes to this address instead: NS/NAME[:PORT]=HOST:PORT
+    #[arg(long, value_name = "MAPPING")]
+    map_service: Vec<Mapping>,
+    /// Where to write a kubeconfig with which one may do everything
+    #[arg(long, default_value = "lockgate.kubeconfig", value_name = "FILE")]
+    kubeconfig_out: PathBuf,
+}
+
+/// Who may do what.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Authorization {
+    /// What roles and bindings say
+    #[default]
+    #[value(name = "RBAC")]
+    Rbac,
+    /// Everybody may do everything
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let expected = || String::from("expected a duration such as `60s` or `1m30s`");
+    let span = lockgate_cel::time::Duration::parse(text).map_err(|_| expected())?;
+    match u64::try_from(span.nanos()) {
+        Ok(0) | Err(_) => Err(String::from("a request needs some time")),
+        Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds)),
+    }
+}
+
+/// `NS/NAME[:PORT]=HOST:PORT`.
+#[derive(Debug, Clone)]
+struct Mapping(ServiceMapping);
+
+impl FromStr for Mapping {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected NS/NAME[:PORT]=HOST:PORT, found `{text}`");
+        let (service, address) = text.split_once('=').ok_or_else(expected)?;
+        let (namespace, name) = service.split_once('/').ok_or_else(expected)?;
+        let (name, port) = match name.split_once(':') {
+            None => (name, None),
+            Some((name, port)) => (name, Some(port.parse().map_err(|_| expected())?)),
+        };
+        let has_port = address
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if namespace.is_empty() || name.is_empty() || !has_port {
+            return Err(expected());
+        }
+        Ok(Self(ServiceMapping {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            port,
+            address: address.to_owned(),
+        }))
+    }
+}
+
+impl ServeArgs {
+    fn settings(&self) -> Settings {
+        Settings {
+            bind_address: self.bind_address,
+            secure_port: self.secure_port,
+            cert_dir: self.cert_dir.clone(),
+            client_ca_file: self.client_ca_file.clone(),
+            token_auth_file: self.token_auth_file.clone(),
+            anonymous_auth: self.anonymous_auth,
+            authorization_mode: match self.authorization_mode {
+                Authorization::Rbac => AuthorizationMode::Rbac,
+                Authorization::AlwaysAllow => AuthorizationMode::AlwaysAllow,
+            },
+            audit_policy_file: self.audit_policy_file.clone(),
+            audit_log_path: self.audit_log_path.clone(),
+            enable_plugins: self.enable_admission_plugins.clone(),
+            disable_plugins: self.disable_admission_plugins.clone(),
+            request_timeout: self.request_timeout,
+            services: self
+                .map_service
+                .iter()
+                .map(|mapping| mapping.0.clone())
+                .collect(),
+            ..Settings::default()
+        }
+    }
+}
+
+/// Runs the server until it is told to stop.
+///
+/// # Errors
+///
+/// The server cannot start.
+pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|error| CommandError::failed(format!("cannot start threads: {error}")))?;
+    runtime.block_on(serve(args, printer))
+}
+
+async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let signals = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    );
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        return Err(CommandError::failed("cannot listen for signals").into());
+    };
+    let running = Running::start(args.settings(), Arc::new(MemoryStore::new()))
+        .await
+        .map_err(explain)?;
+    std::fs::write(&args.kubeconfig_out, running.kubeconfig()).map_err(|error| {
+        CommandError::failed(format!(
+            "cannot write `{}`: {error}",
+            args.kubeconfig_out.display()
+        ))
+        .with_help("name another file with --kubeconfig-out")
+    })?;
+    printer.line(&format!(
+        "serving on {} after {:.1} ms; kubeconfig in {}",
+        running.url(),
+        running.took().as_secs_f64() * 1000.0,
+        args.kubeconfig_out.display()
+    ))?;
+    printer.flush()?;
+    let code = tokio::select! {
+        _ = interrupt.recv() => ExitCode::Interrupted,
+        _ = terminate.recv() => ExitCode::Done,
+    };
+    running.stop().await;
+    Ok(code)
+}
+
+fn explain(error: StartError) -> CommandError {
+    let failed = CommandError::failed(error.to_string());
+    match error {
+        StartError::Listen { .. } => {
+            failed.with_help("choose another --secure-port, or 0 for any free one")
+        }
+        StartError::Plugins(_) => failed.with_help("see --help for how plugins are named"),
+        _ => failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_mappings() {
+        let Mapping(mapping) = "shop/hook:8443=127.0.0.1:9443".parse().unwrap();
+        assert_eq!(
+            (mapping.namespace.as_str(), mapping.name.as_str()),
+            ("shop", "hook")
+        );
+        assert_eq!(
+            (mapping.port, mapping.address.as_str()),
+            (Some(8443), "127.0.0.1:9443")
+        );
+        assert_eq!("a/b=h:1".parse::<Mapping>().unwrap().0.port, None);
+        for wrong in ["", "a=b:1", "a/b", "a/b=h", "a/b:x=h:1", "/b=h:1"] {
+            assert!(wrong.parse::<Mapping>().is_err(), "{wrong}");
+        }
+    }
+}
