@@ -10,6 +10,7 @@ use lockgate_api::field::FieldErrors;
 use lockgate_api::go::quote::quote;
 use lockgate_kinds::crd::{CustomResource, ScalePaths, Scope, Version};
 use lockgate_kinds::structural::Source;
+use lockgate_kinds::tree;
 use serde_json::Value;
 
 use crate::error::Outcome;
@@ -44,9 +45,7 @@ impl CustomVersion {
     /// Reads an object with its defaults; also what a strict reader minds.
     pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
         let mut findings = document::duplicates(root);
-        let object: Value =
-            serde_json::from_str(&root.to_json()).map_err(|error| error.to_string())?;
-        let (mut object, unknown) = self.decode_value(object)?;
+        let (mut object, unknown) = self.decode_value(tree::from_document(root))?;
         findings.extend(unknown);
         self.apply_defaults(&mut object);
         Ok((object, findings))

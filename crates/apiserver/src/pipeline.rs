@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::go::quote::quote;
@@ -52,7 +52,7 @@ impl Handler for Server {
         request: http::Request<Incoming>,
     ) -> Response {
         let started = Instant::now();
-        let (head, incoming) = request.into_parts();
+        let (head, mut incoming) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let id = RandomIds.uid();
         let path = head.uri.path().to_owned();
@@ -71,9 +71,13 @@ impl Handler for Server {
                     query,
                     started,
                 };
-                entered.serve(info, incoming, &mut event).await
+                entered.serve(info, &mut incoming, &mut event).await
             }
         };
+        // An answer that comes before the end of a body looks like a broken stream to some clients.
+        if !incoming.is_end_stream() {
+            body::drain(&mut incoming).await;
+        }
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(AUDIT_ID, id);
         }
@@ -96,7 +100,12 @@ struct Entered<'e> {
 }
 
 impl Entered<'_> {
-    async fn serve(self, info: RequestInfo, incoming: Incoming, event: &mut Event) -> Response {
+    async fn serve(
+        self,
+        info: RequestInfo,
+        incoming: &mut Incoming,
+        event: &mut Event,
+    ) -> Response {
         let pretty = negotiate::wanted(self.headers, &self.query, &negotiate::ACCEPTED)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
         let user = match self.identify(event) {
@@ -164,7 +173,7 @@ impl Entered<'_> {
         self,
         target: Target,
         user: UserInfo,
-        incoming: Incoming,
+        incoming: &mut Incoming,
         encoding: Encoding,
         event: &mut Event,
     ) -> Response {
@@ -211,7 +220,7 @@ impl Entered<'_> {
         &self,
         call: &mut Call,
         resource: &Arc<Resource>,
-        incoming: Incoming,
+        incoming: &mut Incoming,
         event: &mut Event,
     ) -> Outcome<Response> {
         if let Some(warning) = &resource.warning {
@@ -245,7 +254,7 @@ impl Entered<'_> {
         &self,
         call: &mut Call,
         resource: &Arc<Resource>,
-        incoming: Incoming,
+        incoming: &mut Incoming,
         event: &mut Event,
     ) -> Outcome<Response> {
         let wanted = negotiate::wanted(&call.headers, &call.query, resource.shape.accepted())?;
@@ -298,7 +307,12 @@ impl Entered<'_> {
         Ok(finish(reply, wanted, event))
     }
 
-    async fn read_body(&self, incoming: Incoming, verb: Verb, event: &mut Event) -> Outcome<Bytes> {
+    async fn read_body(
+        &self,
+        incoming: &mut Incoming,
+        verb: Verb,
+        event: &mut Event,
+    ) -> Outcome<Bytes> {
         if !verb.writes() {
             return Ok(Bytes::new());
         }
@@ -318,6 +332,12 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     let namespaced = resource.names.namespaced;
     if !namespaced && !target.namespace.is_empty() && !resource.is("", "namespaces") {
         return Err(crate::error::no_such_resource());
+    }
+    // An object is made in its collection and changed where it is.
+    let needs_name = matches!(target.verb, Verb::Update | Verb::Patch);
+    let is_made = target.verb == Verb::Create && target.subresource.is_empty();
+    if needs_name && target.name.is_empty() || is_made && !target.name.is_empty() {
+        return Err(method_not_allowed());
     }
     if namespaced && target.namespace.is_empty() && !matches!(target.verb, Verb::List | Verb::Watch)
     {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use lockgate_api::document::{Document, json, yaml};
+use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::go::quote::quote;
 use lockgate_api::meta::type_meta::TypeMeta;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::http::limits;
 use crate::registry::Shape;
 
 /// Reads a body to its end.
-pub(crate) async fn read(body: Incoming) -> Outcome<Bytes> {
+pub(crate) async fn read(body: &mut Incoming) -> Outcome<Bytes> {
     match Limited::new(body, limits::BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large(format!(
@@ -26,6 +26,13 @@ pub(crate) async fn read(body: Incoming) -> Outcome<Bytes> {
         ))),
         Err(error) => Err(bad_request(format!("the body could not be read: {error}"))),
     }
+}
+
+/// Reads what is left of a body that nobody wants, for a moment, and keeps nothing of it.
+pub(crate) async fn drain(body: &mut Incoming) {
+    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+    // Whether it ended makes no difference: the answer is known.
+    let _ = tokio::time::timeout(limits::DRAIN, rest).await;
 }
 
 /// A kind that is expected.
@@ -160,7 +167,25 @@ pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, String> {
             Err(_) => return Err(String::from("yaml: invalid leading UTF-8 octet")),
         },
     };
-    parsed.map_err(|error| error.message)
+    let document = parsed.map_err(|error| error.message)?;
+    if is_deeper_than(document.root(), limits::BODY_DEPTH) {
+        return Err(format!("exceeded max depth of {}", limits::BODY_DEPTH));
+    }
+    Ok(document)
+}
+
+fn is_deeper_than(root: document::Value<'_>, limit: usize) -> bool {
+    let is_open = |value: &document::Value<'_>| matches!(value.kind(), Kind::Array | Kind::Object);
+    let mut open = vec![(root, 1)];
+    while let Some((value, depth)) = open.pop() {
+        if depth > limit {
+            return true;
+        }
+        let members = value.members().map(|member| member.value);
+        let inner = value.items().chain(members).filter(is_open);
+        open.extend(inner.map(|value| (value, depth + 1)));
+    }
+    false
 }
 
 /// The beginning of a body, as far as it can be shown.

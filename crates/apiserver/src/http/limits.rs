@@ -4,12 +4,17 @@ use std::time::Duration;
 
 /// The largest body of a request. UPSTREAM: apiserver pkg/server/config.go
 pub(crate) const BODY_BYTES: usize = 3 * 1024 * 1024;
+/// How deep a body may nest. Upstream reads 10,000 levels; here trees are copied and freed level by
+/// level on the stack, and no object of the API comes near.
+pub(crate) const BODY_DEPTH: usize = 500;
 /// The most operations of a JSON patch. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Time for a TLS handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time to send the head of a request.
 pub(crate) const HEAD: Duration = Duration::from_secs(30);
+/// Time to read the rest of a body whose answer is known.
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 /// Streams of one HTTP/2 connection. UPSTREAM: apiserver pkg/server/secure_serving.go
 pub(crate) const STREAMS: u32 = 250;
 /// Time for one write, whatever the client asks for. UPSTREAM: apiserver pkg/endpoints/handlers/create.go

@@ -8,6 +8,7 @@ use lockgate_admission::json_patch::Patch as JsonPatch;
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_api::go::json;
 use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
+use lockgate_kinds::tree;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
@@ -90,22 +91,24 @@ impl Patch {
         let undecodable = |error: &str| bad_request(format!("error decoding patch: {error}"));
         match patch_type {
             PatchType::Json => {
-                let patch =
-                    JsonPatch::parse(bytes).map_err(|error| undecodable(&error.to_string()))?;
-                if patch.len() > limits::JSON_PATCH_OPERATIONS {
+                let document =
+                    body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
+                let operations = document.root().items().count();
+                if operations > limits::JSON_PATCH_OPERATIONS {
                     return Err(too_large(format!(
-                        "Request entity too large: The allowed maximum operations in a JSON patch is {}, got {}",
-                        limits::JSON_PATCH_OPERATIONS,
-                        patch.len()
+                        "Request entity too large: The allowed maximum operations in a JSON patch \
+                         is {}, got {operations}",
+                        limits::JSON_PATCH_OPERATIONS
                     )));
                 }
+                let patch =
+                    JsonPatch::parse(bytes).map_err(|error| undecodable(&error.to_string()))?;
                 Ok(Self::Json(patch))
             }
             PatchType::Merge | PatchType::Strategic => {
                 let document =
                     body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
-                let value: Value = serde_json::from_str(&document.root().to_json())
-                    .map_err(|error| undecodable(&error.to_string()))?;
+                let value = tree::from_document(document.root());
                 if !value.is_object() {
                     return Err(undecodable(&format!(
                         "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
