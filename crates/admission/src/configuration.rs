@@ -25,7 +25,7 @@ use arc_swap::ArcSwap;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 
 pub use hook::{CompiledHook, FailurePolicy, MatchPolicy, Source};
-pub(crate) use hook::{Labels, SideEffects};
+pub(crate) use hook::{Labels, SideEffects, selects};
 pub use index::Candidates;
 use index::Index;
 pub use manifests::{ManifestError, ManifestGate, Manifests, check_directory, load};

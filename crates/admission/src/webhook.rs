@@ -28,7 +28,7 @@ use versioned::Versioned;
 use crate::configuration::{Candidates, CompiledHook, Configurations, Snapshot};
 use crate::decision::{Cause, Decision};
 use crate::host::Host;
-use crate::matching::{ConditionsTrace, ConditionsVerdict, Input, Matcher};
+use crate::matching::{ConditionsTrace, ConditionsVerdict, Matcher};
 use crate::plugin::{Admission, Detail};
 use crate::request::Request;
 use crate::status;
@@ -133,20 +133,20 @@ fn check_conditions(
     host: &Host,
     hook: &CompiledHook,
     request: &Request,
-    versioned: &Versioned,
+    matcher: &mut Matcher<'_>,
+    versioned: &mut Versioned,
 ) -> Option<ConditionsTrace> {
     if hook.conditions.is_empty() {
         return None;
     }
     let started = host.clock.now();
-    let input = Input {
-        request,
-        kind: &versioned.kind,
-        object: versioned.object.as_ref(),
-        old_object: versioned.old_object.as_ref(),
-        authorizer: &host.authorizer,
+    let facts = match &mut versioned.facts {
+        Some(facts) => facts,
+        none => none.insert(matcher.facts(request, &versioned.kind)),
     };
-    let mut trace = hook.conditions.evaluate(&input, hook.failure_policy());
+    let (object, old_object) = (versioned.object.as_ref(), versioned.old_object.as_ref());
+    let policy = hook.failure_policy();
+    let mut trace = hook.conditions.evaluate(facts, object, old_object, policy);
     trace.elapsed = host.clock.now().saturating_duration_since(started);
     Some(trace)
 }

@@ -158,9 +158,14 @@ impl Pass<'_> {
             if let Err(error) = self.convert_to(&mut admission.request, &kind).await {
                 return Decision::deny(double_internal_error(&error), Cause::Conversion);
             }
-            if let Some(versioned) = &self.versioned
-                && let Some(conditions) =
-                    check_conditions(self.host, hook, &admission.request, versioned)
+            if let Some(versioned) = &mut self.versioned
+                && let Some(conditions) = check_conditions(
+                    self.host,
+                    hook,
+                    &admission.request,
+                    &mut self.matcher,
+                    versioned,
+                )
             {
                 let follows = conditions_follow(&admission.request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
@@ -263,7 +268,7 @@ impl Pass<'_> {
             Ok(Ok(patched)) => {
                 if let Some((object, patch)) = patched {
                     if let Some(versioned) = &mut self.versioned {
-                        versioned.object = Some(object);
+                        versioned.replace_object(object);
                     }
                     self.dirty = true;
                     self.reviews.clear();

@@ -119,13 +119,14 @@ impl ValidatingWebhooks {
                 Selection::Call(target) => target,
             };
             let (resource, kind) = matcher.resolve(target, request);
+            let (resource, kind) = (resource.clone(), kind.clone());
             let known = versions
                 .iter()
-                .position(|(versioned, _)| versioned.kind == *kind);
+                .position(|(versioned, _)| versioned.kind == kind);
             let known = match known {
                 Some(known) => known,
                 None => {
-                    let versioned = Versioned::new(&*self.0.host.kinds, request, kind).await;
+                    let versioned = Versioned::new(&*self.0.host.kinds, request, &kind).await;
                     let versioned = versioned.map_err(|error| {
                         Decision::deny(Status::internal_error(&error), Cause::Conversion)
                     })?;
@@ -136,7 +137,8 @@ impl ValidatingWebhooks {
             let Some((versioned, reviews)) = versions.get_mut(known) else {
                 continue;
             };
-            if let Some(conditions) = check_conditions(&self.0.host, hook, request, versioned) {
+            let host = &self.0.host;
+            if let Some(conditions) = check_conditions(host, hook, request, matcher, versioned) {
                 let follows = conditions_follow(request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
@@ -150,14 +152,14 @@ impl ValidatingWebhooks {
             let review = round_trip::prepare(hook, request.dry_run).map(|version| {
                 (
                     version,
-                    reviews.body(request, versioned, target, resource, version),
+                    reviews.body(request, versioned, target, &resource, version),
                 )
             });
             questions.push(Ask {
                 position: admission.running.hooks.len() - 1,
                 hook: Arc::clone(hook),
-                resource: resource.clone(),
-                kind: kind.clone(),
+                resource,
+                kind,
                 deadline: request.deadline,
                 review,
             });

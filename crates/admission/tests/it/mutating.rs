@@ -447,3 +447,27 @@ async fn v1beta1_answers_are_taken_as_they_come() {
     outcome.allowed();
     assert_eq!(outcome.object()["metadata"]["labels"]["a"], "b");
 }
+
+#[tokio::test]
+async fn conditions_see_the_object_as_earlier_hooks_left_it() {
+    let world = World::new();
+    let unlabelled = |name: &str| Webhook {
+        match_conditions: Some(vec![hub::MatchCondition {
+            name: String::from("unlabelled"),
+            expression: String::from("!has(object.metadata.labels.done)"),
+        }]),
+        ..webhook(name)
+    };
+    let done = json!([{"op": "add", "path": "/metadata/labels/done", "value": "yes"}]);
+    for (name, reply) in [
+        ("first", Reply::allow()),
+        ("second", Reply::allow()),
+        ("third", Reply::patch(&done)),
+        ("fourth", Reply::allow()),
+    ] {
+        world.hook_in(Mutating, "c", unlabelled(name), reply);
+    }
+    world.run(Mutating, create()).await.allowed();
+    let calls = ["first", "second", "third", "fourth"].map(|name| world.calls(name));
+    assert_eq!(calls, [1, 1, 1, 0]);
+}
