@@ -177,7 +177,7 @@ mod tests {
         let text = "abcdefghijklmnopqrstuvwxyz";
         for length in 0..=text.len() {
             let one = &text[..length];
-            assert!(same_text(one, &one.to_owned()));
+            assert!(same_text(one, one));
             assert!(!same_text(one, &format!("{one}a")));
             for at in 0..length {
                 let mut other = one.to_owned();
