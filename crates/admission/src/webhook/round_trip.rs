@@ -22,6 +22,10 @@ use crate::trace::CallOutcome;
 /// UPSTREAM: apiserver pkg/util/webhook/client.go
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
+/// How much later than the deadline a caller is given up that does not keep it. One that does can say
+/// where the call stopped, and is to be the first to notice.
+const GRACE: Duration = Duration::from_millis(250);
+
 /// Why a webhook has no say.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
@@ -132,11 +136,11 @@ pub(super) async fn ask(
         body: Bytes::from(body.with_uid(&reply.uid)),
         deadline,
     };
-    // A caller keeps the deadline itself and says where it stopped. This is for one that does not.
     let limit = deadline
         .into_iter()
         .chain(now.checked_add(CALL_LIMIT))
-        .min();
+        .min()
+        .and_then(|limit| limit.checked_add(GRACE));
     let posted = match limit {
         Some(limit) => tokio::time::timeout_at(limit.into(), client.post(post))
             .await

@@ -9,6 +9,7 @@
 mod support;
 
 mod failures;
+mod faults;
 mod https;
 mod matching_cost;
 mod mutating;
