@@ -81,6 +81,12 @@ impl Engine {
         }
     }
 
+    /// The host it asks.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
