@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tracing::Instrument as _;
+
 use crate::decision::Decision;
 use crate::host::Clock;
 use crate::plugin::{Admission, Plugin};
@@ -35,10 +37,15 @@ impl Chain {
     /// The first step: objects may be changed.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Admit, admission);
-        let mut decision = self.run(Step::Admit, admission).await;
-        if decision.is_allowed() && admission.reinvocation.begin_second_round() {
-            decision = self.run(Step::Admit, admission).await;
-        }
+        let span = step_span(Step::Admit, admission);
+        let rounds = async {
+            let decision = self.run(Step::Admit, admission).await;
+            if decision.is_allowed() && admission.reinvocation.begin_second_round() {
+                return self.run(Step::Admit, admission).await;
+            }
+            decision
+        };
+        let decision = rounds.instrument(span).await;
         self.finish(started, admission, &decision);
         decision
     }
@@ -46,7 +53,8 @@ impl Chain {
     /// The second step: they may only be refused.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Validate, admission);
-        let decision = self.run(Step::Validate, admission).await;
+        let span = step_span(Step::Validate, admission);
+        let decision = self.run(Step::Validate, admission).instrument(span).await;
         self.finish(started, admission, &decision);
         decision
     }
@@ -87,11 +95,17 @@ impl Chain {
                 round: u8::from(step == Step::Admit && admission.is_reinvocation()),
                 ..PluginTrace::default()
             };
+            let span = tracing::debug_span!(
+                "plugin",
+                name = plugin.name(),
+                round = admission.running.round
+            );
             let started = self.clock.now();
-            let decision = match step {
-                Step::Admit => plugin.admit(admission).await,
-                Step::Validate => plugin.validate(admission).await,
+            let run = match step {
+                Step::Admit => plugin.admit(admission),
+                Step::Validate => plugin.validate(admission),
             };
+            let decision = run.instrument(span).await;
             let mut trace = std::mem::take(&mut admission.running);
             trace.elapsed = self.clock.now().saturating_duration_since(started);
             trace.denied = !decision.is_allowed();
@@ -104,6 +118,11 @@ impl Chain {
         }
         Decision::Allow
     }
+}
+
+fn step_span(step: Step, admission: &Admission) -> tracing::Span {
+    let operation = admission.request.operation.name();
+    tracing::debug_span!("admission", step = step.name(), operation)
 }
 
 impl fmt::Debug for Chain {

@@ -8,6 +8,7 @@ use crate::chain::Chain;
 use crate::configuration::Configurations;
 use crate::decision::Decision;
 use crate::host::Host;
+use crate::matching::ConditionsGate;
 use crate::metrics::Metrics;
 use crate::order::{PluginError, Plugins};
 use crate::plugin::{Admission, Plugin};
@@ -42,6 +43,7 @@ impl Engine {
             mutating,
             validating,
             plugins: Plugins::default(),
+            conditions: ConditionsGate::default(),
         }
     }
 
@@ -106,6 +108,7 @@ pub struct EngineBuilder {
     mutating: Arc<Configurations>,
     validating: Arc<Configurations>,
     plugins: Plugins,
+    conditions: ConditionsGate,
 }
 
 impl EngineBuilder {
@@ -116,6 +119,13 @@ impl EngineBuilder {
             ConfigurationKind::Mutating => self.mutating = configurations,
             ConfigurationKind::Validating => self.validating = configurations,
         }
+        self
+    }
+
+    /// Whether match conditions count; they do unless this says otherwise.
+    #[must_use]
+    pub fn match_conditions(mut self, gate: ConditionsGate) -> Self {
+        self.conditions = gate;
         self
     }
 
@@ -158,7 +168,10 @@ impl EngineBuilder {
         let mutating = MutatingWebhooks::with_configurations(host, mutating);
         let (host, validating) = (self.host.clone(), Arc::clone(&self.validating));
         let validating = ValidatingWebhooks::with_configurations(host, validating);
-        vec![Arc::new(mutating), Arc::new(validating)]
+        vec![
+            Arc::new(mutating.with_conditions(self.conditions)),
+            Arc::new(validating.with_conditions(self.conditions)),
+        ]
     }
 
     fn finish(self, plugins: Vec<Arc<dyn Plugin>>) -> Engine {

@@ -26,7 +26,7 @@ use lockgate_cel::ext::authorizer::AuthorizerValue;
 
 pub use equivalence::RuleVerdict;
 pub(crate) use match_conditions::{Conditions, Facts};
-pub use match_conditions::{ConditionsTrace, ConditionsVerdict};
+pub use match_conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 pub(crate) use namespace_selector::NamespaceLookup;
 pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;

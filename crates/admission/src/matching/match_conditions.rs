@@ -35,6 +35,16 @@ struct List {
     sum: Option<u64>,
 }
 
+/// Whether match conditions count at all: the feature gate `AdmissionWebhookMatchConditions`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ConditionsGate {
+    /// They do.
+    #[default]
+    Enabled,
+    /// They do not: webhooks that have some are called as if they had none.
+    Disabled,
+}
+
 /// What the conditions said, and how long it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionsTrace {

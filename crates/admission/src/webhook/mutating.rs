@@ -7,16 +7,17 @@ use std::sync::Arc;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
+use tracing::Instrument as _;
 
 use super::contain::contain;
 use super::denial::denial;
 use super::round_trip::{self, Failure, Reply, failed_call};
 use super::versioned::{Reviews, Versioned, convert};
-use super::{Follows, Hooks, Relevant, check_conditions, conditions_follow, patch};
+use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow, patch};
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
-use crate::matching::{Matcher, Selection, Target};
+use crate::matching::{ConditionsGate, Matcher, Selection, Target};
 use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
 use crate::request::{Operation, Request};
@@ -31,16 +32,21 @@ impl MutatingWebhooks {
     /// A plugin without any webhooks yet.
     #[must_use]
     pub fn new(host: Host) -> Self {
-        Self(Hooks::new(host, ConfigurationKind::Mutating))
+        let none = Configurations::new(ConfigurationKind::Mutating);
+        Self::with_configurations(host, Arc::new(none))
     }
 
     /// The same, for configurations that somebody else keeps.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
-        Self(Hooks {
-            host,
-            configurations,
-        })
+        Self(Hooks::new(host, configurations))
+    }
+
+    /// The same, with match conditions that count or do not.
+    #[must_use]
+    pub fn with_conditions(mut self, gate: ConditionsGate) -> Self {
+        self.0.conditions = gate;
+        self
     }
 
     /// Its configurations.
@@ -74,6 +80,7 @@ impl MutatingWebhooks {
                 _ => true,
             });
         let mut pass = Pass {
+            hooks: &self.0,
             host: &self.0.host,
             matcher,
             versioned: None,
@@ -113,6 +120,7 @@ impl Plugin for MutatingWebhooks {
 
 /// One pass over the hooks.
 struct Pass<'p> {
+    hooks: &'p Hooks,
     host: &'p Host,
     matcher: Matcher<'p>,
     /// The objects in the version the last hook wanted.
@@ -149,7 +157,8 @@ impl Pass<'_> {
                 Selection::Call(target) => target,
             };
             let is_due = admission.reinvocation.is_due(hook);
-            if !is_due && hook.conditions.is_empty() {
+            let has_conditions = self.hooks.has_conditions(hook);
+            if !is_due && !has_conditions {
                 note_not_reinvoked(admission);
                 continue;
             }
@@ -159,14 +168,10 @@ impl Pass<'_> {
                 return Decision::deny(double_internal_error(&error), Cause::Conversion);
             }
             if let Some(versioned) = &mut self.versioned
-                && let Some(conditions) = check_conditions(
-                    self.host,
-                    hook,
-                    &admission.request,
-                    &mut self.matcher,
-                    versioned,
-                )
+                && has_conditions
             {
+                let (request, matcher) = (&admission.request, &mut self.matcher);
+                let conditions = check_conditions(self.host, hook, request, matcher, versioned);
                 let follows = conditions_follow(&admission.request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
@@ -260,9 +265,17 @@ impl Pass<'_> {
         kind: GroupVersionKind,
     ) -> CallTrace {
         let started = self.host.clock.now();
+        let span = call_span!(
+            "Call mutating webhook",
+            hook,
+            request.operation,
+            resource.resource,
+            request.subresource
+        );
         let mut trace = CallTrace::new(resource, kind, self.calls);
         self.calls += 1;
-        match contain(self.ask(hook, request, target, &mut trace)).await {
+        let asked = contain(self.ask(hook, request, target, &mut trace));
+        match asked.instrument(span).await {
             Err(message) => trace.outcome = CallOutcome::Panicked { message },
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(patched)) => {
@@ -303,7 +316,11 @@ impl Pass<'_> {
             return Ok(None);
         }
         let (object, kind) = (versioned.object.as_ref(), &versioned.kind);
-        patch::apply(hook.name(), &answer, object, kind, &*self.host.kinds)
+        let patched = patch::apply(hook.name(), &answer, object, kind, &*self.host.kinds)?;
+        if patched.is_some() {
+            tracing::debug!("Patch applied");
+        }
+        Ok(patched)
     }
 
     /// What the call means for the request.

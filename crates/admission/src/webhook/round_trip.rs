@@ -113,6 +113,7 @@ pub(super) async fn ask(
     may_patch: bool,
 ) -> Reply {
     let uid = host.ids.uid();
+    tracing::Span::current().record("uid", uid.as_str());
     let mut reply = Reply {
         uid,
         allowed_time: None,
@@ -147,6 +148,7 @@ pub(super) async fn ask(
             .unwrap_or_else(|_| overdue()),
         None => client.post(post).await,
     };
+    tracing::debug!("Request completed");
     reply.phases = posted.phases;
     let question = Question {
         version,

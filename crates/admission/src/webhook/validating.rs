@@ -10,17 +10,18 @@ use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVers
 use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::contain::contain;
 use super::denial::denial;
 use super::mutating::conclude;
 use super::round_trip::{self, Failure};
 use super::versioned::{Reviews, Versioned};
-use super::{Follows, Hooks, Relevant, check_conditions, conditions_follow};
+use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow};
 use crate::configuration::{CompiledHook, Configurations};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
-use crate::matching::{Matcher, Selection};
+use crate::matching::{ConditionsGate, Matcher, Selection};
 use crate::plugin::{Admission, Plugin};
 use crate::request::Operation;
 use crate::status;
@@ -36,16 +37,21 @@ impl ValidatingWebhooks {
     /// A plugin without any webhooks yet.
     #[must_use]
     pub fn new(host: Host) -> Self {
-        Self(Hooks::new(host, ConfigurationKind::Validating))
+        let none = Configurations::new(ConfigurationKind::Validating);
+        Self::with_configurations(host, Arc::new(none))
     }
 
     /// The same, for configurations that somebody else keeps.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
-        Self(Hooks {
-            host,
-            configurations,
-        })
+        Self(Hooks::new(host, configurations))
+    }
+
+    /// The same, with match conditions that count or do not.
+    #[must_use]
+    pub fn with_conditions(mut self, gate: ConditionsGate) -> Self {
+        self.0.conditions = gate;
+        self
     }
 
     /// Its configurations.
@@ -137,8 +143,9 @@ impl ValidatingWebhooks {
             let Some((versioned, reviews)) = versions.get_mut(known) else {
                 continue;
             };
-            let host = &self.0.host;
-            if let Some(conditions) = check_conditions(host, hook, request, matcher, versioned) {
+            if self.0.has_conditions(hook) {
+                let host = &self.0.host;
+                let conditions = check_conditions(host, hook, request, matcher, versioned);
                 let follows = conditions_follow(request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
@@ -160,6 +167,8 @@ impl ValidatingWebhooks {
                 hook: Arc::clone(hook),
                 resource,
                 kind,
+                operation: request.operation,
+                subresource: request.subresource.clone(),
                 deadline: request.deadline,
                 review,
             });
@@ -193,6 +202,8 @@ struct Ask {
     hook: Arc<CompiledHook>,
     resource: GroupVersionResource,
     kind: GroupVersionKind,
+    operation: Operation,
+    subresource: String,
     deadline: Option<Instant>,
     review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
 }
@@ -211,7 +222,7 @@ async fn ask_all(host: &Host, mut questions: Vec<Ask>) -> Vec<Asked> {
     let mut tasks = JoinSet::new();
     for question in questions {
         let host = host.clone();
-        tasks.spawn(async move { question.run(&host).await });
+        tasks.spawn(async move { question.run(&host).await }.in_current_span());
     }
     let mut finished = Vec::with_capacity(tasks.len());
     while let Some(joined) = tasks.join_next().await {
@@ -224,9 +235,17 @@ async fn ask_all(host: &Host, mut questions: Vec<Ask>) -> Vec<Asked> {
 impl Ask {
     async fn run(self, host: &Host) -> Asked {
         let started = host.clock.now();
-        let mut trace = CallTrace::new(self.resource, self.kind, 0);
         let hook = self.hook;
-        match contain(ask(host, &hook, self.deadline, self.review, &mut trace)).await {
+        let span = call_span!(
+            "Call validating webhook",
+            hook,
+            self.operation,
+            self.resource.resource,
+            self.subresource
+        );
+        let mut trace = CallTrace::new(self.resource, self.kind, 0);
+        let asked = contain(ask(host, &hook, self.deadline, self.review, &mut trace));
+        match asked.instrument(span).await {
             Err(message) => trace.outcome = CallOutcome::Panicked { message },
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(outcome)) => trace.outcome = outcome,

@@ -11,6 +11,7 @@ mod support;
 mod failures;
 mod faults;
 mod https;
+mod logging;
 mod matching_cost;
 mod mutating;
 mod reinvocation;
