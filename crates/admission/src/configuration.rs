@@ -13,6 +13,7 @@
 mod hook;
 mod index;
 mod manifests;
+mod notice;
 mod reload;
 mod rule;
 
