@@ -241,13 +241,15 @@ impl CompiledHook {
             let name = quote(&self.webhook.name);
             ClientError(format!("failed calling webhook {name}: {problem}"))
         };
-        if config.url.is_none() && config.service.is_none() {
+        let has_url = config.url.as_ref().is_some_and(|url| !url.is_empty());
+        if !has_url && config.service.is_none() {
             return Err(named(
                 "webhook configuration must have either service or URL",
             ));
         }
         caller.client(config).map_err(|error| {
-            // Upstream names the webhook here, which a caller does not know.
+            // UPSTREAM: k8s.io/apiserver pkg/util/webhook/client.go (hookClientConfig) names the
+            // webhook once more, which a caller does not know.
             if error.0.starts_with("Unparsable URL: ") {
                 named(&error.0)
             } else {

@@ -148,7 +148,6 @@ pub(super) async fn ask(
             .unwrap_or_else(|_| overdue()),
         None => client.post(post).await,
     };
-    tracing::debug!("Request completed");
     reply.phases = posted.phases;
     let question = Question {
         version,
@@ -156,6 +155,9 @@ pub(super) async fn ask(
         may_patch,
     };
     reply.result = read(posted.result, &question);
+    if reply.result.is_ok() {
+        tracing::debug!("Request completed");
+    }
     reply
 }
 

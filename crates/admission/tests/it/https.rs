@@ -71,6 +71,102 @@ async fn a_client_that_cannot_be_made_is_a_failed_call() {
 }
 
 #[tokio::test]
+async fn odd_urls_fail_in_the_words_of_upstream() {
+    let no_client = |why: &str| format!("could not get REST client: {why}");
+    let unparsable = |why: &str| {
+        no_client(&format!(
+            "failed calling webhook \"h.example.com\": Unparsable URL: parse {why}"
+        ))
+    };
+    let no_host = |shown: &str| {
+        no_client(&format!(
+            "host must be a URL or a host:port pair: \"{shown}\""
+        ))
+    };
+    let called = |why: &str| format!("failed to call webhook: Post {why}");
+    let refused = |url: &str| {
+        called(&format!(
+            "\"{url}?timeout=1s\": dial tcp 127.0.0.1:1: connect: connection refused"
+        ))
+    };
+    for (url, want) in [
+        (
+            "",
+            no_client(
+                "failed calling webhook \"h.example.com\": webhook configuration must have either \
+                 service or URL",
+            ),
+        ),
+        (
+            "https://a:b",
+            unparsable("\"https://a:b\": invalid port \":b\" after host"),
+        ),
+        (
+            "127.0.0.1:1",
+            unparsable("\"127.0.0.1:1\": first path segment in URL cannot contain colon"),
+        ),
+        ("://x", unparsable("\"://x\": missing protocol scheme")),
+        (
+            "https://a b/",
+            unparsable("\"https://a b/\": invalid character \" \" in host name"),
+        ),
+        (
+            "https://[::1",
+            unparsable("\"https://[::1\": missing ']' in host"),
+        ),
+        (
+            "https://127.0.0.1:1/%zz",
+            unparsable("\"https://127.0.0.1:1/%zz\": invalid URL escape \"%zz\""),
+        ),
+        (
+            "https://\u{7f}/",
+            unparsable("\"https://\\x7f/\": net/url: invalid control character in URL"),
+        ),
+        ("foo", no_host("://")),
+        ("/path", no_host("://")),
+        ("https:///p", no_host("https://")),
+        ("https:opaque", no_host("https://")),
+        (
+            "ftp://127.0.0.1:1/x",
+            called("\"ftp://127.0.0.1:1/x?timeout=1s\": unsupported protocol scheme \"ftp\""),
+        ),
+        (
+            "https://127.0.0.1:99999/",
+            called(
+                "\"https://127.0.0.1:99999/?timeout=1s\": dial tcp: address 99999: invalid port",
+            ),
+        ),
+        ("http://127.0.0.1:1/p", refused("http://127.0.0.1:1/p")),
+        ("HTTPS://127.0.0.1:1/p", refused("https://127.0.0.1:1/p")),
+        (
+            "https://user:pw@127.0.0.1:1/",
+            refused("https://127.0.0.1:1/"),
+        ),
+        (
+            "https://127.0.0.1:1/a/../b//c/",
+            refused("https://127.0.0.1:1/b/c"),
+        ),
+        ("https://127.0.0.1:1?q=1#f", refused("https://127.0.0.1:1/")),
+    ] {
+        let world = world();
+        world.hook_in(
+            Validating,
+            "c",
+            at("h.example.com", url, ""),
+            Reply::allow(),
+        );
+        let outcome = world.run(Validating, create()).await;
+        let message = outcome
+            .refusal()
+            .map(|refusal| refusal.2)
+            .unwrap_or_default();
+        let start = "Internal error occurred: failed calling webhook \"h.example.com\": ";
+        let found = message.strip_prefix(start).unwrap_or(message);
+        assert_eq!(found, want, "{url:?}");
+    }
+}
+
+#[tokio::test]
 async fn equal_configurations_share_a_connection_across_hooks_and_rounds() {
     let server = WebhookServer::start().await;
     let world = world();
