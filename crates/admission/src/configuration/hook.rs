@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use lockgate_api::admission::{NoKnownVersion, ReviewVersion};
 use lockgate_api::go::quote::quote;
+use lockgate_api::go::url::Url;
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::selector::{Operator, Requirement, Selector};
 use lockgate_api::registration::Webhook;
 
 use super::Rule;
 use crate::call::{Caller, Client, ClientError};
+use crate::https::split_authority;
 use crate::matching::Conditions;
 use crate::object::same_text;
 
@@ -216,6 +218,18 @@ impl CompiledHook {
     pub fn timeout(&self) -> Option<Duration> {
         let seconds = u64::try_from(self.webhook.timeout_seconds?).unwrap_or_default();
         Some(Duration::from_secs(seconds))
+    }
+
+    /// The name of the host it is called at, without a port.
+    pub(crate) fn host_name(&self) -> String {
+        let config = &self.webhook.client_config;
+        if let Some(service) = &config.service {
+            return format!("{}.{}.svc", service.name, service.namespace);
+        }
+        let url = Url::parse(config.url.as_deref().unwrap_or_default());
+        let authority = url.map(|url| url.host).unwrap_or_default();
+        let authority = String::from_utf8_lossy(&authority);
+        split_authority(&authority).0.to_owned()
     }
 
     pub(crate) fn rules(&self) -> &[Rule] {

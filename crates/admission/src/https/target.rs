@@ -196,7 +196,7 @@ fn port_text(authority: &str) -> &str {
 }
 
 /// Splits `host:port`; brackets of an IPv6 address are taken off.
-pub(super) fn split_authority(authority: &str) -> (&str, Option<u16>) {
+pub(crate) fn split_authority(authority: &str) -> (&str, Option<u16>) {
     if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').unwrap_or((rest, ""));
         return (

@@ -383,6 +383,7 @@ impl CallTrace {
             resource,
             kind,
             elapsed: std::time::Duration::ZERO,
+            round_trip: std::time::Duration::ZERO,
             allowed_time: None,
             phases: Vec::new(),
             outcome: CallOutcome::Allowed,
@@ -400,6 +401,7 @@ impl CallTrace {
     ) -> Result<lockgate_api::admission::answer::Answer, Failure> {
         self.uid = reply.uid;
         self.allowed_time = reply.allowed_time;
+        self.round_trip = reply.took;
         self.phases = reply.phases;
         let mut answer = reply.result?;
         self.warnings = std::mem::take(&mut answer.warnings);

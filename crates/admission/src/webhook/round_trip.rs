@@ -83,6 +83,8 @@ pub(super) fn failed_call(webhook: &str, reason: &str) -> Status {
 pub(super) struct Reply {
     pub(super) uid: String,
     pub(super) allowed_time: Option<Duration>,
+    /// From asking to having read the answer.
+    pub(super) took: Duration,
     pub(super) phases: Vec<(Phase, Duration)>,
     pub(super) result: Result<Answer, Failure>,
 }
@@ -117,6 +119,7 @@ pub(super) async fn ask(
     let mut reply = Reply {
         uid,
         allowed_time: None,
+        took: Duration::ZERO,
         phases: Vec::new(),
         result: Ok(Answer::default()),
     };
@@ -155,6 +158,7 @@ pub(super) async fn ask(
         may_patch,
     };
     reply.result = read(posted.result, &question);
+    reply.took = host.clock.now().saturating_duration_since(now);
     if reply.result.is_ok() {
         tracing::debug!("Request completed");
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
-use lockgate_admission::host::Host;
+use lockgate_admission::host::{Clock as _, Host, SystemClock};
 use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes;
 use lockgate_api::registration::Webhook;
+use lockgate_testkit::certs::Authority;
 use lockgate_testkit::{Answer, WebhookServer};
 use serde_json::json;
 
@@ -179,4 +180,37 @@ async fn equal_configurations_share_a_connection_across_hooks_and_rounds() {
     world.run(Mutating, create()).await.allowed();
     assert_eq!((server.requests().len(), server.connections()), (6, 1));
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_without_names_is_counted_and_noted() {
+    let authority = Authority::new("right");
+    let identity = authority.issue_legacy("localhost");
+    let builder = WebhookServer::builder().identity(identity, authority.pem());
+    let server = builder.start().await;
+    let url = format!("https://localhost:{}/", server.address().port());
+    let world = world();
+    let hook = ignoring(at("h.example.com", &url, server.ca_pem()));
+    world.hook_in(Validating, "c", hook, Reply::allow());
+    let outcome = world.run(Validating, create()).await;
+    outcome.allowed();
+    let noted = (
+        String::from("missing-san.invalid-cert.kubernetes.io/localhost"),
+        String::from(
+            "relies on a legacy Common Name field instead of the SAN extension for subject \
+             validation",
+        ),
+    );
+    assert!(
+        outcome.annotations().contains(&noted),
+        "{:?}",
+        outcome.annotations()
+    );
+    let metrics = world.engine.metrics().render(SystemClock.now());
+    for line in [
+        "apiserver_webhooks_x509_missing_san_total 1",
+        "apiserver_webhooks_x509_insecure_sha1_total 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{metrics}");
+    }
 }

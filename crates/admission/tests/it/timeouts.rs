@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockgate_admission::plugin::Admission;
 use lockgate_api::registration::Webhook;
 
 use super::support::*;
@@ -163,4 +164,45 @@ async fn dropping_a_request_drops_its_calls() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.seen().len(), 2);
     assert!(world.counters().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_requests_tell_where_the_time_went() {
+    let world = World::new();
+    for (kind, name, seconds) in [
+        (Mutating, "a.example.com", 1),
+        (Mutating, "b.example.com", 2),
+        (Validating, "c.example.com", 3),
+        (Validating, "d.example.com", 4),
+    ] {
+        world.hook(kind, name, Reply::allow().after(seconds));
+    }
+    let mut admission = Admission::new(create());
+    assert!(world.engine.admit(&mut admission).await.is_allowed());
+    assert!(world.engine.validate(&mut admission).await.is_allowed());
+    let trace = admission.trace();
+    assert!(
+        trace
+            .latency_annotations(Duration::from_millis(500))
+            .is_empty()
+    );
+    assert_eq!(
+        trace.latency_annotations(Duration::from_millis(501)),
+        [
+            (
+                "apiserver.latency.k8s.io/mutating-webhook",
+                String::from("3s")
+            ),
+            (
+                "apiserver.latency.k8s.io/validating-webhook",
+                String::from("4s")
+            ),
+        ]
+    );
+    let none = Admission::new(create());
+    assert!(
+        none.trace()
+            .latency_annotations(Duration::from_secs(9))
+            .is_empty()
+    );
 }
