@@ -65,15 +65,17 @@ impl Engine {
 
     /// The first step: plugins and mutating webhooks, which may change the object.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
-        let decision = self.chain.admit(admission).await;
-        self.record(admission);
+        let ward = Ward::new(self, admission);
+        let decision = self.chain.admit(ward.admission).await;
+        ward.release();
         decision
     }
 
     /// The second step: plugins and validating webhooks, which see the final object.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
-        let decision = self.chain.validate(admission).await;
-        self.record(admission);
+        let ward = Ward::new(self, admission);
+        let decision = self.chain.validate(ward.admission).await;
+        ward.release();
         decision
     }
 
@@ -98,6 +100,31 @@ impl Engine {
     /// The plugins, in the order they run.
     pub fn plugins(&self) -> impl Iterator<Item = &'static str> {
         self.chain.names()
+    }
+}
+
+/// Sees to it that a request is counted even when its client goes away, which drops it anywhere.
+struct Ward<'w> {
+    engine: &'w Engine,
+    admission: &'w mut Admission,
+}
+
+impl<'w> Ward<'w> {
+    fn new(engine: &'w Engine, admission: &'w mut Admission) -> Self {
+        Self { engine, admission }
+    }
+
+    /// The step has come to its end.
+    fn release(self) {
+        self.engine.record(self.admission);
+    }
+}
+
+impl Drop for Ward<'_> {
+    fn drop(&mut self) {
+        if self.engine.chain.give_up(self.admission) {
+            self.engine.record(self.admission);
+        }
     }
 }
 

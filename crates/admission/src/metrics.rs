@@ -229,6 +229,11 @@ impl Families {
                 let rejected = policy == FailurePolicy::Fail;
                 (rejected.then_some("calling_webhook_error"), *code)
             }
+            // UPSTREAM: what a client did by going away is not held against the webhook.
+            CallOutcome::Canceled => {
+                let rejected = policy == FailurePolicy::Fail;
+                return self.count_call(name, operation, kind, 503, rejected, call);
+            }
             // A panic passes by where calls are counted.
             CallOutcome::Panicked { .. } => return,
         };
@@ -237,18 +242,34 @@ impl Families {
             Some(LegacyCertificate::InsecureSha1) => self.insecure_sha1.count(&[]),
             None => {}
         }
-        let code = code.min(MAX_CODE).to_string();
         if let Some(error_type) = error_type {
+            let code = shown(code);
             self.rejection
                 .count(&[error_type, name, operation, &code, kind]);
         }
-        let rejected = truth(error_type.is_some());
+        self.count_call(name, operation, kind, code, error_type.is_some(), call);
+    }
+
+    fn count_call(
+        &mut self,
+        name: &str,
+        operation: &str,
+        kind: &str,
+        code: i32,
+        rejected: bool,
+        call: &CallTrace,
+    ) {
+        let rejected = truth(rejected);
         self.request
-            .count(&[&code, name, operation, rejected, kind]);
+            .count(&[&shown(code), name, operation, rejected, kind]);
         let seconds = call.elapsed.as_secs_f64();
         self.webhook
             .observe(&[name, operation, rejected, kind], seconds, WEBHOOK_BUCKETS);
     }
+}
+
+fn shown(code: i32) -> String {
+    code.min(MAX_CODE).to_string()
 }
 
 fn truth(value: bool) -> &'static str {

@@ -178,6 +178,8 @@ pub enum CallOutcome {
     },
     /// The failure is not the webhook's to excuse, whatever its failure policy.
     Refused(Box<Status>),
+    /// The request was given up before there was an answer: its client went away.
+    Canceled,
     /// The code that calls it panicked.
     Panicked {
         /// With these words.

@@ -186,9 +186,13 @@ impl Pass<'_> {
                 note_not_reinvoked(admission);
                 continue;
             }
+            let position = admission.running.hooks.len().saturating_sub(1);
+            let under_way = (position, self.host.clock.now());
+            admission.under_way.calls.push(under_way);
             let call = self
                 .call(hook, &admission.request, target, resource, kind)
                 .await;
+            admission.under_way.calls.clear();
             let changed = call.patch.as_ref().is_some_and(|patch| patch.changed);
             admission.reinvocation.called(hook, changed);
             let decision = self.conclude(hook, &admission.request, &call);
@@ -353,6 +357,8 @@ pub(super) fn conclude(hook: &CompiledHook, call: &CallTrace, plugin: &str) -> D
         CallOutcome::Failed { reason, .. } => {
             Decision::deny(failed_call(hook.name(), reason), Cause::CallFailed)
         }
+        // Nobody is left to be told.
+        CallOutcome::Canceled => Decision::deny(status::request_timeout(), Cause::Canceled),
         CallOutcome::Panicked { message } => {
             let message = format!("{plugin}/{} has panicked: {message}", hook.name());
             Decision::deny(Status::internal_error(&message), Cause::Internal)
@@ -372,7 +378,7 @@ fn double_internal_error(error: &str) -> Status {
 }
 
 impl CallTrace {
-    pub(super) fn new(
+    pub(crate) fn new(
         resource: GroupVersionResource,
         kind: GroupVersionKind,
         finished: usize,

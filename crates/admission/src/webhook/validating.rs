@@ -78,17 +78,24 @@ impl ValidatingWebhooks {
         if admission.request.is_over(self.0.host.clock.now()) {
             return Decision::deny(status::request_timeout(), Cause::Timeout);
         }
-        let finished = ask_all(&self.0.host, questions).await;
+        let now = self.0.host.clock.now();
+        let under_way = questions.iter().map(|question| (question.position, now));
+        admission.under_way.calls.extend(under_way);
         let mut first_refusal = Decision::Allow;
-        for (rank, (position, hook, mut call)) in finished.into_iter().enumerate() {
+        let mut rank = 0;
+        ask_all(&self.0.host, questions, |(position, hook, mut call)| {
             call.finished = rank;
+            rank += 1;
             if first_refusal.is_allowed() {
                 first_refusal = conclude(&hook, &call, NAME);
             }
             if let Some(trace) = admission.running.hooks.get_mut(position) {
                 trace.call = Some(call);
             }
-        }
+            let calls = &mut admission.under_way.calls;
+            calls.retain(|(under_way, _)| *under_way != position);
+        })
+        .await;
         first_refusal
     }
 
@@ -210,26 +217,27 @@ struct Ask {
 
 type Asked = (usize, Arc<CompiledHook>, CallTrace);
 
-/// Asks everybody at once and waits for all. The result is in the order the calls ended. When the
-/// request is dropped, so are its calls.
-async fn ask_all(host: &Host, mut questions: Vec<Ask>) -> Vec<Asked> {
+/// Asks everybody at once and waits for all, telling of each call as it ends. When the request is
+/// dropped, so are its calls.
+async fn ask_all(host: &Host, mut questions: Vec<Ask>, mut ended: impl FnMut(Asked)) {
     // One alone needs no task of its own.
     if questions.len() == 1
         && let Some(question) = questions.pop()
     {
-        return vec![question.run(host).await];
+        ended(question.run(host).await);
+        return;
     }
     let mut tasks = JoinSet::new();
     for question in questions {
         let host = host.clone();
         tasks.spawn(async move { question.run(&host).await }.in_current_span());
     }
-    let mut finished = Vec::with_capacity(tasks.len());
     while let Some(joined) = tasks.join_next().await {
         // Panics are contained within, and nobody else ends the tasks.
-        finished.extend(joined.ok());
+        if let Ok(asked) = joined {
+            ended(asked);
+        }
     }
-    finished
 }
 
 impl Ask {
