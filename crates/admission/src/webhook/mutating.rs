@@ -17,7 +17,7 @@ use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_fo
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
-use crate::matching::{ConditionsGate, Matcher, Selection, Target};
+use crate::matching::{ConditionsGate, Facts, Matcher, Selection, Target};
 use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
 use crate::request::{Operation, Request};
@@ -84,6 +84,7 @@ impl MutatingWebhooks {
             host: &self.0.host,
             matcher,
             versioned: None,
+            facts: Vec::new(),
             dirty: false,
             reviews: Reviews::default(),
             calls: 0,
@@ -125,6 +126,8 @@ struct Pass<'p> {
     matcher: Matcher<'p>,
     /// The objects in the version the last hook wanted.
     versioned: Option<Versioned>,
+    /// What match conditions see in the versions of earlier hooks.
+    facts: Vec<(GroupVersionKind, Facts)>,
     /// Whether the versioned object is ahead of the request's.
     dirty: bool,
     reviews: Reviews,
@@ -235,7 +238,16 @@ impl Pass<'_> {
         {
             request.object = Some(convert(kinds, object, &request.kind).await?);
         }
-        self.versioned = Some(Versioned::new(kinds, request, kind).await?);
+        let mut versioned = Versioned::new(kinds, request, kind).await?;
+        let known = self.facts.iter().position(|(known, _)| known == kind);
+        versioned.facts = known.map(|at| self.facts.swap_remove(at).1);
+        if let Some(mut before) = self.versioned.replace(versioned)
+            && let Some(mut facts) = before.facts.take()
+        {
+            // The object may have become another by the time its version is wanted again.
+            facts.forget();
+            self.facts.push((before.kind, facts));
+        }
         self.dirty = false;
         self.reviews.clear();
         Ok(())
