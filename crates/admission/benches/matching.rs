@@ -16,9 +16,9 @@ use lockgate_admission::host::{BoxFuture, Host};
 use lockgate_admission::matching::Matcher;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request, kind, resource};
-use lockgate_api::meta::label_selector::LabelSelector;
+use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
 use lockgate_api::meta::object::ObjectMeta;
-use lockgate_api::registration::hub::{self, ClientConfig};
+use lockgate_api::registration::hub::{self, ClientConfig, MatchCondition};
 use lockgate_api::registration::{Configuration, ConfigurationKind, Webhook};
 use serde_json::json;
 
@@ -81,6 +81,62 @@ fn hook(plural: &str) -> Webhook {
     }
 }
 
+/// A webhook with selectors, rules and conditions as charts ship them.
+fn picky() -> Webhook {
+    let texts = |list: &[&str]| Some(list.iter().map(|text| String::from(*text)).collect());
+    let requirement = |key: &str, operator: &str, values: &[&str]| LabelSelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: texts(values).filter(|values: &Vec<String>| !values.is_empty()),
+    };
+    let rule = |group: &str, resources: &[&str]| hub::Rule {
+        operations: texts(&["CREATE", "UPDATE", "DELETE"]),
+        api_groups: texts(&[group]),
+        api_versions: texts(&["v1"]),
+        resources: texts(resources),
+        scope: Some(String::from("Namespaced")),
+    };
+    Webhook {
+        rules: Some(vec![
+            rule("apps", &["deployments", "statefulsets", "daemonsets"]),
+            rule("", &["pods", "services", "configmaps"]),
+        ]),
+        namespace_selector: Some(LabelSelector {
+            match_labels: None,
+            match_expressions: Some(vec![requirement(
+                "kubernetes.io/metadata.name",
+                "NotIn",
+                &["kube-system", "kube-public"],
+            )]),
+        }),
+        object_selector: Some(LabelSelector {
+            match_labels: Some([(String::from("app"), String::from("web"))].into()),
+            match_expressions: Some(vec![
+                requirement("app.kubernetes.io/managed-by", "DoesNotExist", &[]),
+                requirement("team", "In", &["a", "b"]),
+            ]),
+        }),
+        ..hook("configmaps")
+    }
+}
+
+fn conditional(hook: Webhook) -> Webhook {
+    let condition = |name: &str, expression: &str| MatchCondition {
+        name: name.to_owned(),
+        expression: expression.to_owned(),
+    };
+    Webhook {
+        match_conditions: Some(vec![
+            condition(
+                "not-leases",
+                "!(request.resource.group == 'coordination.k8s.io')",
+            ),
+            condition("not-nodes", "!('system:nodes' in request.userInfo.groups)"),
+        ]),
+        ..hook
+    }
+}
+
 fn engine(hooks: impl IntoIterator<Item = Webhook>) -> Engine {
     let engine = Engine::new(Host::new(Arc::new(Instant)));
     for kind in [ConfigurationKind::Mutating, ConfigurationKind::Validating] {
@@ -107,6 +163,11 @@ fn request() -> Request {
         "data": {"key": "x".repeat(1000)},
     });
     request.object = Some(object.into());
+    request.user.username = String::from("ann");
+    request.user.groups = Some(vec![
+        String::from("dev"),
+        String::from("system:authenticated"),
+    ]);
     request
 }
 
@@ -129,6 +190,16 @@ fn benches(criterion: &mut Criterion) {
         });
     });
 
+    let fussy = engine([picky()]);
+    let snapshot = fussy.configurations(ConfigurationKind::Mutating).snapshot();
+    let candidate = &snapshot.hooks()[0];
+    criterion.bench_function("decide one picky candidate", |bencher| {
+        bencher.iter(|| {
+            let object = request.object.as_ref();
+            black_box(matcher.decide_from_cache(black_box(candidate), &request, object))
+        });
+    });
+
     let mut admit = |name: &str, engine: &Engine| {
         criterion.bench_function(name, |bencher| {
             bencher.iter(|| {
@@ -145,6 +216,10 @@ fn benches(criterion: &mut Criterion) {
     admit(
         "admit, 10 registered, 10 match",
         &engine((0..10).map(|_| hook("configmaps"))),
+    );
+    admit(
+        "admit, 10 registered with conditions, 10 match",
+        &engine((0..10).map(|_| conditional(hook("configmaps")))),
     );
 }
 

@@ -1,6 +1,7 @@
 //! Annotations for the audit log, each with the level from which it is written.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lockgate_api::meta::names::check_qualified_name;
 
@@ -76,9 +77,61 @@ impl Annotations {
     }
 }
 
+/// A span of time as Go writes it: `1.5ms`, `2m0.25s`.
+pub(crate) fn go_duration(duration: Duration) -> String {
+    let nanos = duration.subsec_nanos();
+    let seconds = duration.as_secs();
+    if seconds == 0 {
+        let (unit, digits) = match nanos {
+            0 => return String::from("0s"),
+            1..1_000 => ("ns", 0),
+            1_000..1_000_000 => ("µs", 3),
+            _ => ("ms", 6),
+        };
+        let scale = 10_u32.pow(digits);
+        return decimal((nanos / scale).into(), nanos % scale, digits as usize) + unit;
+    }
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = decimal(seconds % 60, nanos, 9);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, minutes) => format!("{minutes}m{rest}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+fn decimal(whole: u64, fraction: u32, digits: usize) -> String {
+    if fraction == 0 {
+        return whole.to_string();
+    }
+    let fraction = format!("{fraction:0digits$}");
+    format!("{whole}.{}", fraction.trim_end_matches('0'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_durations_as_go_does() {
+        for (nanos, want) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (999, "999ns"),
+            (1_100, "1.1µs"),
+            (2_000, "2µs"),
+            (2_200_000, "2.2ms"),
+            (999_999_999, "999.999999ms"),
+            (1_000_000_000, "1s"),
+            (3_300_000_000, "3.3s"),
+            (61_000_000_001, "1m1.000000001s"),
+            (245_000_000_000, "4m5s"),
+            (3_600_000_000_000, "1h0m0s"),
+            (18_367_001_000_000, "5h6m7.001s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_nanos(nanos)), want);
+        }
+    }
 
     #[test]
     fn takes_qualified_names_with_a_prefix_only() {

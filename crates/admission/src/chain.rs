@@ -8,10 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::decision::Decision;
+use tracing::Instrument as _;
+
+use crate::configuration::FailurePolicy;
+use crate::decision::{Cause, Decision};
 use crate::host::Clock;
-use crate::plugin::{Admission, Plugin};
-use crate::trace::{PluginTrace, Step, StepTrace};
+use crate::plugin::{Admission, Plugin, UnderWay};
+use crate::trace::{CallOutcome, CallTrace, PluginTrace, Step, StepTrace};
 
 /// Plugins in the order they run.
 #[derive(Clone)]
@@ -35,10 +38,15 @@ impl Chain {
     /// The first step: objects may be changed.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Admit, admission);
-        let mut decision = self.run(Step::Admit, admission).await;
-        if decision.is_allowed() && admission.reinvocation.begin_second_round() {
-            decision = self.run(Step::Admit, admission).await;
-        }
+        let span = step_span(Step::Admit, admission);
+        let rounds = async {
+            let decision = self.run(Step::Admit, admission).await;
+            if decision.is_allowed() && admission.reinvocation.begin_second_round() {
+                return self.run(Step::Admit, admission).await;
+            }
+            decision
+        };
+        let decision = rounds.instrument(span).await;
         self.finish(started, admission, &decision);
         decision
     }
@@ -46,7 +54,8 @@ impl Chain {
     /// The second step: they may only be refused.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Validate, admission);
-        let decision = self.run(Step::Validate, admission).await;
+        let span = step_span(Step::Validate, admission);
+        let decision = self.run(Step::Validate, admission).instrument(span).await;
         self.finish(started, admission, &decision);
         decision
     }
@@ -59,10 +68,13 @@ impl Chain {
             denied: None,
             plugins: Vec::new(),
         });
-        self.clock.now()
+        let now = self.clock.now();
+        admission.under_way.step = Some(now);
+        now
     }
 
     fn finish(&self, started: Instant, admission: &mut Admission, decision: &Decision) {
+        admission.under_way = UnderWay::default();
         if let Some(step) = admission.trace.steps.last_mut() {
             step.elapsed = self.clock.now().saturating_duration_since(started);
             step.denied = match decision {
@@ -70,6 +82,47 @@ impl Chain {
                 Decision::Deny(denial) => Some(denial.cause),
             };
         }
+    }
+
+    /// Brings the trace of a request to an end that was given up on the way. Tells whether there was
+    /// anything to do.
+    ///
+    /// UPSTREAM: a context that is canceled fails the calls under way, and what follows from that is
+    /// decided as for other failures. Mutation ends even where failures are ignored.
+    pub(crate) fn give_up(&self, admission: &mut Admission) -> bool {
+        let UnderWay {
+            step: Some(step_started),
+            plugin,
+            calls,
+        } = std::mem::take(&mut admission.under_way)
+        else {
+            return false;
+        };
+        let now = self.clock.now();
+        let Some(step) = admission.trace.steps.last_mut() else {
+            return false;
+        };
+        let mut running = std::mem::take(&mut admission.running);
+        let mut is_refused = step.step == Step::Admit || calls.is_empty();
+        for (at, started) in calls {
+            let Some(hook) = running.hooks.get_mut(at) else {
+                continue;
+            };
+            is_refused |= hook.hook.failure_policy() == FailurePolicy::Fail;
+            let (resource, kind) = (&admission.request.resource, &admission.request.kind);
+            let mut call = CallTrace::new(resource.clone(), kind.clone(), at);
+            call.outcome = CallOutcome::Canceled;
+            call.elapsed = now.saturating_duration_since(started);
+            hook.call = Some(call);
+        }
+        if let Some(started) = plugin {
+            running.elapsed = now.saturating_duration_since(started);
+            running.denied = is_refused;
+            step.plugins.push(running);
+        }
+        step.elapsed = now.saturating_duration_since(step_started);
+        step.denied = is_refused.then_some(Cause::Canceled);
+        true
     }
 
     /// One round. The first refusal ends it.
@@ -87,11 +140,19 @@ impl Chain {
                 round: u8::from(step == Step::Admit && admission.is_reinvocation()),
                 ..PluginTrace::default()
             };
+            let span = tracing::debug_span!(
+                "plugin",
+                name = plugin.name(),
+                round = admission.running.round
+            );
             let started = self.clock.now();
-            let decision = match step {
-                Step::Admit => plugin.admit(admission).await,
-                Step::Validate => plugin.validate(admission).await,
+            admission.under_way.plugin = Some(started);
+            let run = match step {
+                Step::Admit => plugin.admit(admission),
+                Step::Validate => plugin.validate(admission),
             };
+            let decision = run.instrument(span).await;
+            admission.under_way.plugin = None;
             let mut trace = std::mem::take(&mut admission.running);
             trace.elapsed = self.clock.now().saturating_duration_since(started);
             trace.denied = !decision.is_allowed();
@@ -104,6 +165,11 @@ impl Chain {
         }
         Decision::Allow
     }
+}
+
+fn step_span(step: Step, admission: &Admission) -> tracing::Span {
+    let operation = admission.request.operation.name();
+    tracing::debug_span!("admission", step = step.name(), operation)
 }
 
 impl fmt::Debug for Chain {

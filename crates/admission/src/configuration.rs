@@ -13,6 +13,7 @@
 mod hook;
 mod index;
 mod manifests;
+mod notice;
 mod reload;
 mod rule;
 
@@ -25,7 +26,7 @@ use arc_swap::ArcSwap;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 
 pub use hook::{CompiledHook, FailurePolicy, MatchPolicy, Source};
-pub(crate) use hook::{Labels, SideEffects};
+pub(crate) use hook::{Labels, SideEffects, selects};
 pub use index::Candidates;
 use index::Index;
 pub use manifests::{ManifestError, ManifestGate, Manifests, check_directory, load};

@@ -45,6 +45,8 @@ pub enum Cause {
     NotReady,
     /// The time for the request is up.
     Timeout,
+    /// The request was given up: its client went away.
+    Canceled,
     /// An in-process plugin said no.
     Plugin,
     /// A part of this process failed.

@@ -8,6 +8,7 @@ use crate::chain::Chain;
 use crate::configuration::Configurations;
 use crate::decision::Decision;
 use crate::host::Host;
+use crate::matching::ConditionsGate;
 use crate::metrics::Metrics;
 use crate::order::{PluginError, Plugins};
 use crate::plugin::{Admission, Plugin};
@@ -42,6 +43,7 @@ impl Engine {
             mutating,
             validating,
             plugins: Plugins::default(),
+            conditions: ConditionsGate::default(),
         }
     }
 
@@ -63,15 +65,17 @@ impl Engine {
 
     /// The first step: plugins and mutating webhooks, which may change the object.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
-        let decision = self.chain.admit(admission).await;
-        self.record(admission);
+        let ward = Ward::new(self, admission);
+        let decision = self.chain.admit(ward.admission).await;
+        ward.release();
         decision
     }
 
     /// The second step: plugins and validating webhooks, which see the final object.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
-        let decision = self.chain.validate(admission).await;
-        self.record(admission);
+        let ward = Ward::new(self, admission);
+        let decision = self.chain.validate(ward.admission).await;
+        ward.release();
         decision
     }
 
@@ -79,6 +83,12 @@ impl Engine {
         if let Some(step) = admission.trace.steps.last() {
             self.metrics.record(step, self.host.clock.now());
         }
+    }
+
+    /// The host it asks.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// What was counted so far.
@@ -93,6 +103,31 @@ impl Engine {
     }
 }
 
+/// Sees to it that a request is counted even when its client goes away, which drops it anywhere.
+struct Ward<'w> {
+    engine: &'w Engine,
+    admission: &'w mut Admission,
+}
+
+impl<'w> Ward<'w> {
+    fn new(engine: &'w Engine, admission: &'w mut Admission) -> Self {
+        Self { engine, admission }
+    }
+
+    /// The step has come to its end.
+    fn release(self) {
+        self.engine.record(self.admission);
+    }
+}
+
+impl Drop for Ward<'_> {
+    fn drop(&mut self) {
+        if self.engine.chain.give_up(self.admission) {
+            self.engine.record(self.admission);
+        }
+    }
+}
+
 /// An engine in the making.
 #[derive(Debug)]
 pub struct EngineBuilder {
@@ -100,6 +135,7 @@ pub struct EngineBuilder {
     mutating: Arc<Configurations>,
     validating: Arc<Configurations>,
     plugins: Plugins,
+    conditions: ConditionsGate,
 }
 
 impl EngineBuilder {
@@ -110,6 +146,13 @@ impl EngineBuilder {
             ConfigurationKind::Mutating => self.mutating = configurations,
             ConfigurationKind::Validating => self.validating = configurations,
         }
+        self
+    }
+
+    /// Whether match conditions count; they do unless this says otherwise.
+    #[must_use]
+    pub fn match_conditions(mut self, gate: ConditionsGate) -> Self {
+        self.conditions = gate;
         self
     }
 
@@ -152,7 +195,10 @@ impl EngineBuilder {
         let mutating = MutatingWebhooks::with_configurations(host, mutating);
         let (host, validating) = (self.host.clone(), Arc::clone(&self.validating));
         let validating = ValidatingWebhooks::with_configurations(host, validating);
-        vec![Arc::new(mutating), Arc::new(validating)]
+        vec![
+            Arc::new(mutating.with_conditions(self.conditions)),
+            Arc::new(validating.with_conditions(self.conditions)),
+        ]
     }
 
     fn finish(self, plugins: Vec<Arc<dyn Plugin>>) -> Engine {

@@ -35,6 +35,8 @@ use self::target::{Scheme, Target};
 use self::tls::{ClientCertificate, Offer, Roots};
 use crate::call::{Caller, Client, ClientError};
 
+pub(crate) use self::target::split_authority;
+
 pub use self::proxy::Proxies;
 pub use self::resolve::{
     ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, Service, ServicePort,

@@ -55,6 +55,15 @@
 //!
 //! Registrations are told to the engine as they are written ([`engine::Engine::register`]) or as a
 //! watch brings them ([`configuration::Configurations`]); a request that begins afterwards sees them.
+//! Two examples of the crate show both at length: `aggregated` is a small API server whose writes pass
+//! the chain, and `watch_registrations` follows the registrations of a live API server.
+//!
+//! # Following a request
+//!
+//! The trace tells everything once a step is over. While it runs, spans of the crate `tracing` say
+//! which plugin and which webhook it waits for, and a line at debug level says when match conditions
+//! kept a webhook from being called. A request that is dropped, because its client went away, ends
+//! the calls under way and is counted like any other.
 //!
 //! # What is bounded
 //!

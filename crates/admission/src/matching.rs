@@ -22,10 +22,11 @@ use std::sync::Arc;
 
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
+use lockgate_cel::ext::authorizer::AuthorizerValue;
 
 pub use equivalence::RuleVerdict;
-pub(crate) use match_conditions::{Conditions, Input};
-pub use match_conditions::{ConditionsTrace, ConditionsVerdict};
+pub(crate) use match_conditions::{Conditions, Facts};
+pub use match_conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 pub(crate) use namespace_selector::NamespaceLookup;
 pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;
@@ -97,6 +98,8 @@ pub struct Matcher<'m> {
     host: &'m Host,
     namespace: NamespaceLookup,
     equivalents: Arc<[Equivalent]>,
+    /// Who asks the authorizer, once a condition needs it.
+    asking: Option<AuthorizerValue>,
 }
 
 impl<'m> Matcher<'m> {
@@ -109,6 +112,7 @@ impl<'m> Matcher<'m> {
             equivalents: host
                 .kinds
                 .equivalents(&request.resource, &request.subresource),
+            asking: None,
         }
     }
 
@@ -169,6 +173,15 @@ impl<'m> Matcher<'m> {
             predicates.rule = Some(equivalence::verdict(hook, request, &self.equivalents));
         }
         Ok(predicates)
+    }
+
+    /// What match conditions see of the request in one version.
+    pub(crate) fn facts(&mut self, request: &Request, kind: &GroupVersionKind) -> Facts {
+        let host = self.host;
+        let asking = self
+            .asking
+            .get_or_insert_with(|| match_conditions::asking(request, &host.authorizer));
+        Facts::new(request, kind, asking.clone())
     }
 
     /// The namespace, as far as it was asked for.

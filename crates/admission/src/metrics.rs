@@ -17,7 +17,7 @@ use summary::Summary;
 use crate::configuration::FailurePolicy;
 use crate::matching::ConditionsVerdict;
 use crate::request::Operation;
-use crate::trace::{CallOutcome, CallTrace, HookTrace, Step, StepTrace};
+use crate::trace::{CallOutcome, CallTrace, HookTrace, LegacyCertificate, Step, StepTrace};
 
 /// Codes above this are shown as this, so that webhooks cannot make up series.
 const MAX_CODE: i32 = 600;
@@ -43,6 +43,8 @@ struct Families {
     condition_exclusions: Family<u64>,
     condition_seconds: Family<Histogram>,
     early_condition_exclusions: Family<u64>,
+    missing_san: Family<u64>,
+    insecure_sha1: Family<u64>,
 }
 
 impl Default for Metrics {
@@ -114,6 +116,15 @@ impl Metrics {
                 "[ALPHA] Requests that match conditions kept from a webhook.",
                 &["name", "operation", "type"],
             ),
+            // UPSTREAM: apiserver pkg/util/webhook/metrics.go
+            missing_san: Family::counter(
+                "apiserver_webhooks_x509_missing_san_total",
+                "[ALPHA] Calls that failed because a webhook's certificate has no SAN extension.",
+            ),
+            insecure_sha1: Family::counter(
+                "apiserver_webhooks_x509_insecure_sha1_total",
+                "[ALPHA] Calls that failed because a webhook's certificate is signed with SHA-1.",
+            ),
         }))
     }
 
@@ -140,6 +151,8 @@ impl Metrics {
             &families.condition_errors,
             &families.condition_exclusions,
             &families.early_condition_exclusions,
+            &families.insecure_sha1,
+            &families.missing_san,
         ] {
             counter.render(&mut out);
         }
@@ -216,21 +229,47 @@ impl Families {
                 let rejected = policy == FailurePolicy::Fail;
                 (rejected.then_some("calling_webhook_error"), *code)
             }
+            // UPSTREAM: what a client did by going away is not held against the webhook.
+            CallOutcome::Canceled => {
+                let rejected = policy == FailurePolicy::Fail;
+                return self.count_call(name, operation, kind, 503, rejected, call);
+            }
             // A panic passes by where calls are counted.
             CallOutcome::Panicked { .. } => return,
         };
-        let code = code.min(MAX_CODE).to_string();
+        match call.outcome.legacy_certificate() {
+            Some(LegacyCertificate::MissingSan) => self.missing_san.count(&[]),
+            Some(LegacyCertificate::InsecureSha1) => self.insecure_sha1.count(&[]),
+            None => {}
+        }
         if let Some(error_type) = error_type {
+            let code = shown(code);
             self.rejection
                 .count(&[error_type, name, operation, &code, kind]);
         }
-        let rejected = truth(error_type.is_some());
+        self.count_call(name, operation, kind, code, error_type.is_some(), call);
+    }
+
+    fn count_call(
+        &mut self,
+        name: &str,
+        operation: &str,
+        kind: &str,
+        code: i32,
+        rejected: bool,
+        call: &CallTrace,
+    ) {
+        let rejected = truth(rejected);
         self.request
-            .count(&[&code, name, operation, rejected, kind]);
+            .count(&[&shown(code), name, operation, rejected, kind]);
         let seconds = call.elapsed.as_secs_f64();
         self.webhook
             .observe(&[name, operation, rejected, kind], seconds, WEBHOOK_BUCKETS);
     }
+}
+
+fn shown(code: i32) -> String {
+    code.min(MAX_CODE).to_string()
 }
 
 fn truth(value: bool) -> &'static str {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use lockgate_api::go::json;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A JSON object that is shared and never changes.
 ///
@@ -60,11 +60,13 @@ impl Object {
     /// The value of a label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.value()
-            .get("metadata")?
-            .get("labels")?
-            .get(key)?
-            .as_str()
+        find(self.labels()?, key)?.as_str()
+    }
+
+    /// The labels, when there are any.
+    pub(crate) fn labels(&self) -> Option<&Map<String, Value>> {
+        let metadata = find(self.value().as_object()?, "metadata")?.as_object()?;
+        find(metadata, "labels")?.as_object()
     }
 
     /// Whether both are the very same object, not merely equal ones.
@@ -72,6 +74,45 @@ impl Object {
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
+
+/// A member of a map whose few keys mostly differ in length. A tree compares them all, in order.
+pub(crate) fn find<'m>(map: &'m Map<String, Value>, key: &str) -> Option<&'m Value> {
+    if map.len() > SMALL {
+        return map.get(key);
+    }
+    first_named(map.iter(), key)
+}
+
+/// Maps up to this size are searched from their beginning.
+pub(crate) const SMALL: usize = 32;
+
+/// The first value under a key. Selectors look for labels of every webhook, so this is worth its own
+/// search.
+#[inline]
+pub(crate) fn first_named<'m, V>(
+    mut entries: impl Iterator<Item = (&'m String, &'m V)>,
+    key: &str,
+) -> Option<&'m V> {
+    entries
+        .find(|(known, _)| same_text(known, key))
+        .map(|(_, value)| value)
+}
+
+/// Whether two short texts are the same, without the price of a call.
+#[inline]
+pub(crate) fn same_text(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let (words, rest) = one.as_chunks::<8>();
+    let (other_words, other_rest) = other.as_chunks::<8>();
+    let pairs = words.iter().zip(other_words);
+    let same =
+        |(one, other): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*one) == u64::from_ne_bytes(*other);
+    let mut pairs = pairs.map(same);
+    pairs.all(|same| same) && rest.iter().zip(other_rest).all(|(one, other)| one == other)
 }
 
 impl From<Value> for Object {
@@ -103,6 +144,47 @@ mod tests {
         let object = Object::new(json!({"a": "<b>"}));
         assert_eq!(object.text(), r#"{"a":"\u003cb\u003e"}"#);
         assert_eq!(object.text().as_ptr(), object.clone().text().as_ptr());
+    }
+
+    #[test]
+    fn finds_labels_among_few_and_many() {
+        let many: Map<String, Value> = (0..2 * SMALL)
+            .map(|n| (format!("label-{n}"), json!(n.to_string())))
+            .collect();
+        for labels in [
+            json!({"a": "1", "b": "2", "app.kubernetes.io/name": "web", "label-7": "7"}),
+            Value::Object(many),
+        ] {
+            let object = Object::new(json!({"kind": "Pod", "metadata": {"labels": labels}}));
+            assert_eq!(object.label("label-7"), Some("7"));
+            assert_eq!(object.label("label-x"), None);
+            assert_eq!(object.label(""), None);
+            let known = labels.get("app.kubernetes.io/name").and(Some("web"));
+            assert_eq!(object.label("app.kubernetes.io/name"), known);
+        }
+        for odd in [
+            json!({}),
+            json!({"metadata": 1}),
+            json!({"metadata": {"labels": []}}),
+            json!({"metadata": {"labels": {"label-7": 7}}}),
+        ] {
+            assert_eq!(Object::new(odd).label("label-7"), None);
+        }
+    }
+
+    #[test]
+    fn compares_texts_of_every_length() {
+        let text = "abcdefghijklmnopqrstuvwxyz";
+        for length in 0..=text.len() {
+            let one = &text[..length];
+            assert!(same_text(one, one));
+            assert!(!same_text(one, &format!("{one}a")));
+            for at in 0..length {
+                let mut other = one.to_owned();
+                other.replace_range(at..=at, "Z");
+                assert!(!same_text(one, &other), "{one} {other}");
+            }
+        }
     }
 
     #[test]

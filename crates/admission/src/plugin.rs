@@ -4,6 +4,7 @@
 //! record of the request, may read its facts, and say what they have to say through it.
 
 use std::fmt;
+use std::time::Instant;
 
 use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
@@ -50,8 +51,19 @@ pub struct Admission {
     pub(crate) trace: Trace,
     /// The run of a plugin that is under way.
     pub(crate) running: PluginTrace,
+    /// What is not over yet.
+    pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) detail: Detail,
+}
+
+/// Since when something runs. It is for requests that are given up, of which nothing else remains.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UnderWay {
+    pub(crate) step: Option<Instant>,
+    pub(crate) plugin: Option<Instant>,
+    /// The calls, by the position of their webhook in the running plugin's trace.
+    pub(crate) calls: Vec<(usize, Instant)>,
 }
 
 /// How many webhooks a trace tells about.
@@ -72,6 +84,7 @@ impl Admission {
             request,
             trace: Trace::default(),
             running: PluginTrace::default(),
+            under_way: UnderWay::default(),
             reinvocation: Reinvocation::default(),
             detail: Detail::Candidates,
         }

@@ -16,7 +16,7 @@ use lockgate_api::go::json;
 use lockgate_api::meta::status::Status;
 use serde::Serialize;
 
-use crate::audit::{Annotations, Level};
+use crate::audit::{Annotations, Level, go_duration};
 use crate::call::Phase;
 use crate::configuration::{CompiledHook, FailurePolicy};
 use crate::decision::Cause;
@@ -24,6 +24,9 @@ use crate::host::Namespace;
 use crate::matching::{ConditionsTrace, Predicates};
 use crate::request::Operation;
 use crate::warnings::Warnings;
+
+/// Requests that take longer are worth a note on where the time went.
+const SLOW_REQUEST: Duration = Duration::from_millis(500);
 
 /// What happened to one request.
 #[derive(Debug, Clone, Default)]
@@ -129,6 +132,8 @@ pub struct CallTrace {
     pub kind: GroupVersionKind,
     /// How long everything took, from making the review to patching the object.
     pub elapsed: Duration,
+    /// How long the request and its answer took; nothing when it was not asked.
+    pub round_trip: Duration,
     /// How long the webhook had; none without any limit.
     pub allowed_time: Option<Duration>,
     /// The phases of the call.
@@ -173,6 +178,8 @@ pub enum CallOutcome {
     },
     /// The failure is not the webhook's to excuse, whatever its failure policy.
     Refused(Box<Status>),
+    /// The request was given up before there was an answer: its client went away.
+    Canceled,
     /// The code that calls it panicked.
     Panicked {
         /// With these words.
@@ -189,6 +196,31 @@ impl CallTrace {
             CallOutcome::Failed { .. } | CallOutcome::Panicked { .. }
         );
         failed && policy == FailurePolicy::Ignore
+    }
+}
+
+/// What is wrong with a certificate that used to be accepted, and is counted for that reason.
+///
+/// UPSTREAM: apiserver pkg/util/x509metrics/server_cert_deprecations.go
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LegacyCertificate {
+    MissingSan,
+    InsecureSha1,
+}
+
+impl CallOutcome {
+    /// What is wrong with the webhook's certificate, if that is why it was not called.
+    pub(crate) fn legacy_certificate(&self) -> Option<LegacyCertificate> {
+        let Self::Failed { reason, .. } = self else {
+            return None;
+        };
+        let insecure = "x509: cannot verify signature: insecure algorithm";
+        if reason.contains("x509: certificate relies on legacy Common Name field") {
+            return Some(LegacyCertificate::MissingSan);
+        }
+        let (_, rest) = reason.split_once(insecure)?;
+        rest.contains("SHA1")
+            .then_some(LegacyCertificate::InsecureSha1)
     }
 }
 
@@ -252,6 +284,34 @@ impl Trace {
         }
         annotations
     }
+
+    /// What the audit log is told about webhooks of a request that took longer than half a second
+    /// in all: mutating ones one after the other, validating ones at once. A host adds what it spent
+    /// in its other layers, and the total if there is any.
+    ///
+    /// UPSTREAM: apiserver pkg/endpoints/{filters/audit,request/webhook_duration}.go
+    #[must_use]
+    pub fn latency_annotations(&self, total: Duration) -> Vec<(&'static str, String)> {
+        let mut mutating = Duration::ZERO;
+        let mut validating = Duration::ZERO;
+        for (step, _, _, call) in self.calls() {
+            match step {
+                Step::Admit => mutating = mutating.saturating_add(call.round_trip),
+                Step::Validate => validating = validating.max(call.round_trip),
+            }
+        }
+        if total <= SLOW_REQUEST {
+            return Vec::new();
+        }
+        [
+            ("apiserver.latency.k8s.io/mutating-webhook", mutating),
+            ("apiserver.latency.k8s.io/validating-webhook", validating),
+        ]
+        .into_iter()
+        .filter(|(_, latency)| !latency.is_zero())
+        .map(|(key, latency)| (key, go_duration(latency)))
+        .collect()
+    }
 }
 
 /// Adds what a call leaves behind. An annotation that is not taken is not worth failing for.
@@ -265,6 +325,20 @@ fn annotate(
     let hook = &trace.hook;
     for (key, value) in &call.annotations {
         let _ = annotations.add(&format!("{}/{key}", hook.name()), value, Level::Metadata);
+    }
+    if let Some(legacy) = call.outcome.legacy_certificate() {
+        let (id, reason) = match legacy {
+            LegacyCertificate::MissingSan => (
+                "missing-san",
+                "relies on a legacy Common Name field instead of the SAN extension for subject \
+                 validation",
+            ),
+            LegacyCertificate::InsecureSha1 => {
+                ("insecure-sha1", "uses an insecure SHA-1 signature")
+            }
+        };
+        let key = format!("{id}.invalid-cert.kubernetes.io/{}", hook.host_name());
+        let _ = annotations.add(&key, reason, Level::Metadata);
     }
     let suffix = format!("round_{round}_index_{}", trace.index);
     let (prefix, is_mutating) = match step {
@@ -294,3 +368,6 @@ fn annotate(
         let _ = annotations.add(&key, hook.name(), Level::Metadata);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,6 @@ mod versioned;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_api::registration::ConfigurationKind;
-
 pub use mutating::MutatingWebhooks;
 pub use reinvocation::Reinvocation;
 pub use validating::ValidatingWebhooks;
@@ -28,7 +26,7 @@ use versioned::Versioned;
 use crate::configuration::{Candidates, CompiledHook, Configurations, Snapshot};
 use crate::decision::{Cause, Decision};
 use crate::host::Host;
-use crate::matching::{ConditionsTrace, ConditionsVerdict, Input, Matcher};
+use crate::matching::{ConditionsGate, ConditionsTrace, ConditionsVerdict, Matcher};
 use crate::plugin::{Admission, Detail};
 use crate::request::Request;
 use crate::status;
@@ -45,6 +43,7 @@ const READY_POLL: Duration = Duration::from_millis(100);
 struct Hooks {
     host: Host,
     configurations: Arc<Configurations>,
+    conditions: ConditionsGate,
 }
 
 /// The hooks that one request has to do with.
@@ -54,11 +53,17 @@ struct Relevant {
 }
 
 impl Hooks {
-    fn new(host: Host, kind: ConfigurationKind) -> Self {
+    fn new(host: Host, configurations: Arc<Configurations>) -> Self {
         Self {
             host,
-            configurations: Arc::new(Configurations::new(kind)),
+            configurations,
+            conditions: ConditionsGate::default(),
         }
+    }
+
+    /// Whether the conditions of a hook are to be evaluated.
+    fn has_conditions(&self, hook: &CompiledHook) -> bool {
+        self.conditions == ConditionsGate::Enabled && !hook.conditions.is_empty()
     }
 
     /// The hooks worth deciding about; none when admission is over already.
@@ -121,6 +126,24 @@ impl Hooks {
     }
 }
 
+/// The span of one call.
+///
+/// UPSTREAM: apiserver pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go
+macro_rules! call_span {
+    ($name:literal, $hook:expr, $operation:expr, $resource:expr, $subresource:expr) => {
+        tracing::debug_span!(
+            $name,
+            configuration = ?$hook.configuration(),
+            webhook = ?$hook.name(),
+            resource = ?$resource,
+            subresource = ?$subresource,
+            operation = $operation.name(),
+            uid = tracing::field::Empty,
+        )
+    };
+}
+use call_span;
+
 /// What follows from match conditions.
 enum Follows {
     Call,
@@ -128,27 +151,47 @@ enum Follows {
     Refuse(Decision),
 }
 
-/// Evaluates the conditions of a hook, if it has any.
+/// Evaluates the conditions of a hook.
 fn check_conditions(
     host: &Host,
     hook: &CompiledHook,
     request: &Request,
-    versioned: &Versioned,
-) -> Option<ConditionsTrace> {
-    if hook.conditions.is_empty() {
-        return None;
-    }
+    matcher: &mut Matcher<'_>,
+    versioned: &mut Versioned,
+) -> ConditionsTrace {
     let started = host.clock.now();
-    let input = Input {
-        request,
-        kind: &versioned.kind,
-        object: versioned.object.as_ref(),
-        old_object: versioned.old_object.as_ref(),
-        authorizer: &host.authorizer,
+    let facts = match &mut versioned.facts {
+        Some(facts) => facts,
+        none => none.insert(matcher.facts(request, &versioned.kind)),
     };
-    let mut trace = hook.conditions.evaluate(&input, hook.failure_policy());
+    let (object, old_object) = (versioned.object.as_ref(), versioned.old_object.as_ref());
+    let policy = hook.failure_policy();
+    let mut trace = hook.conditions.evaluate(facts, object, old_object, policy);
     trace.elapsed = host.clock.now().saturating_duration_since(started);
-    Some(trace)
+    log_exclusion(hook, request, &trace.verdict);
+    trace
+}
+
+/// Without this line nobody would learn why a webhook was not called. Texts of users are quoted.
+fn log_exclusion(hook: &CompiledHook, request: &Request, verdict: &ConditionsVerdict) {
+    let (condition, error) = match verdict {
+        ConditionsVerdict::Matched | ConditionsVerdict::Refused { .. } => return,
+        ConditionsVerdict::Excluded { condition } => (Some(condition), None),
+        ConditionsVerdict::Ignored { error } => (None, Some(error)),
+    };
+    tracing::debug!(
+        configuration = ?hook.configuration(),
+        webhook = ?hook.name(),
+        condition = condition.map(tracing::field::debug),
+        error = error.map(tracing::field::debug),
+        operation = request.operation.name(),
+        group = ?request.resource.group,
+        resource = ?request.resource.resource,
+        subresource = ?request.subresource,
+        namespace = ?request.namespace,
+        name = ?request.name,
+        "match conditions exclude the webhook",
+    );
 }
 
 fn conditions_follow(request: &Request, trace: &ConditionsTrace) -> Follows {

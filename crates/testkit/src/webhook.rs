@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -217,6 +218,12 @@ impl WebhookServer {
         self.shared.lock().accepted
     }
 
+    /// How many bytes of [`Answer::huge`] bodies were handed out so far.
+    #[must_use]
+    pub fn streamed_bytes(&self) -> u64 {
+        self.shared.streamed.load(Ordering::Relaxed)
+    }
+
     /// Closes everything and waits until it is closed.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
@@ -237,6 +244,7 @@ struct Shared {
     state: Mutex<State>,
     seen: watch::Sender<usize>,
     open: watch::Sender<usize>,
+    streamed: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -252,6 +260,7 @@ impl Default for Shared {
             state: Mutex::default(),
             seen: watch::Sender::new(0),
             open: watch::Sender::new(0),
+            streamed: Arc::default(),
         }
     }
 }
@@ -424,7 +433,7 @@ async fn answer(
             code,
             headers,
             body: script,
-        } => (code, headers, Play::new(script, &body)),
+        } => (code, headers, Play::new(script, &body, &shared.streamed)),
     };
     let mut response = Response::new(play);
     if let Ok(code) = http::StatusCode::from_u16(code) {
@@ -448,12 +457,13 @@ async fn answer(
 enum Play {
     Bytes(Option<Bytes>),
     Zipped(Option<Bytes>),
-    Zeros(u64),
+    /// How many are left, and who counts them.
+    Zeros(u64, Arc<AtomicU64>),
     Drip(Interval),
 }
 
 impl Play {
-    fn new(body: Body, request: &[u8]) -> Self {
+    fn new(body: Body, request: &[u8], streamed: &Arc<AtomicU64>) -> Self {
         match body {
             Body::Bytes(bytes) => Self::Bytes(Some(bytes)),
             Body::Zipped(bytes) => Self::Zipped(Some(bytes)),
@@ -461,7 +471,7 @@ impl Play {
                 let review = serde_json::from_slice(request).unwrap_or_default();
                 Self::Bytes(Some(make(&review).to_string().into()))
             }
-            Body::Zeros(count) => Self::Zeros(count),
+            Body::Zeros(count) => Self::Zeros(count, Arc::clone(streamed)),
             Body::Drip(pause) => Self::Drip(interval(pause)),
         }
     }
@@ -484,10 +494,11 @@ impl HttpBody for Play {
         const ZEROS: &[u8] = &[0; 64 * 1024];
         let bytes = match self.get_mut() {
             Self::Bytes(bytes) | Self::Zipped(bytes) => bytes.take(),
-            Self::Zeros(left) => {
+            Self::Zeros(left, streamed) => {
                 let count =
                     usize::try_from(*left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
                 *left -= count as u64;
+                streamed.fetch_add(count as u64, Ordering::Relaxed);
                 (count > 0).then(|| Bytes::from_static(&ZEROS[..count]))
             }
             Self::Drip(interval) => {
@@ -507,7 +518,7 @@ impl HttpBody for Play {
             Self::Bytes(bytes) | Self::Zipped(bytes) => {
                 hyper::body::SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
             }
-            Self::Zeros(left) => hyper::body::SizeHint::with_exact(*left),
+            Self::Zeros(left, _) => hyper::body::SizeHint::with_exact(*left),
             Self::Drip(_) => hyper::body::SizeHint::default(),
         }
     }

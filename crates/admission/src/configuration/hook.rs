@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use lockgate_api::admission::{NoKnownVersion, ReviewVersion};
 use lockgate_api::go::quote::quote;
+use lockgate_api::go::url::Url;
 use lockgate_api::meta::label_selector::LabelSelector;
-use lockgate_api::meta::selector::Selector;
+use lockgate_api::meta::selector::{Operator, Requirement, Selector};
 use lockgate_api::registration::Webhook;
 
 use super::Rule;
 use crate::call::{Caller, Client, ClientError};
+use crate::https::split_authority;
 use crate::matching::Conditions;
+use crate::object::same_text;
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +88,27 @@ impl Labels {
             },
         }
     }
+}
+
+/// Whether labels satisfy a selector. Most requirements compare a label with a few short texts, which
+/// is done here without the price of a call for each.
+#[inline]
+pub(crate) fn selects<'l>(selector: &Selector, look_up: impl Fn(&str) -> Option<&'l str>) -> bool {
+    let holds = |requirement: &Requirement| {
+        let value = look_up(requirement.key());
+        let is_listed = |value: &str| {
+            let mut listed = requirement.values().iter();
+            listed.any(|known| same_text(known, value))
+        };
+        match (requirement.operator(), value) {
+            (Operator::Equals | Operator::DoubleEquals | Operator::In, Some(value)) => {
+                is_listed(value)
+            }
+            (Operator::NotEquals | Operator::NotIn, Some(value)) => !is_listed(value),
+            (_, value) => requirement.matches(value),
+        }
+    };
+    selector.requirements().iter().all(holds)
 }
 
 /// A webhook, compiled.
@@ -196,6 +220,18 @@ impl CompiledHook {
         Some(Duration::from_secs(seconds))
     }
 
+    /// The name of the host it is called at, without a port.
+    pub(crate) fn host_name(&self) -> String {
+        let config = &self.webhook.client_config;
+        if let Some(service) = &config.service {
+            return format!("{}.{}.svc", service.name, service.namespace);
+        }
+        let url = Url::parse(config.url.as_deref().unwrap_or_default());
+        let authority = url.map(|url| url.host).unwrap_or_default();
+        let authority = String::from_utf8_lossy(&authority);
+        split_authority(&authority).0.to_owned()
+    }
+
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
     }
@@ -219,13 +255,15 @@ impl CompiledHook {
             let name = quote(&self.webhook.name);
             ClientError(format!("failed calling webhook {name}: {problem}"))
         };
-        if config.url.is_none() && config.service.is_none() {
+        let has_url = config.url.as_ref().is_some_and(|url| !url.is_empty());
+        if !has_url && config.service.is_none() {
             return Err(named(
                 "webhook configuration must have either service or URL",
             ));
         }
         caller.client(config).map_err(|error| {
-            // Upstream names the webhook here, which a caller does not know.
+            // UPSTREAM: k8s.io/apiserver pkg/util/webhook/client.go (hookClientConfig) names the
+            // webhook once more, which a caller does not know.
             if error.0.starts_with("Unparsable URL: ") {
                 named(&error.0)
             } else {

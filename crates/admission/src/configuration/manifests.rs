@@ -32,6 +32,15 @@ const SCHEME: &str = "k8s.io/kubernetes/pkg/admission/plugin/webhook/manifest/lo
 #[error("{0}")]
 pub struct ManifestError(String);
 
+impl ManifestError {
+    pub(super) fn unwatched(directory: &Path, problem: &str) -> Self {
+        Self(format!(
+            "changes in `{}` are noticed within a minute only: {problem}",
+            directory.display()
+        ))
+    }
+}
+
 /// Whether configurations from manifest files are allowed at all: the feature gate
 /// `ManifestBasedAdmissionControlConfig`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockgate_api::registration::ConfigurationKind;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use super::Configurations;
 use super::manifests::{self, ManifestError, ManifestGate, hex};
+use super::notice::Notice;
 
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_secs(60);
@@ -29,6 +31,7 @@ pub struct StaticManifests {
     directory: PathBuf,
     configurations: Arc<Configurations>,
     state: Mutex<State>,
+    noted: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +63,7 @@ impl StaticManifests {
             directory,
             configurations,
             state: Mutex::new(state),
+            noted: watch::Sender::new(1),
         })
     }
 
@@ -71,30 +75,52 @@ impl StaticManifests {
     pub fn reload(&self) -> Result<Reload, ManifestError> {
         let read = manifests::load(&self.directory, self.configurations.kind());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match read {
+        let outcome = match read {
             Err(error) => {
                 state.note("failure");
                 Err(error)
             }
-            Ok(read) if read.hash == state.hash => Ok(Reload::Unchanged),
+            Ok(read) if read.hash == state.hash => return Ok(Reload::Unchanged),
             Ok(read) => {
                 self.configurations.replace_static(&read.configurations);
                 state.succeeded(read.hash);
                 Ok(Reload::Changed)
             }
-        }
+        };
+        self.noted.send_modify(|count| *count += 1);
+        outcome
     }
 
-    /// Looks at the files every minute, for as long as it is polled. `report` learns of failures.
+    /// Looks at the files when they change, and every minute in case that was not noticed, for as
+    /// long as it is polled. `report` learns of failures.
     pub async fn run(self: Arc<Self>, report: impl Fn(ManifestError)) {
+        let mut notice = Notice::new(&self.directory);
+        let mut was_told = false;
         loop {
-            tokio::time::sleep(EVERY).await;
+            // Said once: as long as it stays so, there is nothing new to say.
+            match notice.begin() {
+                Ok(()) => was_told = false,
+                Err(problem) if !was_told => {
+                    was_told = true;
+                    report(ManifestError::unwatched(&self.directory, &problem));
+                }
+                Err(_) => {}
+            }
+            // The files may have changed before they were watched.
             let this = Arc::clone(&self);
             // Reading files blocks, so it is done where that is allowed.
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || this.reload()).await {
                 report(error);
             }
+            // Whichever comes first; both mean the same.
+            let _ = tokio::time::timeout(EVERY, notice.changed()).await;
         }
+    }
+
+    /// Counts how often the files were looked at with any outcome but "unchanged".
+    #[must_use]
+    pub fn outcomes(&self) -> watch::Receiver<u64> {
+        self.noted.subscribe()
     }
 
     /// The metrics of reloading, in the text format of Prometheus. `server` is the identity of this

@@ -5,6 +5,7 @@
 use lockgate_api::admission::GroupVersionResource;
 use lockgate_api::registration::hub;
 
+use crate::object::same_text;
 use crate::request::{Operation, Request};
 
 /// What a webhook is called for.
@@ -126,7 +127,7 @@ impl Names {
     fn has(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Listed(names) => names.iter().any(|known| **known == *name),
+            Self::Listed(names) => names.iter().any(|known| same_text(known, name)),
         }
     }
 }
@@ -142,7 +143,9 @@ impl ResourceName {
     }
 
     fn matches(&self, resource: &str, subresource: &str) -> bool {
-        let fits = |part: &Option<Box<str>>, name: &str| part.as_deref().is_none_or(|p| p == name);
+        let fits = |part: &Option<Box<str>>, name: &str| {
+            part.as_deref().is_none_or(|part| same_text(part, name))
+        };
         fits(&self.resource, resource) && fits(&self.subresource, subresource)
     }
 }

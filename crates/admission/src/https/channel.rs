@@ -58,7 +58,8 @@ pub(super) struct Channel {
 #[derive(Debug, Default)]
 struct State {
     slots: HashMap<Address, Slot>,
-    reaping: bool,
+    /// Closes idle connections, while there are any.
+    reaper: Option<AbortHandle>,
 }
 
 #[derive(Debug, Default)]
@@ -309,9 +310,9 @@ impl Channel {
                 }
             }
         }
-        if !state.reaping {
-            state.reaping = true;
-            tokio::spawn(reap(Arc::downgrade(self)));
+        if state.reaper.is_none() {
+            let reaper = tokio::spawn(reap(Arc::downgrade(self)));
+            state.reaper = Some(reaper.abort_handle());
         }
     }
 
@@ -336,8 +337,18 @@ impl Channel {
             // A slot in which somebody waits his turn must stay the one that others find.
             !slot.idle.is_empty() || slot.shared.is_some() || Arc::strong_count(&slot.opening) > 1
         });
-        state.reaping = !state.slots.is_empty();
-        state.reaping
+        if state.slots.is_empty() {
+            state.reaper = None;
+        }
+        state.reaper.is_some()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(reaper) = &self.reaper {
+            reaper.abort();
+        }
     }
 }
 

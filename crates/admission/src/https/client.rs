@@ -257,6 +257,9 @@ impl HttpsClient {
     }
 
     fn address(&self, target: &Target) -> Result<Address, Failure> {
+        if let Some(problem) = target.problem() {
+            return Err(Failure::new(Phase::Resolve, problem));
+        }
         let (host, port) = (target.host(), target.port());
         let proxy = self.settings.proxies.find(target.scheme, host, port);
         let dial = match &target.service {

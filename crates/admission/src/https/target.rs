@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use lockgate_api::go::quote::quote;
 use lockgate_api::go::url::Url;
 use lockgate_api::registration::hub::ClientConfig;
 
@@ -11,6 +12,8 @@ use crate::call::ClientError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) scheme: Scheme,
+    /// The scheme, when it is one that nobody speaks here.
+    unsupported: Option<String>,
     /// Host and port as the URL has them.
     pub(super) authority: String,
     /// Cleaned and escaped.
@@ -58,6 +61,7 @@ impl Target {
             let port = service.port.filter(|port| *port != 0).unwrap_or(443);
             return Ok(Self {
                 scheme: Scheme::Https,
+                unsupported: None,
                 authority: format!("{}.{}.svc:{port}", service.name, service.namespace),
                 path: clean_path(service.path.as_deref().unwrap_or_default().as_bytes()),
                 service: Some(Service {
@@ -73,28 +77,49 @@ impl Target {
                 "webhook configuration must have either service or URL",
             )));
         }
-        Self::parse(text).map_err(|problem| ClientError(format!("Unparsable URL: {problem}")))
+        let (target, scheme) = Self::read(text)
+            .map_err(|problem| ClientError(format!("Unparsable URL: {problem}")))?;
+        if target.authority.is_empty() {
+            // UPSTREAM: k8s.io/client-go rest/url_utils.go (DefaultServerURL).
+            let shown = quote(&format!("{scheme}://"));
+            return Err(ClientError(format!(
+                "host must be a URL or a host:port pair: {shown}"
+            )));
+        }
+        Ok(target)
     }
 
-    /// Reads a URL; its query and fragment do not count.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads a URL; its query and fragment do not count. Tells its scheme as well.
+    fn read(text: &str) -> Result<(Self, String), String> {
         let url = Url::parse(text)?;
-        let scheme = match url.scheme.as_str() {
-            "https" => Scheme::Https,
-            "http" => Scheme::Http,
-            other => return Err(format!("unsupported protocol scheme \"{other}\"")),
+        let (scheme, unsupported) = match url.scheme.as_str() {
+            "https" => (Scheme::Https, None),
+            "http" => (Scheme::Http, None),
+            other => (Scheme::Https, Some(other.to_owned())),
         };
         let text = text.split(['?', '#']).next().unwrap_or_default();
         let path = text
             .split_once("://")
             .and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]))
             .unwrap_or_default();
-        Ok(Self {
+        let target = Self {
             scheme,
+            unsupported,
             authority: String::from_utf8_lossy(&url.host).into_owned(),
             path: clean_path(&unescape(path)),
             service: None,
-        })
+        };
+        Ok((target, url.scheme))
+    }
+
+    /// Why nobody can be reached there, if that is plain to see.
+    pub(super) fn problem(&self) -> Option<String> {
+        if let Some(scheme) = &self.unsupported {
+            return Some(format!("unsupported protocol scheme {}", quote(scheme)));
+        }
+        let port = port_text(&self.authority);
+        let is_bad = !port.is_empty() && port.parse::<u16>().is_err();
+        is_bad.then(|| format!("dial tcp: address {port}: invalid port"))
     }
 
     /// The host without port and brackets.
@@ -130,7 +155,8 @@ impl Target {
         let Self {
             authority, path, ..
         } = self;
-        let scheme = self.scheme.as_str();
+        let scheme = self.unsupported.as_deref();
+        let scheme = scheme.unwrap_or_else(|| self.scheme.as_str());
         if query.is_empty() {
             format!("{scheme}://{authority}{path}")
         } else {
@@ -151,7 +177,7 @@ impl Target {
             let scheme = self.scheme.as_str();
             format!("{scheme}://{}{folder}/{location}", self.authority)
         };
-        let mut target = Self::parse(&absolute)?;
+        let (mut target, _) = Self::read(&absolute)?;
         if target.authority == self.authority && target.scheme == self.scheme {
             target.service.clone_from(&self.service);
         }
@@ -160,8 +186,17 @@ impl Target {
     }
 }
 
+/// What stands for a port, if anything does.
+fn port_text(authority: &str) -> &str {
+    let after_host = match authority.rsplit_once(']') {
+        Some((_, after)) => after,
+        None => authority,
+    };
+    after_host.rsplit_once(':').map_or("", |(_, port)| port)
+}
+
 /// Splits `host:port`; brackets of an IPv6 address are taken off.
-pub(super) fn split_authority(authority: &str) -> (&str, Option<u16>) {
+pub(crate) fn split_authority(authority: &str) -> (&str, Option<u16>) {
     if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').unwrap_or((rest, ""));
         return (
@@ -232,7 +267,7 @@ mod tests {
     use lockgate_api::registration::hub::ServiceReference;
 
     fn url(text: &str) -> Target {
-        Target::parse(text).unwrap()
+        Target::read(text).unwrap().0
     }
 
     #[test]

@@ -47,9 +47,10 @@ pub(super) fn verdict(
         return RuleVerdict::None;
     }
     for (rule, tested) in hook.rules().iter().enumerate() {
-        let equivalent = equivalents.iter().position(|other| {
-            other.resource != request.resource && tested.matches(request, &other.resource)
-        });
+        // The requested resource may be among them, but no rule matches that one.
+        let equivalent = equivalents
+            .iter()
+            .position(|other| tested.matches(request, &other.resource));
         if let Some(equivalent) = equivalent {
             let known = equivalents
                 .get(equivalent)

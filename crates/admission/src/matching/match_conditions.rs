@@ -6,6 +6,7 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/matchconditions/matcher.go
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +14,36 @@ use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::registration::hub::MatchCondition;
 use lockgate_cel::admission::{self as cel, Judgement, MatchConditions, Outcome, Variables};
 use lockgate_cel::ext::authorizer::{Authorizer, AuthorizerValue, User};
+use serde_json::Value;
 
 use crate::configuration::FailurePolicy;
 use crate::object::Object;
 use crate::request::Request;
 
+/// So many different lists of conditions are remembered for one state of the objects.
+const MAX_REMEMBERED: usize = 64;
+
 /// The conditions of one webhook, compiled.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Conditions(MatchConditions);
+pub(crate) struct Conditions(Arc<List>);
+
+#[derive(Debug, Default)]
+struct List {
+    conditions: MatchConditions,
+    /// A sum of names and expressions. None when what they say may not be remembered: the authorizer
+    /// is asked anew every time.
+    sum: Option<u64>,
+}
+
+/// Whether match conditions count at all: the feature gate `AdmissionWebhookMatchConditions`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ConditionsGate {
+    /// They do.
+    #[default]
+    Enabled,
+    /// They do not: webhooks that have some are called as if they had none.
+    Disabled,
+}
 
 /// What the conditions said, and how long it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,41 +78,90 @@ pub enum ConditionsVerdict {
     },
 }
 
-/// What conditions are evaluated on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Input<'i> {
-    pub(crate) request: &'i Request,
-    /// The kind the objects are in.
-    pub(crate) kind: &'i GroupVersionKind,
-    pub(crate) object: Option<&'i Object>,
-    pub(crate) old_object: Option<&'i Object>,
-    pub(crate) authorizer: &'i Arc<dyn Authorizer>,
+/// What conditions see of a request in one version. Made for the first webhook that has any, and
+/// kept for the others.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// What `authorizer.requestResource` is about.
+    request: cel::Request,
+    /// The variable `request`.
+    variable: Value,
+    authorizer: AuthorizerValue,
+    /// What lists of conditions said about the objects as they are.
+    known: Vec<(Conditions, Judgement)>,
+}
+
+impl Facts {
+    pub(crate) fn new(
+        request: &Request,
+        kind: &GroupVersionKind,
+        authorizer: AuthorizerValue,
+    ) -> Self {
+        let mut request = variable(request, kind);
+        let variable = request.to_json();
+        // They are in the variable now, and may be large.
+        request.options = None;
+        Self {
+            request,
+            variable,
+            authorizer,
+            known: Vec::new(),
+        }
+    }
+
+    /// The objects have changed.
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
 }
 
 impl Conditions {
     pub(crate) fn new(conditions: Option<&[MatchCondition]>) -> Self {
+        let conditions = conditions.unwrap_or_default();
+        let asks = |condition: &MatchCondition| condition.expression.contains("authorizer");
+        let sum = (!conditions.iter().any(asks)).then(|| {
+            let mut hasher = DefaultHasher::new();
+            for condition in conditions {
+                (&condition.name, &condition.expression).hash(&mut hasher);
+            }
+            hasher.finish()
+        });
         let named = conditions
-            .unwrap_or_default()
             .iter()
             .map(|condition| (&*condition.name, &*condition.expression));
-        Self(MatchConditions::compile(named))
+        Self(Arc::new(List {
+            conditions: MatchConditions::compile(named),
+            sum,
+        }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.conditions.is_empty()
     }
 
     /// Evaluates all conditions. The time is filled in by whoever has a clock.
-    pub(crate) fn evaluate(&self, input: &Input<'_>, policy: FailurePolicy) -> ConditionsTrace {
-        let request = variable(input);
-        let json = request.to_json();
-        let user = Arc::new(user(input.request));
-        let authorizer = AuthorizerValue::new(user, Arc::clone(input.authorizer));
-        let variables = Variables::new(&json)
-            .object(input.object.map(Object::value))
-            .old_object(input.old_object.map(Object::value))
-            .authorizer(authorizer, &request);
-        let Judgement { outcome, errors } = self.0.judge(&variables.evaluator());
+    pub(crate) fn evaluate(
+        &self,
+        facts: &mut Facts,
+        object: Option<&Object>,
+        old_object: Option<&Object>,
+        policy: FailurePolicy,
+    ) -> ConditionsTrace {
+        let known = facts.known.iter().find(|(known, _)| self.is_as(known));
+        let Judgement { outcome, errors } = match known {
+            Some((_, judgement)) => judgement.clone(),
+            None => {
+                let variables = Variables::new(&facts.variable)
+                    .object(object.map(Object::value))
+                    .old_object(old_object.map(Object::value))
+                    .authorizer(facts.authorizer.clone(), &facts.request);
+                let judgement = self.0.conditions.judge(&variables.evaluator());
+                if self.0.sum.is_some() && facts.known.len() < MAX_REMEMBERED {
+                    facts.known.push((self.clone(), judgement.clone()));
+                }
+                judgement
+            }
+        };
         let verdict = match (outcome, policy) {
             (Outcome::Match, _) => ConditionsVerdict::Matched,
             (Outcome::NoMatch(name), _) => ConditionsVerdict::Excluded {
@@ -104,12 +176,34 @@ impl Conditions {
             elapsed: Duration::ZERO,
         }
     }
+
+    /// Whether both say the same about everything.
+    fn is_as(&self, other: &Self) -> bool {
+        fn list(conditions: &Conditions) -> impl Iterator<Item = (&str, &str)> {
+            let list = conditions.0.conditions.conditions();
+            list.iter().map(|c| (&*c.name, &*c.expression))
+        }
+        // The sum tells most apart; that equal ones are equal is for the texts to say.
+        self.0.sum.is_some()
+            && self.0.sum == other.0.sum
+            && (Arc::ptr_eq(&self.0, &other.0) || list(self).eq(list(other)))
+    }
+}
+
+/// Who asks the authorizer.
+pub(super) fn asking(request: &Request, authorizer: &Arc<dyn Authorizer>) -> AuthorizerValue {
+    let user = User {
+        name: request.user.username.clone(),
+        uid: request.user.uid.clone(),
+        groups: request.user.groups.clone().unwrap_or_default(),
+        extra: request.user.extra.clone().unwrap_or_default(),
+    };
+    AuthorizerValue::new(Arc::new(user), Arc::clone(authorizer))
 }
 
 /// The variable `request`. Its `resource` stays the one the client addressed, even where the webhook
 /// is sent another.
-fn variable(input: &Input<'_>) -> cel::Request {
-    let request = input.request;
+fn variable(request: &Request, converted: &GroupVersionKind) -> cel::Request {
     let kind = |kind: &GroupVersionKind| cel::GroupVersionKind {
         group: kind.group.clone(),
         version: kind.version.clone(),
@@ -120,9 +214,9 @@ fn variable(input: &Input<'_>) -> cel::Request {
         version: request.resource.version.clone(),
         resource: request.resource.resource.clone(),
     };
-    let user = user(request);
+    let user = &request.user;
     cel::Request {
-        kind: kind(input.kind),
+        kind: kind(converted),
         resource: resource.clone(),
         sub_resource: request.subresource.clone(),
         request_kind: kind(&request.kind),
@@ -131,10 +225,10 @@ fn variable(input: &Input<'_>) -> cel::Request {
         name: request.name.clone(),
         namespace: request.namespace.clone(),
         operation: request.operation.name().to_owned(),
-        username: user.name,
-        user_uid: user.uid,
-        groups: user.groups,
-        extra: user.extra,
+        username: user.username.clone(),
+        user_uid: user.uid.clone(),
+        groups: user.groups.clone().unwrap_or_default(),
+        extra: user.extra.clone().unwrap_or_default(),
         dry_run: request.dry_run,
         options: request
             .options
@@ -143,18 +237,11 @@ fn variable(input: &Input<'_>) -> cel::Request {
     }
 }
 
-fn user(request: &Request) -> User {
-    User {
-        name: request.user.username.clone(),
-        uid: request.user.uid.clone(),
-        groups: request.user.groups.clone().unwrap_or_default(),
-        extra: request.user.extra.clone().unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use lockgate_cel::ext::authorizer::FixedAuthorizer;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use lockgate_cel::ext::authorizer::{AccessRequest, Decision, FixedAuthorizer};
     use serde_json::json;
 
     use super::*;
@@ -177,16 +264,9 @@ mod tests {
         request.user.username = String::from("ann");
         let object = Object::new(json!({"apiVersion": "example.com/v2", "spec": {"n": 1}}));
         let authorizer: Arc<dyn Authorizer> = Arc::new(FixedAuthorizer::AllowAll);
-        Conditions::new(Some(&conditions)).evaluate(
-            &Input {
-                request: &request,
-                kind: &kind("example.com", "v2", "Thing"),
-                object: Some(&object),
-                old_object: None,
-                authorizer: &authorizer,
-            },
-            policy,
-        )
+        let asking = asking(&request, &authorizer);
+        let mut facts = Facts::new(&request, &kind("example.com", "v2", "Thing"), asking);
+        Conditions::new(Some(&conditions)).evaluate(&mut facts, Some(&object), None, policy)
     }
 
     fn excluded(condition: &str) -> ConditionsVerdict {
@@ -291,5 +371,67 @@ mod tests {
         );
         assert_eq!(trace.verdict, ConditionsVerdict::Refused { error });
         assert_eq!(trace.errors, 0);
+    }
+
+    /// Counts how often it is asked.
+    #[derive(Debug, Default)]
+    struct Counting(AtomicUsize);
+
+    impl Authorizer for Counting {
+        fn authorize(&self, request: &AccessRequest<'_>) -> Decision {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            FixedAuthorizer::AllowAll.authorize(request)
+        }
+    }
+
+    #[test]
+    fn remembers_what_equal_lists_said_about_the_same_objects() {
+        let list = |pairs: &[(&str, &str)]| {
+            let named = |(name, expression): &(&str, &str)| MatchCondition {
+                name: String::from(*name),
+                expression: String::from(*expression),
+            };
+            Conditions::new(Some(&pairs.iter().map(named).collect::<Vec<_>>()))
+        };
+        let request = Request::new(
+            Operation::Create,
+            kind("", "v1", "A"),
+            resource("", "v1", "as"),
+        );
+        let counting = Arc::new(Counting::default());
+        let authorizer: Arc<dyn Authorizer> = counting.clone();
+        let mut facts = Facts::new(&request, &request.kind, asking(&request, &authorizer));
+        let one = Object::new(json!({"n": 1}));
+        let two = Object::new(json!({"n": 2}));
+        let is_matched = |facts: &mut Facts, conditions: &Conditions, object| {
+            let trace = conditions.evaluate(facts, Some(object), None, FailurePolicy::Fail);
+            trace.verdict == ConditionsVerdict::Matched
+        };
+        let first = list(&[("a", "object.n == 1")]);
+        let again = list(&[("a", "object.n == 1")]);
+        assert!(is_matched(&mut facts, &first, &one));
+        assert!(is_matched(&mut facts, &again, &one));
+        assert_eq!(facts.known.len(), 1);
+        // Another name is another list: it is named when it excludes.
+        assert!(is_matched(
+            &mut facts,
+            &list(&[("b", "object.n == 1")]),
+            &one
+        ));
+        assert_eq!(facts.known.len(), 2);
+        facts.forget();
+        assert!(!is_matched(&mut facts, &again, &two));
+
+        let asks = list(&[("a", "authorizer.path('/x').check('get').allowed()")]);
+        for _ in 0..3 {
+            assert!(is_matched(&mut facts, &asks, &one));
+        }
+        assert_eq!(counting.0.load(Ordering::Relaxed), 3);
+
+        for n in 0..2 * MAX_REMEMBERED {
+            let expression = format!("object.n != {}", n + 10);
+            assert!(is_matched(&mut facts, &list(&[("a", &expression)]), &one));
+        }
+        assert_eq!(facts.known.len(), MAX_REMEMBERED);
     }
 }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::NamespaceMissing;
-use crate::configuration::Labels;
+use crate::configuration::{Labels, selects};
 use crate::host::{Namespace, NamespaceError, Namespaces};
-use crate::object::Object;
+use crate::object::{Object, SMALL, first_named};
 use crate::request::{Operation, Request};
 
 /// What the namespace selector says.
@@ -67,7 +67,13 @@ pub(super) fn verdict(
     }
     Ok(match lookup {
         NamespaceLookup::Known(namespace) => told(selector, |key| {
-            namespace.labels.get(key).map(String::as_str)
+            let labels = &namespace.labels;
+            let found = if labels.len() > SMALL {
+                labels.get(key)
+            } else {
+                first_named(labels.iter(), key)
+            };
+            found.map(String::as_str)
         }),
         NamespaceLookup::Failed(_) | NamespaceLookup::Unasked => NamespaceVerdict::Error,
     })
@@ -75,7 +81,7 @@ pub(super) fn verdict(
 
 fn told<'l>(selector: &Labels, look_up: impl Fn(&str) -> Option<&'l str>) -> NamespaceVerdict {
     match selector {
-        Labels::Selected(selector) if selector.matches_with(look_up) => NamespaceVerdict::Matched,
+        Labels::Selected(selector) if selects(selector, look_up) => NamespaceVerdict::Matched,
         _ => NamespaceVerdict::Refused,
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/object/matcher.go
 
-use crate::configuration::Labels;
-use crate::object::Object;
+use crate::configuration::{Labels, selects};
+use crate::object::{Object, find};
 use crate::request::Request;
 
 /// What the object selector says.
@@ -34,7 +34,8 @@ pub(super) fn verdict(
     };
     // What has no metadata matches nothing, not even the absence of a label.
     let matches = |object: &Object| {
-        request.has_metadata(object) && selector.matches_with(|key| object.label(key))
+        let labels = object.labels();
+        request.has_metadata(object) && selects(selector, |key| find(labels?, key)?.as_str())
     };
     if object.is_some_and(matches) {
         ObjectVerdict::MatchedObject

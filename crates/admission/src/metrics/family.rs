@@ -67,9 +67,10 @@ impl<V> Family<V> {
                 .map(|(label, value)| format!("{label}=\"{}\"", escape(value)))
                 .collect();
             let labels = labels.join(",");
-            let line = |suffix: &str, extra: &str| match extra {
-                "" => format!("{name}{suffix}{{{labels}}}"),
-                extra => format!("{name}{suffix}{{{labels},{extra}}}"),
+            let line = |suffix: &str, extra: &str| match (labels.as_str(), extra) {
+                ("", "") => format!("{name}{suffix}"),
+                (labels, "") => format!("{name}{suffix}{{{labels}}}"),
+                (labels, extra) => format!("{name}{suffix}{{{labels},{extra}}}"),
             };
             write(out, series, &line);
         }
@@ -77,6 +78,13 @@ impl<V> Family<V> {
 }
 
 impl Family<u64> {
+    /// A counter without labels, which is shown before it counted anything.
+    pub(super) fn counter(name: &'static str, help: &'static str) -> Self {
+        let mut family = Self::new(name, help, &[]);
+        family.series(&[], || 0);
+        family
+    }
+
     pub(super) fn count(&mut self, values: &[&str]) {
         if let Some(count) = self.series(values, || 0) {
             *count += 1;

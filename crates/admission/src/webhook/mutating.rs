@@ -7,16 +7,17 @@ use std::sync::Arc;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
+use tracing::Instrument as _;
 
 use super::contain::contain;
 use super::denial::denial;
 use super::round_trip::{self, Failure, Reply, failed_call};
 use super::versioned::{Reviews, Versioned, convert};
-use super::{Follows, Hooks, Relevant, check_conditions, conditions_follow, patch};
+use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow, patch};
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
-use crate::matching::{Matcher, Selection, Target};
+use crate::matching::{ConditionsGate, Facts, Matcher, Selection, Target};
 use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
 use crate::request::{Operation, Request};
@@ -31,16 +32,21 @@ impl MutatingWebhooks {
     /// A plugin without any webhooks yet.
     #[must_use]
     pub fn new(host: Host) -> Self {
-        Self(Hooks::new(host, ConfigurationKind::Mutating))
+        let none = Configurations::new(ConfigurationKind::Mutating);
+        Self::with_configurations(host, Arc::new(none))
     }
 
     /// The same, for configurations that somebody else keeps.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
-        Self(Hooks {
-            host,
-            configurations,
-        })
+        Self(Hooks::new(host, configurations))
+    }
+
+    /// The same, with match conditions that count or do not.
+    #[must_use]
+    pub fn with_conditions(mut self, gate: ConditionsGate) -> Self {
+        self.0.conditions = gate;
+        self
     }
 
     /// Its configurations.
@@ -74,9 +80,11 @@ impl MutatingWebhooks {
                 _ => true,
             });
         let mut pass = Pass {
+            hooks: &self.0,
             host: &self.0.host,
             matcher,
             versioned: None,
+            facts: Vec::new(),
             dirty: false,
             reviews: Reviews::default(),
             calls: 0,
@@ -113,10 +121,13 @@ impl Plugin for MutatingWebhooks {
 
 /// One pass over the hooks.
 struct Pass<'p> {
+    hooks: &'p Hooks,
     host: &'p Host,
     matcher: Matcher<'p>,
     /// The objects in the version the last hook wanted.
     versioned: Option<Versioned>,
+    /// What match conditions see in the versions of earlier hooks.
+    facts: Vec<(GroupVersionKind, Facts)>,
     /// Whether the versioned object is ahead of the request's.
     dirty: bool,
     reviews: Reviews,
@@ -149,7 +160,8 @@ impl Pass<'_> {
                 Selection::Call(target) => target,
             };
             let is_due = admission.reinvocation.is_due(hook);
-            if !is_due && hook.conditions.is_empty() {
+            let has_conditions = self.hooks.has_conditions(hook);
+            if !is_due && !has_conditions {
                 note_not_reinvoked(admission);
                 continue;
             }
@@ -158,10 +170,11 @@ impl Pass<'_> {
             if let Err(error) = self.convert_to(&mut admission.request, &kind).await {
                 return Decision::deny(double_internal_error(&error), Cause::Conversion);
             }
-            if let Some(versioned) = &self.versioned
-                && let Some(conditions) =
-                    check_conditions(self.host, hook, &admission.request, versioned)
+            if let Some(versioned) = &mut self.versioned
+                && has_conditions
             {
+                let (request, matcher) = (&admission.request, &mut self.matcher);
+                let conditions = check_conditions(self.host, hook, request, matcher, versioned);
                 let follows = conditions_follow(&admission.request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
@@ -176,9 +189,13 @@ impl Pass<'_> {
                 note_not_reinvoked(admission);
                 continue;
             }
+            let position = admission.running.hooks.len().saturating_sub(1);
+            let under_way = (position, self.host.clock.now());
+            admission.under_way.calls.push(under_way);
             let call = self
                 .call(hook, &admission.request, target, resource, kind)
                 .await;
+            admission.under_way.calls.clear();
             let changed = call.patch.as_ref().is_some_and(|patch| patch.changed);
             admission.reinvocation.called(hook, changed);
             let decision = self.conclude(hook, &admission.request, &call);
@@ -221,7 +238,16 @@ impl Pass<'_> {
         {
             request.object = Some(convert(kinds, object, &request.kind).await?);
         }
-        self.versioned = Some(Versioned::new(kinds, request, kind).await?);
+        let mut versioned = Versioned::new(kinds, request, kind).await?;
+        let known = self.facts.iter().position(|(known, _)| known == kind);
+        versioned.facts = known.map(|at| self.facts.swap_remove(at).1);
+        if let Some(mut before) = self.versioned.replace(versioned)
+            && let Some(mut facts) = before.facts.take()
+        {
+            // The object may have become another by the time its version is wanted again.
+            facts.forget();
+            self.facts.push((before.kind, facts));
+        }
         self.dirty = false;
         self.reviews.clear();
         Ok(())
@@ -255,15 +281,23 @@ impl Pass<'_> {
         kind: GroupVersionKind,
     ) -> CallTrace {
         let started = self.host.clock.now();
+        let span = call_span!(
+            "Call mutating webhook",
+            hook,
+            request.operation,
+            resource.resource,
+            request.subresource
+        );
         let mut trace = CallTrace::new(resource, kind, self.calls);
         self.calls += 1;
-        match contain(self.ask(hook, request, target, &mut trace)).await {
+        let asked = contain(self.ask(hook, request, target, &mut trace));
+        match asked.instrument(span).await {
             Err(message) => trace.outcome = CallOutcome::Panicked { message },
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(patched)) => {
                 if let Some((object, patch)) = patched {
                     if let Some(versioned) = &mut self.versioned {
-                        versioned.object = Some(object);
+                        versioned.replace_object(object);
                     }
                     self.dirty = true;
                     self.reviews.clear();
@@ -298,7 +332,11 @@ impl Pass<'_> {
             return Ok(None);
         }
         let (object, kind) = (versioned.object.as_ref(), &versioned.kind);
-        patch::apply(hook.name(), &answer, object, kind, &*self.host.kinds)
+        let patched = patch::apply(hook.name(), &answer, object, kind, &*self.host.kinds)?;
+        if patched.is_some() {
+            tracing::debug!("Patch applied");
+        }
+        Ok(patched)
     }
 
     /// What the call means for the request.
@@ -331,6 +369,8 @@ pub(super) fn conclude(hook: &CompiledHook, call: &CallTrace, plugin: &str) -> D
         CallOutcome::Failed { reason, .. } => {
             Decision::deny(failed_call(hook.name(), reason), Cause::CallFailed)
         }
+        // Nobody is left to be told.
+        CallOutcome::Canceled => Decision::deny(status::request_timeout(), Cause::Canceled),
         CallOutcome::Panicked { message } => {
             let message = format!("{plugin}/{} has panicked: {message}", hook.name());
             Decision::deny(Status::internal_error(&message), Cause::Internal)
@@ -350,7 +390,7 @@ fn double_internal_error(error: &str) -> Status {
 }
 
 impl CallTrace {
-    pub(super) fn new(
+    pub(crate) fn new(
         resource: GroupVersionResource,
         kind: GroupVersionKind,
         finished: usize,
@@ -361,6 +401,7 @@ impl CallTrace {
             resource,
             kind,
             elapsed: std::time::Duration::ZERO,
+            round_trip: std::time::Duration::ZERO,
             allowed_time: None,
             phases: Vec::new(),
             outcome: CallOutcome::Allowed,
@@ -378,6 +419,7 @@ impl CallTrace {
     ) -> Result<lockgate_api::admission::answer::Answer, Failure> {
         self.uid = reply.uid;
         self.allowed_time = reply.allowed_time;
+        self.round_trip = reply.took;
         self.phases = reply.phases;
         let mut answer = reply.result?;
         self.warnings = std::mem::take(&mut answer.warnings);

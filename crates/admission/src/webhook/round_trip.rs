@@ -22,6 +22,10 @@ use crate::trace::CallOutcome;
 /// UPSTREAM: apiserver pkg/util/webhook/client.go
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
+/// How much later than the deadline a caller is given up that does not keep it. One that does can say
+/// where the call stopped, and is to be the first to notice.
+const GRACE: Duration = Duration::from_millis(250);
+
 /// Why a webhook has no say.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
@@ -79,6 +83,8 @@ pub(super) fn failed_call(webhook: &str, reason: &str) -> Status {
 pub(super) struct Reply {
     pub(super) uid: String,
     pub(super) allowed_time: Option<Duration>,
+    /// From asking to having read the answer.
+    pub(super) took: Duration,
     pub(super) phases: Vec<(Phase, Duration)>,
     pub(super) result: Result<Answer, Failure>,
 }
@@ -109,9 +115,11 @@ pub(super) async fn ask(
     may_patch: bool,
 ) -> Reply {
     let uid = host.ids.uid();
+    tracing::Span::current().record("uid", uid.as_str());
     let mut reply = Reply {
         uid,
         allowed_time: None,
+        took: Duration::ZERO,
         phases: Vec::new(),
         result: Ok(Answer::default()),
     };
@@ -132,11 +140,11 @@ pub(super) async fn ask(
         body: Bytes::from(body.with_uid(&reply.uid)),
         deadline,
     };
-    // A caller keeps the deadline itself and says where it stopped. This is for one that does not.
     let limit = deadline
         .into_iter()
         .chain(now.checked_add(CALL_LIMIT))
-        .min();
+        .min()
+        .and_then(|limit| limit.checked_add(GRACE));
     let posted = match limit {
         Some(limit) => tokio::time::timeout_at(limit.into(), client.post(post))
             .await
@@ -150,6 +158,10 @@ pub(super) async fn ask(
         may_patch,
     };
     reply.result = read(posted.result, &question);
+    reply.took = host.clock.now().saturating_duration_since(now);
+    if reply.result.is_ok() {
+        tracing::debug!("Request completed");
+    }
     reply
 }
 

@@ -10,17 +10,18 @@ use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVers
 use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::contain::contain;
 use super::denial::denial;
 use super::mutating::conclude;
 use super::round_trip::{self, Failure};
 use super::versioned::{Reviews, Versioned};
-use super::{Follows, Hooks, Relevant, check_conditions, conditions_follow};
+use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow};
 use crate::configuration::{CompiledHook, Configurations};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
-use crate::matching::{Matcher, Selection};
+use crate::matching::{ConditionsGate, Matcher, Selection};
 use crate::plugin::{Admission, Plugin};
 use crate::request::Operation;
 use crate::status;
@@ -36,16 +37,21 @@ impl ValidatingWebhooks {
     /// A plugin without any webhooks yet.
     #[must_use]
     pub fn new(host: Host) -> Self {
-        Self(Hooks::new(host, ConfigurationKind::Validating))
+        let none = Configurations::new(ConfigurationKind::Validating);
+        Self::with_configurations(host, Arc::new(none))
     }
 
     /// The same, for configurations that somebody else keeps.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
-        Self(Hooks {
-            host,
-            configurations,
-        })
+        Self(Hooks::new(host, configurations))
+    }
+
+    /// The same, with match conditions that count or do not.
+    #[must_use]
+    pub fn with_conditions(mut self, gate: ConditionsGate) -> Self {
+        self.0.conditions = gate;
+        self
     }
 
     /// Its configurations.
@@ -72,17 +78,24 @@ impl ValidatingWebhooks {
         if admission.request.is_over(self.0.host.clock.now()) {
             return Decision::deny(status::request_timeout(), Cause::Timeout);
         }
-        let finished = ask_all(&self.0.host, questions).await;
+        let now = self.0.host.clock.now();
+        let under_way = questions.iter().map(|question| (question.position, now));
+        admission.under_way.calls.extend(under_way);
         let mut first_refusal = Decision::Allow;
-        for (rank, (position, hook, mut call)) in finished.into_iter().enumerate() {
+        let mut rank = 0;
+        ask_all(&self.0.host, questions, |(position, hook, mut call)| {
             call.finished = rank;
+            rank += 1;
             if first_refusal.is_allowed() {
                 first_refusal = conclude(&hook, &call, NAME);
             }
             if let Some(trace) = admission.running.hooks.get_mut(position) {
                 trace.call = Some(call);
             }
-        }
+            let calls = &mut admission.under_way.calls;
+            calls.retain(|(under_way, _)| *under_way != position);
+        })
+        .await;
         first_refusal
     }
 
@@ -119,13 +132,14 @@ impl ValidatingWebhooks {
                 Selection::Call(target) => target,
             };
             let (resource, kind) = matcher.resolve(target, request);
+            let (resource, kind) = (resource.clone(), kind.clone());
             let known = versions
                 .iter()
-                .position(|(versioned, _)| versioned.kind == *kind);
+                .position(|(versioned, _)| versioned.kind == kind);
             let known = match known {
                 Some(known) => known,
                 None => {
-                    let versioned = Versioned::new(&*self.0.host.kinds, request, kind).await;
+                    let versioned = Versioned::new(&*self.0.host.kinds, request, &kind).await;
                     let versioned = versioned.map_err(|error| {
                         Decision::deny(Status::internal_error(&error), Cause::Conversion)
                     })?;
@@ -136,7 +150,9 @@ impl ValidatingWebhooks {
             let Some((versioned, reviews)) = versions.get_mut(known) else {
                 continue;
             };
-            if let Some(conditions) = check_conditions(&self.0.host, hook, request, versioned) {
+            if self.0.has_conditions(hook) {
+                let host = &self.0.host;
+                let conditions = check_conditions(host, hook, request, matcher, versioned);
                 let follows = conditions_follow(request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
@@ -150,14 +166,16 @@ impl ValidatingWebhooks {
             let review = round_trip::prepare(hook, request.dry_run).map(|version| {
                 (
                     version,
-                    reviews.body(request, versioned, target, resource, version),
+                    reviews.body(request, versioned, target, &resource, version),
                 )
             });
             questions.push(Ask {
                 position: admission.running.hooks.len() - 1,
                 hook: Arc::clone(hook),
-                resource: resource.clone(),
-                kind: kind.clone(),
+                resource,
+                kind,
+                operation: request.operation,
+                subresource: request.subresource.clone(),
                 deadline: request.deadline,
                 review,
             });
@@ -191,40 +209,51 @@ struct Ask {
     hook: Arc<CompiledHook>,
     resource: GroupVersionResource,
     kind: GroupVersionKind,
+    operation: Operation,
+    subresource: String,
     deadline: Option<Instant>,
     review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
 }
 
 type Asked = (usize, Arc<CompiledHook>, CallTrace);
 
-/// Asks everybody at once and waits for all. The result is in the order the calls ended. When the
-/// request is dropped, so are its calls.
-async fn ask_all(host: &Host, mut questions: Vec<Ask>) -> Vec<Asked> {
+/// Asks everybody at once and waits for all, telling of each call as it ends. When the request is
+/// dropped, so are its calls.
+async fn ask_all(host: &Host, mut questions: Vec<Ask>, mut ended: impl FnMut(Asked)) {
     // One alone needs no task of its own.
     if questions.len() == 1
         && let Some(question) = questions.pop()
     {
-        return vec![question.run(host).await];
+        ended(question.run(host).await);
+        return;
     }
     let mut tasks = JoinSet::new();
     for question in questions {
         let host = host.clone();
-        tasks.spawn(async move { question.run(&host).await });
+        tasks.spawn(async move { question.run(&host).await }.in_current_span());
     }
-    let mut finished = Vec::with_capacity(tasks.len());
     while let Some(joined) = tasks.join_next().await {
         // Panics are contained within, and nobody else ends the tasks.
-        finished.extend(joined.ok());
+        if let Ok(asked) = joined {
+            ended(asked);
+        }
     }
-    finished
 }
 
 impl Ask {
     async fn run(self, host: &Host) -> Asked {
         let started = host.clock.now();
-        let mut trace = CallTrace::new(self.resource, self.kind, 0);
         let hook = self.hook;
-        match contain(ask(host, &hook, self.deadline, self.review, &mut trace)).await {
+        let span = call_span!(
+            "Call validating webhook",
+            hook,
+            self.operation,
+            self.resource.resource,
+            self.subresource
+        );
+        let mut trace = CallTrace::new(self.resource, self.kind, 0);
+        let asked = contain(ask(host, &hook, self.deadline, self.review, &mut trace));
+        match asked.instrument(span).await {
             Err(message) => trace.outcome = CallOutcome::Panicked { message },
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(outcome)) => trace.outcome = outcome,

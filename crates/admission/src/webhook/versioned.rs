@@ -12,16 +12,18 @@ use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVers
 use serde_json::Value;
 
 use crate::host::Kinds;
-use crate::matching::Target;
+use crate::matching::{Facts, Target};
 use crate::object::Object;
 use crate::request::Request;
 
 /// Both objects in one version.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Versioned {
     pub(super) kind: GroupVersionKind,
     pub(super) object: Option<Object>,
     pub(super) old_object: Option<Object>,
+    /// What match conditions see, once there are any.
+    pub(super) facts: Option<Facts>,
 }
 
 impl Versioned {
@@ -36,7 +38,16 @@ impl Versioned {
             kind: kind.clone(),
             object,
             old_object,
+            facts: None,
         })
+    }
+
+    /// The object has become another.
+    pub(super) fn replace_object(&mut self, object: Object) {
+        self.object = Some(object);
+        if let Some(facts) = &mut self.facts {
+            facts.forget();
+        }
     }
 }
 

@@ -9,7 +9,9 @@
 mod support;
 
 mod failures;
+mod faults;
 mod https;
+mod logging;
 mod matching_cost;
 mod mutating;
 mod reinvocation;

@@ -447,3 +447,61 @@ async fn v1beta1_answers_are_taken_as_they_come() {
     outcome.allowed();
     assert_eq!(outcome.object()["metadata"]["labels"]["a"], "b");
 }
+
+#[tokio::test]
+async fn conditions_see_the_object_as_earlier_hooks_left_it() {
+    let world = World::new();
+    let unlabelled = |name: &str| Webhook {
+        match_conditions: Some(vec![hub::MatchCondition {
+            name: String::from("unlabelled"),
+            expression: String::from("!has(object.metadata.labels.done)"),
+        }]),
+        ..webhook(name)
+    };
+    let done = json!([{"op": "add", "path": "/metadata/labels/done", "value": "yes"}]);
+    for (name, reply) in [
+        ("first", Reply::allow()),
+        ("second", Reply::allow()),
+        ("third", Reply::patch(&done)),
+        ("fourth", Reply::allow()),
+    ] {
+        world.hook_in(Mutating, "c", unlabelled(name), reply);
+    }
+    world.run(Mutating, create()).await.allowed();
+    let calls = ["first", "second", "third", "fourth"].map(|name| world.calls(name));
+    assert_eq!(calls, [1, 1, 1, 0]);
+}
+
+#[tokio::test]
+async fn conditions_see_the_version_of_each_hook_in_turn() {
+    let world = things();
+    let conditional = |name: &str, version: &str, expression: &str| Webhook {
+        match_conditions: Some(vec![hub::MatchCondition {
+            name: String::from("c"),
+            expression: expression.to_owned(),
+        }]),
+        ..for_version(name, version)
+    };
+    let is_in = |version: &str| {
+        format!(
+            "request.kind.version == '{version}' && object.apiVersion == 'example.com/{version}'"
+        )
+    };
+    let untouched = "object.spec.log == ''";
+    let touch = json!([{"op": "replace", "path": "/spec/log", "value": "x"}]);
+    for (name, version, expression, reply) in [
+        ("a", "v2", is_in("v2"), Reply::allow()),
+        ("b", "v1", is_in("v1"), Reply::allow()),
+        ("c", "v2", is_in("v2"), Reply::allow()),
+        ("d", "v2", untouched.to_owned(), Reply::allow()),
+        ("e", "v1", is_in("v1"), Reply::patch(&touch)),
+        ("f", "v2", is_in("v2"), Reply::allow()),
+        ("g", "v2", untouched.to_owned(), Reply::allow()),
+    ] {
+        let hook = conditional(name, version, &expression);
+        world.hook_in(Mutating, "c", hook, reply);
+    }
+    world.run(Mutating, thing("v1")).await.allowed();
+    let calls = ["a", "b", "c", "d", "e", "f", "g"].map(|name| world.calls(name));
+    assert_eq!(calls, [1, 1, 1, 1, 1, 1, 0]);
+}

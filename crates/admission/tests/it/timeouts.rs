@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lockgate_admission::host::{Clock as _, SystemClock};
+use lockgate_admission::plugin::Admission;
 use lockgate_api::registration::Webhook;
 
 use super::support::*;
@@ -57,7 +59,8 @@ async fn without_any_deadline_a_call_still_ends() {
     );
     let began = tokio::time::Instant::now();
     let outcome = world.run(Mutating, create()).await;
-    assert_eq!(began.elapsed(), Duration::from_secs(30));
+    // This caller keeps no limit itself; it would have had the first quarter of a second to say so.
+    assert_eq!(began.elapsed(), Duration::from_millis(30_250));
     assert_eq!(timeouts(&world), [None]);
     let message = "Internal error occurred: failed calling webhook \"a.example.com\": failed to call \
                    webhook: context deadline exceeded";
@@ -159,7 +162,100 @@ async fn dropping_a_request_drops_its_calls() {
             .await
             .is_err()
     );
+    let counted = world.counters();
     tokio::time::sleep(Duration::from_secs(5)).await;
+    // Neither breaks, and nothing more is counted.
     assert_eq!(world.seen().len(), 2);
-    assert!(world.counters().is_empty());
+    assert_eq!(world.counters(), counted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_requests_tell_where_the_time_went() {
+    let world = World::new();
+    for (kind, name, seconds) in [
+        (Mutating, "a.example.com", 1),
+        (Mutating, "b.example.com", 2),
+        (Validating, "c.example.com", 3),
+        (Validating, "d.example.com", 4),
+    ] {
+        world.hook(kind, name, Reply::allow().after(seconds));
+    }
+    let mut admission = Admission::new(create());
+    assert!(world.engine.admit(&mut admission).await.is_allowed());
+    assert!(world.engine.validate(&mut admission).await.is_allowed());
+    let trace = admission.trace();
+    assert!(
+        trace
+            .latency_annotations(Duration::from_millis(500))
+            .is_empty()
+    );
+    assert_eq!(
+        trace.latency_annotations(Duration::from_millis(501)),
+        [
+            (
+                "apiserver.latency.k8s.io/mutating-webhook",
+                String::from("3s")
+            ),
+            (
+                "apiserver.latency.k8s.io/validating-webhook",
+                String::from("4s")
+            ),
+        ]
+    );
+    let none = Admission::new(create());
+    assert!(
+        none.trace()
+            .latency_annotations(Duration::from_secs(9))
+            .is_empty()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_went_away_is_not_held_against_webhooks() {
+    for ignore in [false, true] {
+        for kind in [Mutating, Validating] {
+            let world = World::new();
+            world.hook(kind, "a.example.com", Reply::allow());
+            let mut slow = webhook("b.example.com");
+            if ignore {
+                slow = ignoring(slow);
+            }
+            world.hook_in(kind, "c", slow, Reply::allow().after(5));
+            // What a server does when the connection is closed: it drops the request.
+            let second = Duration::from_secs(1);
+            let given_up = tokio::time::timeout(second, world.run(kind, create())).await;
+            assert!(given_up.is_err());
+            assert_eq!(world.seen().len(), 2);
+            let (call, step) = match kind {
+                Mutating => ("admit", "admit"),
+                Validating => ("validating", "validate"),
+            };
+            let counted = |code: &str, name: &str, rejected: bool| {
+                format!(
+                    "webhook_request_total{{code=\"{code}\",name=\"{name}.example.com\",\
+                     operation=\"CREATE\",rejected=\"{rejected}\",type=\"{call}\"}} 1"
+                )
+            };
+            // Neither a rejection nor a failure that was ignored.
+            let want = [counted("200", "a", false), counted("503", "b", !ignore)];
+            assert_eq!(world.counters(), want);
+            // Mutation ends in any case; validation goes on where failures are ignored.
+            let rejected = !ignore || kind == Mutating;
+            let metrics = world.engine.metrics().render(SystemClock.now());
+            for family in ["step_admission", "controller_admission"] {
+                let counted = metrics.lines().filter(|line| {
+                    line.starts_with(&format!(
+                        "apiserver_admission_{family}_duration_seconds_count"
+                    )) && line.contains(&format!("rejected=\"{rejected}\",type=\"{step}\"}} 1"))
+                });
+                assert_eq!(counted.count(), 1, "{metrics}");
+            }
+            let seconds = format!(
+                "apiserver_admission_webhook_admission_duration_seconds_sum{{name=\"b.example.com\",\
+                 operation=\"CREATE\",rejected=\"{}\",type=\"{call}\"}} 1",
+                !ignore
+            );
+            assert!(metrics.lines().any(|line| line == seconds), "{metrics}");
+        }
+    }
 }

@@ -1,4 +1,7 @@
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
 
 use super::super::{Configurations, Reload, StaticManifests};
 use super::*;
@@ -239,4 +242,59 @@ fn bad_content_at_the_start_is_an_error() {
     let all = Arc::new(Configurations::new(VALIDATING));
     assert!(StaticManifests::open(&place, ManifestGate::Enabled, Arc::clone(&all)).is_err());
     assert!(!all.synced());
+}
+
+/// Waits for the next outcome. Without notification it would take a minute.
+async fn next(outcomes: &mut watch::Receiver<u64>) {
+    let changed = tokio::time::timeout(Duration::from_secs(20), outcomes.changed()).await;
+    changed.expect("noticed at once").unwrap();
+}
+
+#[tokio::test]
+async fn a_changed_file_is_noticed_at_once() {
+    let found = directory(&[("m.yaml", &fine("x.static.k8s.io"))]);
+    // A directory in a directory, which can be moved away.
+    let home = found.path().join("home");
+    fs::create_dir(&home).unwrap();
+    let place = home.display().to_string();
+    let all = Arc::new(Configurations::new(VALIDATING));
+    let manifests = StaticManifests::open(&place, ManifestGate::Enabled, Arc::clone(&all)).unwrap();
+    let manifests = Arc::new(manifests);
+    let mut outcomes = manifests.outcomes();
+    let (report, mut problems) = mpsc::unbounded_channel();
+    let running = tokio::spawn(Arc::clone(&manifests).run(move |problem| {
+        report.send(problem.to_string()).unwrap();
+    }));
+    let names = || -> Vec<String> {
+        let snapshot = all.snapshot();
+        let hooks = snapshot.static_hooks().iter();
+        hooks.map(|hook| hook.configuration().to_owned()).collect()
+    };
+    // Put in place at once, so that no half of it is ever seen.
+    let put = |name: &str, content: &str| {
+        let draft = found.path().join("draft");
+        fs::write(&draft, content).unwrap();
+        fs::rename(&draft, home.join(name)).unwrap();
+    };
+
+    put("a.yaml", &fine("a.static.k8s.io"));
+    next(&mut outcomes).await;
+    assert_eq!(names(), ["a.static.k8s.io"]);
+    put("a.yaml", &fine("b.static.k8s.io"));
+    next(&mut outcomes).await;
+    assert_eq!(names(), ["b.static.k8s.io"]);
+    put("c.yaml", "kind: Odd");
+    next(&mut outcomes).await;
+    assert_eq!(names(), ["b.static.k8s.io"]);
+    let problem = problems.recv().await.unwrap();
+    assert!(
+        problem.contains("Object 'apiVersion' is missing"),
+        "{problem}"
+    );
+    fs::remove_file(home.join("c.yaml")).unwrap();
+    fs::remove_file(home.join("a.yaml")).unwrap();
+    while !names().is_empty() {
+        next(&mut outcomes).await;
+    }
+    running.abort();
 }

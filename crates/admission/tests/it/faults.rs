@@ -1,0 +1,733 @@
+//! Every way in which a webhook can fail, over the wire: what the client is told, what is counted, what
+//! the audit log says, and that nothing hangs or stays behind.
+//!
+//! ```text
+//!   faults × {Fail, Ignore} × {first round, second round, validation} × {for real, dry run}
+//! ```
+//!
+//! In the second round a webhook answers first and fails when it is called again. What cannot be
+//! scripted in HTTP is a service that moves from a good address to a bad one in between.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lockgate_admission::call::Phase;
+use lockgate_admission::decision::{Cause, Decision};
+use lockgate_admission::engine::Engine;
+use lockgate_admission::host::Host;
+use lockgate_admission::https::{HttpsCaller, MAX_ANSWER_BYTES, ServiceResolver, Settings};
+use lockgate_admission::trace::CallOutcome;
+use lockgate_api::decode::Bytes;
+use lockgate_api::registration::Webhook;
+use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
+use lockgate_testkit::certs::{Authority, Identity};
+use lockgate_testkit::{Answer, Blackhole, Ending, Gate, Recorded, WebhookServer};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::support::*;
+
+const H: &str = "h.example.com";
+
+/// How long webhooks have that never answer, and those that do, on a busy machine.
+const SHORT_SECONDS: i32 = 1;
+const AMPLE_SECONDS: i32 = 20;
+
+/// How much later than its deadline a request may end on a busy machine.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// So many cells run at once: few enough that a handshake is never late by itself.
+const AT_ONCE: usize = 24;
+
+/// One way to fail.
+struct Fault {
+    name: &'static str,
+    way: Way,
+    /// What is said after `failed calling webhook …: `, with `URL` for the quoted URL and at most one
+    /// `*` for what cannot be foretold.
+    says: String,
+    /// The code in metrics.
+    code: i32,
+    /// Where the call stopped, when it was under way.
+    phase: Option<Phase>,
+    /// How many requests one failing call makes.
+    requests: usize,
+}
+
+enum Way {
+    /// By what the webhook answers.
+    Answers(Answer),
+    /// By what is at its address, to which no request gets through.
+    At(SocketAddr),
+}
+
+/// Everything that the faults need.
+struct Scene {
+    authority: Authority,
+    server: WebhookServer,
+    others: Vec<WebhookServer>,
+    hole: Blackhole,
+    gate: Gate,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let authority = Authority::new("right");
+        let server = serve(&authority, authority.issue(&["*.default.svc"])).await;
+        let label = json!([{"op": "add", "path": "/metadata/labels/z", "value": "1"}]);
+        server.script("/change", [Answer::patch(&label)]);
+        let stranger = Authority::new("stranger");
+        let others = vec![
+            WebhookServer::builder().stall_handshakes().start().await,
+            serve(&authority, stranger.issue(&["*.default.svc"])).await,
+            serve(&authority, authority.issue_expired(&["*.default.svc"])).await,
+            serve(&authority, authority.issue(&["other.default.svc"])).await,
+        ];
+        Self {
+            authority,
+            server,
+            others,
+            hole: Blackhole::start().await,
+            gate: Gate::new(),
+        }
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let [stalling, stranger, expired, misnamed] =
+            [0, 1, 2, 3].map(|n| self.others[n].address());
+        let mut faults = vec![
+            unreachable(
+                "refused",
+                SocketAddr::from(([127, 0, 0, 1], 1)),
+                Phase::Connect,
+                "dial tcp 127.0.0.1:1: connect: connection refused",
+            ),
+            unreachable("blackholed", self.hole.address(), Phase::Connect, TIMEOUT),
+            unreachable("TLS stall", stalling, Phase::Tls, TIMEOUT),
+            unreachable(
+                "wrong CA",
+                stranger,
+                Phase::Tls,
+                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+            ),
+            unreachable(
+                "expired",
+                expired,
+                Phase::Tls,
+                "tls: failed to verify certificate: x509: certificate has expired or is not yet \
+                 valid: current time * is after 2021-01-01T00:00:00Z",
+            ),
+            unreachable(
+                "wrong name",
+                misnamed,
+                Phase::Tls,
+                "tls: failed to verify certificate: x509: certificate is valid for \
+                 other.default.svc, not hook.default.svc",
+            ),
+        ];
+        faults.extend(refusals());
+        faults.extend(breaks(&self.gate));
+        faults.extend(bad_answers());
+        faults
+    }
+}
+
+const TIMEOUT: &str = "context deadline exceeded";
+const UNREADABLE: &str =
+    "unexpected error when reading response body. Please retry. Original error: ";
+
+async fn serve(authority: &Authority, identity: Identity) -> WebhookServer {
+    let builder = WebhookServer::builder().identity(identity, authority.pem());
+    builder.http1_only().start().await
+}
+
+fn unreachable(name: &'static str, at: SocketAddr, phase: Phase, problem: &str) -> Fault {
+    Fault {
+        name,
+        way: Way::At(at),
+        says: format!("failed to call webhook: Post URL: {problem}"),
+        code: 503,
+        phase: Some(phase),
+        requests: 0,
+    }
+}
+
+fn answers(name: &'static str, answer: Answer, code: i32, says: &str) -> Fault {
+    Fault {
+        name,
+        way: Way::Answers(answer),
+        says: says.to_owned(),
+        code,
+        phase: None,
+        requests: 1,
+    }
+}
+
+/// Answers in HTTP that are no success.
+fn refusals() -> Vec<Fault> {
+    let text = |code, body: &'static str| {
+        Answer::http(code, body).header("content-type", "text/plain; charset=utf-8")
+    };
+    let call = |problem: &str| format!("failed to call webhook: {problem}");
+    let redirected = |name, code: u16| {
+        answers(
+            name,
+            Answer::redirect(code, "/elsewhere"),
+            i32::from(code),
+            &call(&format!(
+                "the server responded with the status code {code} but did not return more \
+                 information"
+            )),
+        )
+    };
+    let too_many =
+        call("the server has received too many requests and has asked us to try again later");
+    let unavailable = call("the server is currently unable to handle the request");
+    vec![
+        redirected("301", 301),
+        redirected("302", 302),
+        redirected("307", 307),
+        redirected("308", 308),
+        answers(
+            "400",
+            text(400, "no"),
+            400,
+            &call("the server rejected our request for an unknown reason"),
+        ),
+        answers("403", text(403, "go away"), 403, &call("go away")),
+        answers(
+            "404",
+            text(404, "no"),
+            404,
+            &call("the server could not find the requested resource"),
+        ),
+        answers(
+            "500",
+            text(500, "boom\n"),
+            500,
+            &call("an error on the server (\"boom\") has prevented the request from succeeding"),
+        ),
+        answers("503", text(503, "no"), 503, &unavailable),
+        answers("429", text(429, "slow down"), 429, &too_many),
+        Fault {
+            // The first attempt and ten more.
+            requests: 11,
+            ..answers(
+                "429 with Retry-After: 0",
+                text(429, "slow down").header("retry-after", "0"),
+                429,
+                &too_many,
+            )
+        },
+        Fault {
+            requests: 11,
+            ..answers(
+                "503 with Retry-After: 0",
+                text(503, "slow down").header("retry-after", "0"),
+                503,
+                &unavailable,
+            )
+        },
+        Fault {
+            phase: Some(Phase::Wait),
+            ..answers(
+                "429 with Retry-After: 3600",
+                text(429, "slow down").header("retry-after", "3600"),
+                503,
+                &format!("failed to call webhook: Post URL: {TIMEOUT}"),
+            )
+        },
+    ]
+}
+
+/// Connections that break, and answers that take too long or too much.
+fn breaks(gate: &Gate) -> Vec<Fault> {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n";
+    let reading = |name, answer, problem: &str| Fault {
+        phase: Some(Phase::Read),
+        ..answers(
+            name,
+            answer,
+            503,
+            &format!("failed to call webhook: {UNREADABLE}{problem}"),
+        )
+    };
+    vec![
+        Fault {
+            // Reading may learn of the reset before it has seen the headers.
+            phase: None,
+            ..answers(
+                "reset after headers",
+                Answer::raw(head, Ending::Reset),
+                503,
+                "failed to call webhook: *: read: connection reset by peer",
+            )
+        },
+        Fault {
+            phase: Some(Phase::Wait),
+            ..answers(
+                "closed before the answer",
+                Answer::raw("", Ending::Close),
+                503,
+                "failed to call webhook: Post URL: EOF",
+            )
+        },
+        reading(
+            "closed mid-body",
+            Answer::raw(format!("{head}{{\"kind\":"), Ending::Close),
+            "unexpected EOF",
+        ),
+        reading(
+            "silent mid-body",
+            Answer::raw(format!("{head}{{\"kind\":"), Ending::Hold),
+            TIMEOUT,
+        ),
+        reading(
+            "slow drip",
+            Answer::drip(Duration::from_millis(50)),
+            TIMEOUT,
+        ),
+        reading(
+            "1 GiB body",
+            Answer::huge(1 << 30),
+            &format!("response body is larger than {MAX_ANSWER_BYTES} bytes"),
+        ),
+        Fault {
+            phase: Some(Phase::Wait),
+            ..answers(
+                "late answer",
+                Answer::allow().after(gate),
+                503,
+                &format!("failed to call webhook: Post URL: {TIMEOUT}"),
+            )
+        },
+    ]
+}
+
+/// Answers that arrive and make no sense.
+fn bad_answers() -> Vec<Fault> {
+    let json =
+        |body: &'static str| Answer::http(200, body).header("content-type", "application/json");
+    let review = |change: fn(&mut Value)| {
+        Answer::review(move |review| {
+            let mut answer = json!({
+                "kind": "AdmissionReview",
+                "apiVersion": review["apiVersion"],
+                "response": {"uid": review["request"]["uid"], "allowed": true},
+            });
+            change(&mut answer);
+            answer
+        })
+    };
+    let invalid = |problem: &str| format!("received invalid webhook response: {problem}");
+    vec![
+        answers(
+            "garbage",
+            json("\u{1}\u{2}nonsense"),
+            503,
+            "failed to call webhook: yaml: control characters are not allowed",
+        ),
+        answers(
+            "empty",
+            json(""),
+            503,
+            "failed to call webhook: 0-length response with status code: 200 and content type: \
+             application/json",
+        ),
+        answers(
+            "wrong uid",
+            review(|answer| answer["response"]["uid"] = json!("other")),
+            503,
+            &invalid("expected response.uid=\"*\", got \"other\""),
+        ),
+        answers(
+            "wrong version",
+            review(|answer| answer["apiVersion"] = json!("admission.k8s.io/v1beta1")),
+            503,
+            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): \
+             unknown conversion",
+        ),
+        answers(
+            "no response",
+            review(|answer| answer["response"] = Value::Null),
+            503,
+            &invalid("webhook response was absent"),
+        ),
+    ]
+}
+
+/// Where in a request the webhook fails.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    FirstRound,
+    SecondRound,
+    Validation,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Cell {
+    place: Place,
+    ignore: bool,
+    dry_run: bool,
+}
+
+fn cells() -> impl Iterator<Item = Cell> {
+    let places = [Place::FirstRound, Place::SecondRound, Place::Validation];
+    places.into_iter().flat_map(|place| {
+        [(false, false), (false, true), (true, false), (true, true)].map(|(ignore, dry_run)| Cell {
+            place,
+            ignore,
+            dry_run,
+        })
+    })
+}
+
+/// Sends the service `hook` to one address first, if there is one, and to another from then on.
+#[derive(Debug)]
+struct Moving {
+    change: SocketAddr,
+    first: Mutex<Option<SocketAddr>>,
+    then: SocketAddr,
+}
+
+impl ServiceResolver for Moving {
+    fn resolve(&self, _: &str, name: &str, _: i32) -> Result<String, String> {
+        let address = match name {
+            "change" => self.change,
+            _ => self.first.lock().unwrap().take().unwrap_or(self.then),
+        };
+        Ok(address.to_string())
+    }
+}
+
+fn served(name: &str, service: &str, path: &str, ca: &str, seconds: i32) -> Webhook {
+    Webhook {
+        client_config: ClientConfig {
+            url: None,
+            service: Some(ServiceReference {
+                namespace: String::from("default"),
+                name: service.to_owned(),
+                path: Some(path.to_owned()),
+                port: None,
+            }),
+            ca_bundle: Some(Bytes(ca.as_bytes().to_vec())),
+        },
+        timeout_seconds: Some(seconds),
+        ..webhook(name)
+    }
+}
+
+/// Whether a text is as the pattern says, which has at most one `*`.
+fn fits(text: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => text == pattern,
+        Some((start, end)) => {
+            text.len() >= start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+        }
+    }
+}
+
+impl Fault {
+    fn times_out(&self) -> bool {
+        self.says.ends_with(TIMEOUT)
+    }
+
+    fn seconds(&self) -> i32 {
+        if self.times_out() {
+            SHORT_SECONDS
+        } else {
+            AMPLE_SECONDS
+        }
+    }
+
+    /// Tries one cell and checks everything that can be seen of it.
+    async fn try_in(&self, cell: Cell, scene: &Scene, path: &str) {
+        let what = format!("{} in {cell:?}", self.name);
+        let world = self.world(cell, scene, path);
+        let kind = match cell.place {
+            Place::Validation => Validating,
+            Place::FirstRound | Place::SecondRound => Mutating,
+        };
+        let mut request = create();
+        request.dry_run = cell.dry_run;
+        let began = Instant::now();
+        let outcome = world.run(kind, request).await;
+        let took = began.elapsed();
+
+        let limit = Duration::from_secs(self.seconds().unsigned_abs().into());
+        if self.times_out() {
+            assert!(took >= limit && took < limit + SLACK, "{what}: {took:?}");
+        } else {
+            assert!(took < limit, "{what}: {took:?}");
+        }
+        self.check_decision(cell, path, &outcome, &what);
+        assert_eq!(outcome.annotations(), annotations(cell), "{what}");
+        assert_eq!(world.counters(), self.counters(cell), "{what}");
+        if cell.place != Place::Validation {
+            let label = &outcome.object()["metadata"]["labels"]["z"];
+            let is_changed = cell.place == Place::SecondRound;
+            assert_eq!(!label.is_null(), is_changed, "{what}");
+        }
+    }
+
+    fn world(&self, cell: Cell, scene: &Scene, path: &str) -> World {
+        let good = scene.server.address();
+        let mut resolver = Moving {
+            change: good,
+            first: Mutex::new(None),
+            then: good,
+        };
+        let mut script = Vec::new();
+        if cell.place == Place::SecondRound {
+            script.push(Answer::allow());
+        }
+        match &self.way {
+            Way::Answers(answer) => script.push(answer.clone()),
+            Way::At(address) => {
+                resolver.then = *address;
+                if cell.place == Place::SecondRound {
+                    resolver.first = Mutex::new(Some(good));
+                }
+            }
+        }
+        scene.server.script(path, script);
+        let world = World::with(|host| {
+            Engine::new(Host {
+                caller: Arc::new(HttpsCaller::new(Settings {
+                    resolver: Arc::new(resolver),
+                    ..Settings::default()
+                })),
+                ..host
+            })
+        });
+        let ca = scene.authority.pem();
+        let mut hook = served(H, "hook", path, ca, self.seconds());
+        if cell.ignore {
+            hook = ignoring(hook);
+        }
+        let kind = match cell.place {
+            Place::Validation => Validating,
+            Place::FirstRound => Mutating,
+            Place::SecondRound => {
+                // A later webhook changes the object, so this one is called again.
+                hook = if_needed(hook);
+                let change = served("z.example.com", "change", "/change", ca, AMPLE_SECONDS);
+                world.hook_in(Mutating, "z", change, Reply::allow());
+                Mutating
+            }
+        };
+        world.hook_in(kind, "c", hook, Reply::allow());
+        world
+    }
+
+    fn check_decision(&self, cell: Cell, path: &str, outcome: &Outcome, what: &str) {
+        let url = format!(
+            "\"https://hook.default.svc:443{path}?timeout={}s\"",
+            self.seconds()
+        );
+        let says = self.says.replace("URL", &url);
+        let last = outcome.admission.trace().calls().last();
+        let (_, plugin, _, call) = last.unwrap_or_else(|| panic!("{what}: no call"));
+        let round = u8::from(cell.place == Place::SecondRound);
+        assert_eq!(plugin.round, round, "{what}");
+        match &call.outcome {
+            CallOutcome::Failed {
+                reason,
+                code,
+                phase,
+            } => {
+                assert!(fits(reason, &says), "{what}: {reason}");
+                assert_eq!(*code, self.code, "{what}");
+                if self.name != "reset after headers" {
+                    assert_eq!(*phase, self.phase, "{what}");
+                }
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+        match &outcome.decision {
+            Decision::Allow => assert!(cell.ignore, "{what}"),
+            Decision::Deny(denial) => {
+                assert!(!cell.ignore, "{what}");
+                assert_eq!(denial.cause, Cause::CallFailed, "{what}");
+                let status = &denial.status;
+                assert_eq!(
+                    (status.code, &*status.reason, &*status.status),
+                    (500, "InternalError", "Failure"),
+                    "{what}"
+                );
+                let reason = format!("failed calling webhook \"{H}\": {says}");
+                let message = format!("Internal error occurred: {reason}");
+                assert!(
+                    fits(&status.message, &message),
+                    "{what}: {}",
+                    status.message
+                );
+                let causes = status
+                    .details
+                    .as_ref()
+                    .and_then(|details| details.causes.as_ref());
+                let cause = causes.and_then(|causes| causes.first());
+                let cause = cause.map(|cause| cause.message.as_str());
+                assert!(
+                    fits(cause.unwrap_or_default(), &reason),
+                    "{what}: {cause:?}"
+                );
+            }
+        }
+    }
+
+    /// What is counted, in the order it is shown.
+    fn counters(&self, cell: Cell) -> Vec<String> {
+        let kind = match cell.place {
+            Place::Validation => "validating",
+            Place::FirstRound | Place::SecondRound => "admit",
+        };
+        let request = |code: i32, name: &str, rejected: bool| {
+            format!(
+                "webhook_request_total{{code=\"{code}\",name=\"{name}\",operation=\"CREATE\",\
+                 rejected=\"{rejected}\",type=\"{kind}\"}} 1"
+            )
+        };
+        let code = self.code;
+        let mut lines = vec![if cell.ignore {
+            format!("webhook_fail_open_count{{name=\"{H}\",type=\"{kind}\"}} 1")
+        } else {
+            format!(
+                "webhook_rejection_count{{error_type=\"calling_webhook_error\",name=\"{H}\",\
+                 operation=\"CREATE\",rejection_code=\"{code}\",type=\"{kind}\"}} 1"
+            )
+        }];
+        if cell.place == Place::SecondRound {
+            lines.extend([request(200, H, false), request(200, "z.example.com", false)]);
+        }
+        lines.push(request(code, H, !cell.ignore));
+        lines
+    }
+
+    fn check_requests(&self, cell: Cell, all: &[Recorded], path: &str) {
+        let what = format!("{} in {cell:?}", self.name);
+        let seen: Vec<&Recorded> = all.iter().filter(|seen| seen.path == path).collect();
+        let good = usize::from(cell.place == Place::SecondRound);
+        assert_eq!(seen.len(), good + self.requests, "{what}");
+        for request in seen {
+            let review: Value = serde_json::from_slice(&request.body).unwrap();
+            assert_eq!(review["request"]["dryRun"], cell.dry_run, "{what}");
+            assert_eq!(
+                request.query,
+                format!("timeout={}s", self.seconds()),
+                "{what}"
+            );
+        }
+    }
+}
+
+/// What the audit log gets.
+fn annotations(cell: Cell) -> Vec<(String, String)> {
+    let mutation = |round_and_index: &str, configuration: &str, webhook: &str, mutated: bool| {
+        (
+            format!("mutation.webhook.admission.k8s.io/{round_and_index}"),
+            format!(
+                "{{\"configuration\":\"{configuration}\",\"webhook\":\"{webhook}\",\
+                 \"mutated\":{mutated}}}"
+            ),
+        )
+    };
+    let (prefix, failing) = match cell.place {
+        Place::FirstRound => ("mutation", "round_0_index_0"),
+        Place::SecondRound => ("mutation", "round_1_index_0"),
+        Place::Validation => ("validating", "round_0_index_0"),
+    };
+    let mut all = Vec::new();
+    if cell.ignore {
+        let key = format!("failed-open.{prefix}.webhook.admission.k8s.io/{failing}");
+        all.push((key, String::from(H)));
+    }
+    match cell.place {
+        Place::Validation => {}
+        Place::FirstRound => all.push(mutation(failing, "c", H, false)),
+        Place::SecondRound => all.extend([
+            mutation("round_0_index_0", "c", H, false),
+            mutation("round_0_index_1", "z", "z.example.com", true),
+            mutation("round_1_index_0", "c", H, false),
+            (
+                String::from("patch.webhook.admission.k8s.io/round_0_index_1"),
+                String::from(
+                    "{\"configuration\":\"z\",\"webhook\":\"z.example.com\",\"patch\":[{\"op\":\
+                     \"add\",\"path\":\"/metadata/labels/z\",\"value\":\"1\"}],\"patchType\":\
+                     \"JSONPatch\"}",
+                ),
+            ),
+        ]),
+    }
+    all
+}
+
+/// Waits until no more tasks are alive than there were.
+async fn settled(before: usize) {
+    let alive = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let settle = async {
+        while alive() > before {
+            tokio::task::yield_now().await;
+        }
+    };
+    let settled = tokio::time::timeout(SLACK, settle).await;
+    assert!(settled.is_ok(), "{} tasks, {before} before", alive());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_fault_meets_the_failure_policy_in_time() {
+    let before = tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks();
+    let scene = Arc::new(Scene::set().await);
+    let faults = Arc::new(scene.faults());
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut tasks = JoinSet::new();
+    let path = |fault: usize, cell: usize| format!("/{fault}/{cell}");
+    for at in 0..faults.len() {
+        for (nth, cell) in cells().enumerate() {
+            let (scene, faults, turns) = (scene.clone(), faults.clone(), turns.clone());
+            tasks.spawn(async move {
+                let _turn = turns.acquire().await;
+                faults[at].try_in(cell, &scene, &path(at, nth)).await;
+            });
+        }
+    }
+    while let Some(done) = tasks.join_next().await {
+        if let Err(failed) = done {
+            std::panic::resume_unwind(failed.into_panic());
+        }
+    }
+
+    let requests = scene.server.requests();
+    for (at, fault) in faults.iter().enumerate() {
+        for (nth, cell) in cells().enumerate() {
+            fault.check_requests(cell, &requests, &path(at, nth));
+        }
+    }
+    // Nobody went where a redirect pointed.
+    assert!(requests.iter().all(|seen| seen.path != "/elsewhere"));
+    // Nobody read, and nobody kept, more of a huge answer than the limit and what is on the way.
+    let streamed = scene.server.streamed_bytes();
+    let limit = (MAX_ANSWER_BYTES as u64 + (8 << 20)) * cells().count() as u64;
+    assert!(streamed < limit, "{streamed} of {limit}");
+
+    // What comes too late is nobody's answer, and no connection is left behind.
+    scene.gate.open();
+    for server in scene.others.iter().chain([&scene.server]) {
+        let closed = tokio::time::timeout(SLACK, server.wait_for_open_connections(0)).await;
+        assert!(closed.is_ok(), "connections are left open");
+    }
+    drop(faults);
+    let scene = Arc::into_inner(scene).unwrap();
+    for server in scene.others.into_iter().chain([scene.server]) {
+        server.stop().await;
+    }
+    settled(before).await;
+}
