@@ -14,7 +14,7 @@ mod schema;
 mod structure;
 mod versions;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value as Json};
 
@@ -329,25 +329,28 @@ fn validate_status(definition: &Json, spec: Props<'_>) -> FieldErrors {
         ));
         return errors;
     }
-    let versions: Vec<Props<'_>> = spec.schemas("versions").collect();
-    for version in &versions {
+    // The last place of each version; one that is found in the specification is done with.
+    let mut left: HashMap<&str, usize> = stored
+        .iter()
+        .zip(0..)
+        .map(|(name, at)| (*name, at))
+        .collect();
+    for version in spec.schemas("versions") {
         let name = version.text("name");
-        if version.flag("storage") && !stored.contains(&name) {
+        if left.remove(name).is_none() && version.flag("storage") {
             let detail = format!("must have the storage version {name}");
             errors.push(error::invalid(&place, &quote_json_list(&stored), detail));
         }
     }
-    for (at, name) in stored.iter().enumerate() {
-        // Of several, the last place is named.
-        let is_last = stored.iter().rposition(|other| other == name) == Some(at);
-        if is_last && !versions.iter().any(|version| version.text("name") == *name) {
-            let detail = format!(
-                "missing from spec.versions; {name} was previously a storage version, and must \
-                 remain in spec.versions until a storage migration ensures no data remains \
-                 persisted in {name} and removes {name} from status.storedVersions"
-            );
-            errors.push(error::invalid_text(&format!("{place}[{at}]"), name, detail));
-        }
+    let mut left: Vec<(usize, &str)> = left.into_iter().map(|(name, at)| (at, name)).collect();
+    left.sort_unstable();
+    for (at, name) in left {
+        let detail = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain \
+             in spec.versions until a storage migration ensures no data remains persisted in \
+             {name} and removes {name} from status.storedVersions"
+        );
+        errors.push(error::invalid_text(&format!("{place}[{at}]"), name, detail));
     }
     errors
 }

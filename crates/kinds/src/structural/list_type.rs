@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use lockgate_api::field::FieldErrors;
 
 use super::error;
-use super::json::{Go, compact, shown};
+use super::json::{Go, compact, copy, shown};
 use super::path::Path;
 use super::schema::{ListType, Node};
 
@@ -60,7 +60,7 @@ fn validate_map(schema: &Node, elements: &[Json], path: &Path<'_>, errors: &mut 
     let keys = &*schema.list_map_keys;
     let key_of = |element: &Json| -> Json {
         let entries = element.as_object();
-        let known = |key: &String| Some((key.clone(), entries?.get(key)?.clone()));
+        let known = |key: &String| Some((key.clone(), copy(entries?.get(key)?)));
         keys.iter().filter_map(known).collect::<Map<_, _>>().into()
     };
     let repeated = match keys {

@@ -58,7 +58,7 @@ impl Rules {
         if rules.is_empty() {
             return None;
         }
-        let schema = lockgate_cel::crd::Schema::from_json(&Json::Object(props.0.clone())).ok()?;
+        let schema = lockgate_cel::crd::Schema::from_json(&props.to_json()).ok()?;
         let schema = if is_root {
             schema.into_resource_root()
         } else {
