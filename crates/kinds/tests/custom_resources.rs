@@ -213,6 +213,29 @@ fn deep_schemas_are_refused() {
 }
 
 #[test]
+fn rules_on_every_level_of_a_large_schema_are_refused() {
+    let leaves: serde_json::Map<String, Json> = (0..5_000)
+        .map(|at| (format!("leaf{at}"), json!({ "type": "string" })))
+        .collect();
+    let around = |inner| {
+        let mut schema =
+            json!({ "type": "object", "x-kubernetes-validations": [{ "rule": "true" }] });
+        schema["properties"] = in_object("a", inner);
+        schema
+    };
+    let innermost = json!({ "type": "object", "properties": leaves });
+    let mut definition = definition();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = nested(60, innermost, around);
+    crd::defaults(&mut definition);
+    crd::prepare_create(&mut definition);
+    let errors = crd::validate_create(&definition);
+    let want = "FieldValueInvalid|spec.versions[0].schema.openAPIV3Schema: Invalid value: \"\": \
+                rules see more than 250000 schemas together";
+    assert_eq!(texts(&errors), json!([want]));
+    assert!(crd::CustomResource::compile(&definition).is_err());
+}
+
+#[test]
 fn rules_stop_when_they_cost_too_much() {
     let list = |rule: &str| {
         json!({ "type": "array", "items": { "type": "integer" }, "x-kubernetes-validations": [

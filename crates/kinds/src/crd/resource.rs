@@ -1,17 +1,20 @@
 //! A definition compiled: what its objects are, version by version.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
 use lockgate_api::field::{FieldErrors, Path as FieldPath};
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::names;
 use lockgate_api::meta::validation::{
     SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
 };
 use lockgate_cel::ext::named_format::NamedFormat;
 
 use super::scale::ScalePaths;
-use crate::structural::json::{copy, equal, shown};
+use crate::structural::json::{copy, equal, shown, verbose};
 use crate::structural::props::Props;
 use crate::structural::{Findings, Schema, SchemaError, error, metadata};
 
@@ -211,6 +214,47 @@ impl CustomResource {
             .validate_status_update_with(object, old, errors, replicas)
     }
 
+    /// What a client is told about an object, new or replacing another: finalizers whose names could
+    /// collide.
+    ///
+    /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/validator.go
+    #[must_use]
+    pub fn warnings(object: &Json, old: Option<&Json>) -> Vec<String> {
+        let finalizers = |object: &Json| -> BTreeSet<String> {
+            let finalizers = object.pointer("/metadata/finalizers");
+            let finalizers = finalizers.and_then(Json::as_array).into_iter().flatten();
+            finalizers
+                .filter_map(Json::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
+        let had = old.map(finalizers).unwrap_or_default();
+        let added = finalizers(object);
+        let mut warnings = Vec::new();
+        for name in added.difference(&had) {
+            let mut warn = |text: &str| {
+                warnings.push(format!("metadata.finalizers: {}: {text}", quote(name)));
+            };
+            names::check_qualified_name(name)
+                .iter()
+                .for_each(|text| warn(text));
+            let is_known = matches!(&**name, "orphan" | "foregroundDeletion" | "kubernetes");
+            if name.contains('/') || is_known {
+                continue;
+            }
+            let path = if name.contains('.') {
+                " including a path (/)"
+            } else {
+                ""
+            };
+            warn(&format!(
+                "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with \
+                 other finalizer writers"
+            ));
+        }
+        warnings
+    }
+
     fn validate_type(&self, version: &Version, object: &Json) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let text = |name: &str| object.get(name).and_then(Json::as_str).unwrap_or_default();
@@ -312,6 +356,23 @@ impl Version {
                 .map(|field| field.text("jsonPath").to_owned())
                 .collect(),
         })
+    }
+
+    /// The fields of an object that lists can be filtered by, without the point in front, and their
+    /// values; an absent one is empty.
+    #[must_use]
+    pub fn selectable_values(&self, object: &Json) -> Vec<(String, String)> {
+        let value = |path: &String| {
+            let name = path.strip_prefix('.').unwrap_or(path);
+            let mut names = name.split('.');
+            let found = names.try_fold(object, |object, name| object.get(name));
+            let text = match found {
+                None | Some(Json::Null) => String::new(),
+                Some(value) => verbose(value),
+            };
+            (name.to_owned(), text)
+        };
+        self.selectable_fields.iter().map(value).collect()
     }
 
     /// Clears what a client may not set on create.
@@ -612,6 +673,46 @@ mod tests {
         let found = widgets.validate_status_update(v1, &status, &widget(json!({})));
         let negative = ".status.replicas: Invalid value: -1: should be a non-negative integer";
         assert_eq!(texts(&found), [negative]);
+    }
+
+    #[test]
+    fn fields_to_select_by_are_texts() {
+        let widgets = widgets();
+        let mut v1 = widgets.version("v1").unwrap().clone();
+        v1.selectable_fields = [".spec.a", ".spec.b", ".spec.c", ".none.x"]
+            .map(str::to_owned)
+            .to_vec();
+        let values = v1.selectable_values(&json!({ "spec": { "a": "x", "b": 3, "c": true } }));
+        let values: Vec<_> = values
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        let want = [
+            ("spec.a", "x"),
+            ("spec.b", "3"),
+            ("spec.c", "true"),
+            ("none.x", ""),
+        ];
+        assert_eq!(values, want);
+    }
+
+    #[test]
+    fn names_of_new_finalizers_are_looked_at() {
+        let with = |finalizers: Json| json!({ "metadata": { "finalizers": finalizers } });
+        let new = with(json!(["orphan", "plain", "a.b", "a.b/c", "old", "x y/z"]));
+        assert_eq!(
+            CustomResource::warnings(&new, Some(&with(json!(["old"])))),
+            [
+                "metadata.finalizers: \"a.b\": prefer a domain-qualified finalizer name including a \
+                 path (/) to avoid accidental conflicts with other finalizer writers",
+                "metadata.finalizers: \"plain\": prefer a domain-qualified finalizer name to avoid \
+                 accidental conflicts with other finalizer writers",
+                "metadata.finalizers: \"x y/z\": prefix part a lowercase RFC 1123 subdomain must \
+                 consist of lower case alphanumeric characters, '-' or '.', and must start and end \
+                 with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            ]
+        );
     }
 
     #[test]

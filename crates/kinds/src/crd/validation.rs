@@ -99,7 +99,7 @@ impl Options {
 pub fn validate_create(definition: &Json) -> FieldErrors {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
-    if let Some(errors) = check_depth(spec) {
+    if let Some(errors) = check_size(spec) {
         return errors;
     }
     let mut errors = validate_name(definition, spec);
@@ -116,7 +116,7 @@ pub fn validate_create(definition: &Json) -> FieldErrors {
 pub fn validate_update(definition: &Json, old: &Json) -> FieldErrors {
     let empty = Map::new();
     let (spec, old_spec) = (spec_of(definition, &empty), spec_of(old, &empty));
-    if let Some(errors) = check_depth(spec) {
+    if let Some(errors) = check_size(spec) {
         return errors;
     }
     let mut errors = validate_metadata_change(definition, old);
@@ -203,7 +203,7 @@ fn unrecognized_formats(definition: &Json) -> Vec<String> {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
     let mut formats = Vec::new();
-    if check_depth(spec).is_some() {
+    if check_size(spec).is_some() {
         return formats;
     }
     for schema in Hoisted::new(spec).schemas() {
@@ -222,7 +222,7 @@ fn unrecognized_formats(definition: &Json) -> Vec<String> {
 pub(super) fn non_structural(definition: &Json) -> FieldErrors {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
-    if let Some(errors) = check_depth(spec) {
+    if let Some(errors) = check_size(spec) {
         return errors;
     }
     let mut errors = FieldErrors::new();
@@ -248,12 +248,12 @@ fn spec_of<'j>(definition: &'j Json, empty: &'j Map<String, Json>) -> Props<'j> 
     Props(spec.unwrap_or(empty))
 }
 
-/// Refuses schemas that nest deeper than anything here is willing to follow.
-fn check_depth(spec: Props<'_>) -> Option<FieldErrors> {
+/// Refuses schemas that are deeper or larger than anything here is willing to follow.
+fn check_size(spec: Props<'_>) -> Option<FieldErrors> {
     for (at, version) in spec.schemas("versions").enumerate() {
         let schema = version.schema("schema");
         let schema = schema.and_then(|schema| schema.schema("openAPIV3Schema"));
-        if let Some(reason) = schema.and_then(schema::check_depth) {
+        if let Some(reason) = schema.and_then(schema::check_size) {
             let place = format!("spec.versions[{at}].schema.openAPIV3Schema");
             return Some(vec![error::invalid(&place, "\"\"", reason.to_string())]);
         }

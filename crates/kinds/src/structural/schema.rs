@@ -21,6 +21,12 @@ use super::rules::Rules;
 /// Upstream has no limit of its own; its schemas, like ours, are walked by recursion.
 pub(crate) const MAX_DEPTH: usize = 128;
 
+/// Most schemas that all rules of a schema may see together.
+///
+/// Each rule gets its own view of the schemas below it, so rules on many levels of a large schema
+/// would take memory without end. Upstream shares these views and has no limit.
+const MAX_SEEN_BY_RULES: u64 = 250_000;
+
 /// The schema of one version of a custom resource. Cloning is cheap and shares the tree.
 #[derive(Debug, Clone)]
 pub struct Schema {
@@ -36,6 +42,8 @@ pub enum SchemaError {
     Unsupported(&'static str),
     /// There are more levels than anybody needs.
     TooDeep,
+    /// Rules on several levels see more schemas than anybody needs.
+    TooMuchForRules,
 }
 
 impl fmt::Display for SchemaError {
@@ -44,6 +52,12 @@ impl fmt::Display for SchemaError {
             Self::NotAnObject => f.write_str("a schema must be an object"),
             Self::Unsupported(text) => f.write_str(text),
             Self::TooDeep => write!(f, "more than {MAX_DEPTH} levels"),
+            Self::TooMuchForRules => {
+                write!(
+                    f,
+                    "rules see more than {MAX_SEEN_BY_RULES} schemas together"
+                )
+            }
         }
     }
 }
@@ -204,6 +218,7 @@ impl Schema {
     pub fn parse(schema: &Json) -> Result<Self, SchemaError> {
         let props = Props::new(schema).ok_or(SchemaError::NotAnObject)?;
         let mut root = Node::read(props)?;
+        check_seen_by_rules(props)?;
         root.compile_rules(props, true);
         root.prune_defaults(&super::defaults::Place::Root);
         Ok(Self {
@@ -436,6 +451,33 @@ impl Node {
         }
         self.has_rules
     }
+}
+
+/// Bounds what rules see together. The depth of the schema was checked before.
+pub(crate) fn check_seen_by_rules(props: Props<'_>) -> Result<(), SchemaError> {
+    /// Counts the schemas a rule would see, and adds them up where there are rules.
+    fn count(props: Props<'_>, seen: &mut u64) -> u64 {
+        let mut size = 1;
+        for (_, property) in props.schema_map("properties") {
+            size += count(property, seen);
+        }
+        if let SchemaOrBool::Schema(entry) = props.schema_or_bool("additionalProperties") {
+            size += count(entry, seen);
+        }
+        if let Items::All(items) = props.items() {
+            size += count(items, seen);
+        }
+        if !props.list("x-kubernetes-validations").is_empty() {
+            *seen += size;
+        }
+        size
+    }
+    let mut seen = 0;
+    count(props, &mut seen);
+    if seen > MAX_SEEN_BY_RULES {
+        return Err(SchemaError::TooMuchForRules);
+    }
+    Ok(())
 }
 
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/convert.go (validateUnsupportedFields)

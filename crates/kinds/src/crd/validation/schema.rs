@@ -18,7 +18,7 @@ use crate::structural::error;
 use crate::structural::field_path::{self, Brackets};
 use crate::structural::path::Path;
 use crate::structural::props::{Items, Props, SchemaOrBool};
-use crate::structural::schema::{MAX_DEPTH, Node};
+use crate::structural::schema::{MAX_DEPTH, Node, check_seen_by_rules};
 
 const RULES: &str = "x-kubernetes-validations";
 
@@ -91,8 +91,8 @@ pub(super) fn any(schema: Props<'_>, is_it: &mut impl FnMut(Props<'_>) -> bool) 
     false
 }
 
-/// Why a schema is too deep, if it is.
-pub(super) fn check_depth(schema: Props<'_>) -> Option<SchemaError> {
+/// Why a schema is too large to be looked at, if it is.
+pub(super) fn check_size(schema: Props<'_>) -> Option<SchemaError> {
     let mut stack = vec![(schema, 1)];
     while let Some((schema, depth)) = stack.pop() {
         if depth > MAX_DEPTH {
@@ -100,7 +100,7 @@ pub(super) fn check_depth(schema: Props<'_>) -> Option<SchemaError> {
         }
         stack.extend(below(schema).into_iter().map(|below| (below, depth + 1)));
     }
-    None
+    check_seen_by_rules(schema).err()
 }
 
 /// Whether a schema has a type that OpenAPI does not know.
