@@ -236,6 +236,31 @@ fn rules_on_every_level_of_a_large_schema_are_refused() {
 }
 
 #[test]
+fn errors_without_end_are_cut_off() {
+    let schema = Schema::parse(&json!({ "type": "object", "properties": {
+        "types": { "type": "array", "items": { "type": "string" } },
+        "sets": { "type": "array", "x-kubernetes-list-type": "set",
+            "items": { "x-kubernetes-int-or-string": true } },
+        "resources": { "type": "array", "items": { "type": "object",
+            "x-kubernetes-embedded-resource": true } },
+        "rules": { "type": "array", "items": { "type": "integer",
+            "x-kubernetes-validations": [{ "rule": "self > 0" }] } },
+    } }))
+    .unwrap();
+    let mut twice: Vec<u32> = (0..50_000).collect();
+    twice.extend_from_within(..);
+    for object in [
+        json!({ "types": vec![0; 100_000] }),
+        json!({ "sets": twice }),
+        json!({ "resources": vec![json!({}); 50_000] }),
+        json!({ "rules": vec![0; 100_000] }),
+    ] {
+        let count = schema.validate(&object).errors.len();
+        assert!((9_000..11_000).contains(&count), "{count}");
+    }
+}
+
+#[test]
 fn rules_stop_when_they_cost_too_much() {
     let list = |rule: &str| {
         json!({ "type": "array", "items": { "type": "integer" }, "x-kubernetes-validations": [

@@ -15,7 +15,7 @@ use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::time::Time;
 use lockgate_api::meta::validation::{PATH_SEGMENT_NAMES, validate_metadata};
 
-use super::error;
+use super::error::{self, MAX_ERRORS};
 use super::json::{compact, shown};
 use super::path::Path;
 use super::schema::Node;
@@ -404,6 +404,9 @@ fn validate_as(
     path: &Path<'_>,
     errors: &mut FieldErrors,
 ) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     match value {
         Json::Object(entries) => {
             if embedded {
