@@ -388,7 +388,7 @@ impl Node {
         }
     }
 
-    /// Compiles the rules here and below. What rules cannot see has none, nor does anything in it.
+    /// Compiles the rules here and below.
     pub(crate) fn compile_rules(&mut self, props: Props<'_>, is_root: bool) {
         self.rules = Rules::compile(props, is_root);
         self.has_rules = self.rules.is_some();
@@ -443,11 +443,13 @@ impl Node {
         self.has_rules
     }
 
+    /// As [`Self::compile_rules`]. Where rules cannot see values of this schema, none here or below
+    /// are run from above; those of the schemas below are there for their own defaults.
     fn compile_rules_if_visible(&mut self, props: Props<'_>) -> bool {
-        if self.is_visible_to_rules() {
-            self.compile_rules(props, false);
-        } else {
+        self.compile_rules(props, false);
+        if !self.is_visible_to_rules() {
             self.has_blind_rules = !props.list("x-kubernetes-validations").is_empty();
+            self.has_rules = false;
         }
         self.has_rules
     }

@@ -109,6 +109,11 @@ pub(super) fn has_invalid_type(schema: Props<'_>) -> bool {
     !kind.is_empty() && !TYPES.contains(&kind)
 }
 
+/// Whether a schema has rules.
+pub(super) fn has_rules(schema: Props<'_>) -> bool {
+    !schema.list(RULES).is_empty()
+}
+
 /// Whether a schema uses extensions.
 pub(super) fn has_extension(schema: Props<'_>) -> bool {
     schema.flag("x-kubernetes-embedded-resource")
@@ -116,7 +121,7 @@ pub(super) fn has_extension(schema: Props<'_>) -> bool {
         || schema.flag("x-kubernetes-int-or-string")
         || !schema.list("x-kubernetes-list-map-keys").is_empty()
         || schema.has("x-kubernetes-list-type")
-        || !schema.list(RULES).is_empty()
+        || has_rules(schema)
 }
 
 /// Whether a schema is a set of things whose parts can be changed one by one.

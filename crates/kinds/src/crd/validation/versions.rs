@@ -366,9 +366,12 @@ pub(super) fn validate_common(hoisted: &Hoisted<'_>, options: &Options, errors: 
         return;
     }
     let selectable = root.child("selectableFields");
-    let schema = hoisted
-        .validation
-        .and_then(|schema| schema.schema("openAPIV3Schema"));
+    let empty = serde_json::Map::new();
+    // A validation without a schema counts, and has no fields.
+    let schema = hoisted.validation.map(|validation| {
+        let schema = validation.schema("openAPIV3Schema");
+        schema.unwrap_or(Props(&empty))
+    });
     match schema {
         None => {
             let detail = "may only be set when validations.schema is included";
