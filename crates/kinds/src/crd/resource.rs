@@ -1,17 +1,20 @@
 //! A definition compiled: what its objects are, version by version.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
 use lockgate_api::field::{FieldErrors, Path as FieldPath};
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::names;
 use lockgate_api::meta::validation::{
     SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
 };
 use lockgate_cel::ext::named_format::NamedFormat;
 
 use super::scale::ScalePaths;
-use crate::structural::json::{equal, shown};
+use crate::structural::json::{copy, equal, shown, verbose};
 use crate::structural::props::Props;
 use crate::structural::{Findings, Schema, SchemaError, error, metadata};
 
@@ -138,7 +141,7 @@ impl CustomResource {
             preserve_unknown_fields: spec.flag("preserveUnknownFields"),
             conversion: match conversion {
                 Some(conversion) if conversion.text("strategy") == "Webhook" => {
-                    Conversion::Webhook(conversion.get("webhook").cloned().unwrap_or_default())
+                    Conversion::Webhook(conversion.get("webhook").map(copy).unwrap_or_default())
                 }
                 _ => Conversion::None,
             },
@@ -209,6 +212,47 @@ impl CustomResource {
         version
             .schema
             .validate_status_update_with(object, old, errors, replicas)
+    }
+
+    /// What a client is told about an object, new or replacing another: finalizers whose names could
+    /// collide.
+    ///
+    /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/validator.go
+    #[must_use]
+    pub fn warnings(object: &Json, old: Option<&Json>) -> Vec<String> {
+        let finalizers = |object: &Json| -> BTreeSet<String> {
+            let finalizers = object.pointer("/metadata/finalizers");
+            let finalizers = finalizers.and_then(Json::as_array).into_iter().flatten();
+            finalizers
+                .filter_map(Json::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
+        let had = old.map(finalizers).unwrap_or_default();
+        let added = finalizers(object);
+        let mut warnings = Vec::new();
+        for name in added.difference(&had) {
+            let mut warn = |text: &str| {
+                warnings.push(format!("metadata.finalizers: {}: {text}", quote(name)));
+            };
+            names::check_qualified_name(name)
+                .iter()
+                .for_each(|text| warn(text));
+            let is_known = matches!(&**name, "orphan" | "foregroundDeletion" | "kubernetes");
+            if name.contains('/') || is_known {
+                continue;
+            }
+            let path = if name.contains('.') {
+                " including a path (/)"
+            } else {
+                ""
+            };
+            warn(&format!(
+                "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with \
+                 other finalizer writers"
+            ));
+        }
+        warnings
     }
 
     fn validate_type(&self, version: &Version, object: &Json) -> FieldErrors {
@@ -314,6 +358,23 @@ impl Version {
         })
     }
 
+    /// The fields of an object that lists can be filtered by, without the point in front, and their
+    /// values; an absent one is empty.
+    #[must_use]
+    pub fn selectable_values(&self, object: &Json) -> Vec<(String, String)> {
+        let value = |path: &String| {
+            let name = path.strip_prefix('.').unwrap_or(path);
+            let mut names = name.split('.');
+            let found = names.try_fold(object, |object, name| object.get(name));
+            let text = match found {
+                None | Some(Json::Null) => String::new(),
+                Some(value) => verbose(value),
+            };
+            (name.to_owned(), text)
+        };
+        self.selectable_fields.iter().map(value).collect()
+    }
+
     /// Clears what a client may not set on create.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/strategy.go
@@ -332,7 +393,7 @@ impl Version {
             && self.status
         {
             match old.get("status") {
-                Some(status) => drop(entries.insert("status".to_owned(), status.clone())),
+                Some(status) => drop(entries.insert("status".to_owned(), copy(status))),
                 None => drop(entries.remove("status")),
             }
         }
@@ -347,7 +408,7 @@ impl Version {
     pub fn prepare_status_update(&self, new: &mut Json, old: &Json) {
         let status = new.get_mut("status").map(Json::take);
         let managed = new.pointer_mut("/metadata/managedFields").map(Json::take);
-        new.clone_from(old);
+        *new = copy(old);
         let Some(entries) = new.as_object_mut() else {
             return;
         };
@@ -447,5 +508,254 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
         (None, None) => other.cmp(one),
         (None, Some(_)) => Ordering::Less,
         (Some(_), None) => Ordering::Greater,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn widgets() -> CustomResource {
+        let version = |name: &str, extra: Json| {
+            let mut version = json!({ "name": name, "served": true, "storage": name == "v1",
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                    "spec": { "type": "object", "properties": {
+                        "replicas": { "type": "integer" },
+                    } },
+                    "status": { "type": "object", "properties": {
+                        "replicas": { "type": "integer" },
+                    } },
+                } } } });
+            for (name, value) in extra.as_object().unwrap() {
+                version[name] = value.clone();
+            }
+            version
+        };
+        let mut definition = json!({
+            "metadata": { "name": "widgets.example.com" },
+            "spec": {
+                "group": "example.com",
+                "names": { "plural": "widgets", "kind": "Widget", "shortNames": ["w"] },
+                "scope": "Namespaced",
+                "versions": [
+                    version("v1alpha1", json!({ "deprecated": true })),
+                    version("v1beta1", json!({ "deprecated": true, "deprecationWarning": "old" })),
+                    version("v1", json!({
+                        "subresources": { "status": {}, "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                        } },
+                        "additionalPrinterColumns": [
+                            { "name": "Size", "type": "integer", "jsonPath": ".spec.replicas",
+                              "priority": 1 },
+                        ],
+                        "selectableFields": [{ "jsonPath": ".spec.replicas" }],
+                    })),
+                    version("v2", json!({ "served": false })),
+                ],
+            },
+        });
+        crate::crd::defaults(&mut definition);
+        CustomResource::compile(&definition).unwrap()
+    }
+
+    #[test]
+    fn a_definition_is_compiled() {
+        let widgets = widgets();
+        assert_eq!(
+            (&*widgets.singular, &*widgets.list_kind),
+            ("widget", "WidgetList")
+        );
+        assert_eq!(widgets.short_names, ["w"]);
+        assert_eq!(
+            (widgets.scope, &widgets.conversion),
+            (Scope::Namespaced, &Conversion::None)
+        );
+        let warnings: Vec<_> = widgets
+            .versions
+            .iter()
+            .map(|version| version.deprecation_warning.as_deref())
+            .collect();
+        let warning = "example.com/v1alpha1 Widget is deprecated; use example.com/v1 Widget";
+        assert_eq!(warnings, [Some(warning), Some("old"), None, None]);
+        let v1 = widgets.storage_version().unwrap();
+        assert_eq!(v1.name, "v1");
+        assert!(v1.status && v1.scale.is_some());
+        assert_eq!(v1.columns[0].json_path, ".spec.replicas");
+        assert_eq!(v1.selectable_fields, [".spec.replicas"]);
+        let v2 = widgets.version("v2").unwrap();
+        assert!(!v2.served && !v2.status && v2.scale.is_none() && v2.columns.is_empty());
+    }
+
+    #[test]
+    fn versions_are_ordered_by_stability() {
+        let mut versions = [
+            "v10",
+            "v2",
+            "v1",
+            "v2beta1",
+            "v11beta2",
+            "v3beta1",
+            "v12alpha1",
+            "foo1",
+            "v01",
+            "va",
+        ];
+        let sorted = [
+            "va",
+            "v01",
+            "foo1",
+            "v12alpha1",
+            "v2beta1",
+            "v3beta1",
+            "v11beta2",
+            "v1",
+            "v2",
+            "v10",
+        ];
+        versions.sort_by(|a, b| compare_versions(a, b));
+        assert_eq!(versions, sorted);
+    }
+
+    fn widget(changes: Json) -> Json {
+        let mut widget = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {
+            "name": "a", "namespace": "b", "resourceVersion": "1", "uid": "u" } });
+        for (name, value) in changes.as_object().unwrap() {
+            widget[name] = value.clone();
+        }
+        widget
+    }
+
+    fn texts(findings: &Findings) -> Vec<String> {
+        findings.errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn objects_are_checked_in_order() {
+        let widgets = widgets();
+        let v1 = widgets.version("v1").unwrap();
+        assert_eq!(
+            texts(&widgets.validate_create(v1, &widget(json!({})))),
+            [""; 0]
+        );
+        let other = json!({ "apiVersion": "example.com/v2", "kind": "Gadget" });
+        assert_eq!(
+            texts(&widgets.validate_create(v1, &other)),
+            [
+                "kind: Invalid value: \"Gadget\": must be Widget",
+                "apiVersion: Invalid value: \"example.com/v2\": must be example.com/v1",
+            ]
+        );
+        let bad = widget(
+            json!({ "metadata": {}, "spec": { "replicas": -1 }, "status": {
+            "replicas": "x" } }),
+        );
+        assert_eq!(
+            texts(&widgets.validate_create(v1, &bad)),
+            [
+                "metadata.name: Required value: name or generateName is required",
+                "metadata.namespace: Required value",
+                "status.replicas: Invalid value: \"string\": status.replicas in body must be of \
+                 type integer: \"string\"",
+                ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+                ".status.replicas: Invalid value: 0: .status.replicas accessor error: x is of the \
+                 type string, expected int64",
+            ]
+        );
+        let mut old = widget(json!({}));
+        old["metadata"]["uid"] = "v".into();
+        let found = widgets.validate_update(v1, &widget(json!({})), &old);
+        let immutable = "metadata.uid: Invalid value: \"u\": field is immutable";
+        assert_eq!(texts(&found), [immutable]);
+        let status = widget(json!({ "spec": 5, "status": { "replicas": -1 } }));
+        let found = widgets.validate_status_update(v1, &status, &widget(json!({})));
+        let negative = ".status.replicas: Invalid value: -1: should be a non-negative integer";
+        assert_eq!(texts(&found), [negative]);
+    }
+
+    #[test]
+    fn fields_to_select_by_are_texts() {
+        let widgets = widgets();
+        let mut v1 = widgets.version("v1").unwrap().clone();
+        v1.selectable_fields = [".spec.a", ".spec.b", ".spec.c", ".none.x"]
+            .map(str::to_owned)
+            .to_vec();
+        let values = v1.selectable_values(&json!({ "spec": { "a": "x", "b": 3, "c": true } }));
+        let values: Vec<_> = values
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        let want = [
+            ("spec.a", "x"),
+            ("spec.b", "3"),
+            ("spec.c", "true"),
+            ("none.x", ""),
+        ];
+        assert_eq!(values, want);
+    }
+
+    #[test]
+    fn names_of_new_finalizers_are_looked_at() {
+        let with = |finalizers: Json| json!({ "metadata": { "finalizers": finalizers } });
+        let new = with(json!(["orphan", "plain", "a.b", "a.b/c", "old", "x y/z"]));
+        assert_eq!(
+            CustomResource::warnings(&new, Some(&with(json!(["old"])))),
+            [
+                "metadata.finalizers: \"a.b\": prefer a domain-qualified finalizer name including a \
+                 path (/) to avoid accidental conflicts with other finalizer writers",
+                "metadata.finalizers: \"plain\": prefer a domain-qualified finalizer name to avoid \
+                 accidental conflicts with other finalizer writers",
+                "metadata.finalizers: \"x y/z\": prefix part a lowercase RFC 1123 subdomain must \
+                 consist of lower case alphanumeric characters, '-' or '.', and must start and end \
+                 with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_status_subresource_keeps_both_halves_apart() {
+        let widgets = widgets();
+        let (v1, v2) = (
+            widgets.version("v1").unwrap(),
+            widgets.version("v2").unwrap(),
+        );
+        let mut created = widget(json!({ "spec": {}, "status": { "replicas": 1 } }));
+        let mut without = created.clone();
+        v1.prepare_create(&mut created);
+        assert_eq!(created.get("status"), None);
+        assert_eq!(created["metadata"]["generation"], 1);
+        v2.prepare_create(&mut without);
+        assert_eq!(without["status"]["replicas"], 1);
+
+        let mut old = created.clone();
+        old["status"] = json!({ "replicas": 2 });
+        let mut new = created.clone();
+        new["metadata"]["labels"] = json!({ "a": "b" });
+        v1.prepare_update(&mut new, &old);
+        assert_eq!(
+            (&new["status"], &new["metadata"]["generation"]),
+            (&old["status"], &1.into())
+        );
+        new["spec"]["replicas"] = 3.into();
+        v1.prepare_update(&mut new, &old);
+        assert_eq!(new["metadata"]["generation"], 2);
+        let mut new = created.clone();
+        v2.prepare_update(&mut new, &old);
+        assert_eq!(
+            (new.get("status"), &new["metadata"]["generation"]),
+            (None, &2.into())
+        );
+
+        let mut new = widget(json!({ "spec": { "replicas": 9 }, "status": { "replicas": 3 } }));
+        new["metadata"]["labels"] = json!({ "a": "b" });
+        new["metadata"]["managedFields"] = json!([{ "manager": "m" }]);
+        v1.prepare_status_update(&mut new, &old);
+        let mut want = old.clone();
+        want["status"]["replicas"] = 3.into();
+        want["metadata"]["managedFields"] = json!([{ "manager": "m" }]);
+        assert_eq!(new, want);
     }
 }

@@ -16,7 +16,7 @@ use lockgate_api::meta::time::Time;
 
 use super::defaults::storage_version;
 use super::validation;
-use crate::structural::json::equal;
+use crate::structural::json::{copy, equal};
 use crate::structural::props::Props;
 
 /// What a condition says besides its time.
@@ -58,7 +58,7 @@ pub fn prepare_create(definition: &mut Json) {
 /// Clears what a client may not set on update, and records the version that is stored.
 pub fn prepare_update(new: &mut Json, old: &Json) {
     if let Some(new) = new.as_object_mut() {
-        let status = old.get("status").cloned().unwrap_or_else(empty);
+        let status = old.get("status").map_or_else(empty, copy);
         new.insert("status".to_owned(), status);
     }
     let unchanged = match (new.get("spec"), old.get("spec")) {
@@ -75,7 +75,7 @@ pub fn prepare_update(new: &mut Json, old: &Json) {
 /// Clears what a client may not set when it updates the status.
 pub fn prepare_status_update(new: &mut Json, old: &Json) {
     if let (Some(new), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
-        new.insert("spec".to_owned(), spec.clone());
+        new.insert("spec".to_owned(), copy(spec));
     }
 }
 
@@ -432,4 +432,184 @@ pub fn non_structural_schema(definition: &mut Json, now: Time) -> bool {
     }
     set_condition(definition, &condition, now);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(name: &str, names: Json) -> Json {
+        json!({
+            "metadata": { "name": name, "generation": 4 },
+            "spec": { "group": "example.com", "names": names, "versions": [
+                { "name": "v1", "served": true, "storage": true },
+            ] },
+            "status": empty(),
+        })
+    }
+
+    fn widgets() -> Json {
+        let names = json!({ "plural": "widgets", "singular": "widget", "kind": "Widget",
+            "listKind": "WidgetList", "shortNames": ["w"], "categories": ["all"] });
+        definition("widgets.example.com", names)
+    }
+
+    fn at(seconds: i64) -> Time {
+        Time::from_unix_seconds(seconds)
+    }
+
+    #[test]
+    fn a_lone_definition_is_established() {
+        let mut widgets = widgets();
+        assert!(accept_names(&mut widgets, [], at(0)));
+        assert_eq!(widgets["status"]["acceptedNames"], widgets["spec"]["names"]);
+        assert_eq!(
+            widgets["status"]["conditions"],
+            json!([
+                { "type": "NamesAccepted", "status": "True", "reason": "NoConflicts",
+                  "message": "no conflicts found", "lastTransitionTime": "1970-01-01T00:00:00Z" },
+                { "type": "Established", "status": "False", "reason": "Installing",
+                  "message": "the initial names have been accepted",
+                  "lastTransitionTime": "1970-01-01T00:00:00Z" },
+            ])
+        );
+        assert!(establish(&mut widgets, at(5)));
+        assert!(has_status(&widgets, "Established", "True"));
+        let established = json!({ "type": "Established", "status": "True",
+            "reason": "InitialNamesAccepted", "message": "the initial names have been accepted",
+            "lastTransitionTime": "1970-01-01T00:00:05Z" });
+        assert_eq!(widgets["status"]["conditions"][1], established);
+        // There is nothing left to do.
+        assert!(!accept_names(&mut widgets, [], at(9)));
+        assert!(!establish(&mut widgets, at(9)));
+    }
+
+    #[test]
+    fn names_others_have_are_not_accepted() {
+        let mut first = widgets();
+        accept_names(&mut first, [], at(0));
+        let names = json!({ "plural": "gadgets", "singular": "widget", "kind": "Widget",
+            "listKind": "GadgetList", "shortNames": ["w", "g", "widgets"] });
+        let mut second = definition("gadgets.example.com", names);
+        assert!(accept_names(&mut second, [&first], at(0)));
+        let accepted = json!({ "plural": "gadgets", "kind": "", "listKind": "GadgetList" });
+        assert_eq!(second["status"]["acceptedNames"], accepted);
+        let conditions = &second["status"]["conditions"];
+        // The last conflict is told.
+        assert_eq!(conditions[0]["reason"], "KindConflict");
+        assert_eq!(conditions[0]["message"], "\"Widget\" is already in use");
+        assert_eq!(conditions[1]["reason"], "NotAccepted");
+        assert!(!establish(&mut second, at(1)));
+        assert!(!accept_names(&mut second, [&first], at(1)));
+
+        second["spec"]["names"]["kind"] = "Gadget".into();
+        assert!(accept_names(&mut second, [&first], at(2)));
+        let short_names = &second["status"]["conditions"][0];
+        assert_eq!(short_names["reason"], "ShortNamesConflict");
+        let message = "[\"w\" is already in use, \"widgets\" is already in use]";
+        assert_eq!(short_names["message"], message);
+
+        // Another group has names of its own.
+        first["spec"]["group"] = "other.com".into();
+        assert!(accept_names(&mut second, [&first], at(3)));
+        assert!(has_status(&second, "NamesAccepted", "True"));
+    }
+
+    #[test]
+    fn an_established_definition_stays_so() {
+        let mut first = widgets();
+        accept_names(&mut first, [], at(0));
+        establish(&mut first, at(0));
+        let mut other = definition(
+            "gadgets.example.com",
+            json!({ "plural": "gadgets",
+            "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList" }),
+        );
+        accept_names(&mut other, [&first], at(0));
+        first["spec"]["names"]["kind"] = "Gadget".into();
+        assert!(accept_names(&mut first, [&other], at(1)));
+        assert!(has_status(&first, "NamesAccepted", "False"));
+        assert!(has_status(&first, "Established", "True"));
+        assert_eq!(first["status"]["acceptedNames"]["kind"], "Widget");
+    }
+
+    #[test]
+    fn writes_keep_the_status() {
+        let mut created = widgets();
+        created["status"]["storedVersions"] = json!(["v7"]);
+        prepare_create(&mut created);
+        assert_eq!(created["metadata"]["generation"], 1);
+        let status = json!({ "acceptedNames": { "kind": "", "plural": "" }, "conditions": null,
+            "storedVersions": ["v1"] });
+        assert_eq!(created["status"], status);
+
+        let mut same = created.clone();
+        same["status"] = json!({});
+        prepare_update(&mut same, &created);
+        assert_eq!(same, created);
+        let mut changed = created.clone();
+        changed["spec"]["versions"][0]["name"] = "v2".into();
+        prepare_update(&mut changed, &created);
+        assert_eq!(changed["metadata"]["generation"], 2);
+        assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
+
+        let mut status_only = changed.clone();
+        status_only["status"]["storedVersions"] = json!(["v2"]);
+        prepare_status_update(&mut status_only, &created);
+        assert_eq!(status_only["spec"], created["spec"]);
+        assert_eq!(status_only["status"]["storedVersions"], json!(["v2"]));
+    }
+
+    #[test]
+    fn groups_of_the_community_are_marked() {
+        let mut definition = widgets();
+        assert!(!api_approval(&mut definition, at(0)));
+        definition["spec"]["group"] = "x.k8s.io".into();
+        for (annotation, status, reason) in [
+            ("", "False", "MissingAnnotation"),
+            ("https://example.com/1", "True", "ApprovedAnnotation"),
+            ("unapproved, experimental", "False", "UnapprovedAnnotation"),
+            ("sure", "False", "InvalidAnnotation"),
+        ] {
+            let annotations = json!({ "api-approved.kubernetes.io": annotation });
+            definition["metadata"]["annotations"] = annotations;
+            assert!(api_approval(&mut definition, at(0)));
+            assert!(!api_approval(&mut definition, at(0)));
+            let found = &definition["status"]["conditions"][0];
+            assert_eq!(
+                (&found["status"], &found["reason"]),
+                (&status.into(), &reason.into())
+            );
+        }
+    }
+
+    #[test]
+    fn schemas_that_are_not_structural_are_marked() {
+        let mut definition = widgets();
+        definition["spec"]["versions"][0]["schema"] = json!({ "openAPIV3Schema": {} });
+        assert!(non_structural_schema(&mut definition, at(0)));
+        let found = &definition["status"]["conditions"][0];
+        assert_eq!(found["type"], "NonStructuralSchema");
+        let message = "spec.versions[0].schema.openAPIV3Schema.type: Required value: must not be \
+                       empty at the root";
+        assert_eq!(found["message"], message);
+        assert!(!non_structural_schema(&mut definition, at(0)));
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["type"] = "object".into();
+        assert!(non_structural_schema(&mut definition, at(0)));
+        assert_eq!(definition["status"]["conditions"], json!([]));
+    }
+
+    #[test]
+    fn a_bad_bundle_is_not_established() {
+        let mut definition = widgets();
+        definition["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+            "clientConfig": { "caBundle": "YWJj" },
+        } });
+        accept_names(&mut definition, [], at(0));
+        assert!(establish(&mut definition, at(1)));
+        let found = &definition["status"]["conditions"][1];
+        assert_eq!(found["reason"], "InvalidCABundle");
+        // The status did not change, so neither did its time.
+        assert_eq!(found["lastTransitionTime"], "1970-01-01T00:00:00Z");
+    }
 }

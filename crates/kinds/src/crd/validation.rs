@@ -14,7 +14,7 @@ mod schema;
 mod structure;
 mod versions;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value as Json};
 
@@ -99,7 +99,7 @@ impl Options {
 pub fn validate_create(definition: &Json) -> FieldErrors {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
-    if let Some(errors) = check_depth(spec) {
+    if let Some(errors) = check_size(spec) {
         return errors;
     }
     let mut errors = validate_name(definition, spec);
@@ -116,7 +116,7 @@ pub fn validate_create(definition: &Json) -> FieldErrors {
 pub fn validate_update(definition: &Json, old: &Json) -> FieldErrors {
     let empty = Map::new();
     let (spec, old_spec) = (spec_of(definition, &empty), spec_of(old, &empty));
-    if let Some(errors) = check_depth(spec) {
+    if let Some(errors) = check_size(spec) {
         return errors;
     }
     let mut errors = validate_metadata_change(definition, old);
@@ -203,7 +203,7 @@ fn unrecognized_formats(definition: &Json) -> Vec<String> {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
     let mut formats = Vec::new();
-    if check_depth(spec).is_some() {
+    if check_size(spec).is_some() {
         return formats;
     }
     for schema in Hoisted::new(spec).schemas() {
@@ -222,7 +222,7 @@ fn unrecognized_formats(definition: &Json) -> Vec<String> {
 pub(super) fn non_structural(definition: &Json) -> FieldErrors {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
-    if let Some(errors) = check_depth(spec) {
+    if let Some(errors) = check_size(spec) {
         return errors;
     }
     let mut errors = FieldErrors::new();
@@ -248,12 +248,12 @@ fn spec_of<'j>(definition: &'j Json, empty: &'j Map<String, Json>) -> Props<'j> 
     Props(spec.unwrap_or(empty))
 }
 
-/// Refuses schemas that nest deeper than anything here is willing to follow.
-fn check_depth(spec: Props<'_>) -> Option<FieldErrors> {
+/// Refuses schemas that are deeper or larger than anything here is willing to follow.
+fn check_size(spec: Props<'_>) -> Option<FieldErrors> {
     for (at, version) in spec.schemas("versions").enumerate() {
         let schema = version.schema("schema");
         let schema = schema.and_then(|schema| schema.schema("openAPIV3Schema"));
-        if let Some(reason) = schema.and_then(schema::check_depth) {
+        if let Some(reason) = schema.and_then(schema::check_size) {
             let place = format!("spec.versions[{at}].schema.openAPIV3Schema");
             return Some(vec![error::invalid(&place, "\"\"", reason.to_string())]);
         }
@@ -329,25 +329,28 @@ fn validate_status(definition: &Json, spec: Props<'_>) -> FieldErrors {
         ));
         return errors;
     }
-    let versions: Vec<Props<'_>> = spec.schemas("versions").collect();
-    for version in &versions {
+    // The last place of each version; one that is found in the specification is done with.
+    let mut left: HashMap<&str, usize> = stored
+        .iter()
+        .zip(0..)
+        .map(|(name, at)| (*name, at))
+        .collect();
+    for version in spec.schemas("versions") {
         let name = version.text("name");
-        if version.flag("storage") && !stored.contains(&name) {
+        if left.remove(name).is_none() && version.flag("storage") {
             let detail = format!("must have the storage version {name}");
             errors.push(error::invalid(&place, &quote_json_list(&stored), detail));
         }
     }
-    for (at, name) in stored.iter().enumerate() {
-        // Of several, the last place is named.
-        let is_last = stored.iter().rposition(|other| other == name) == Some(at);
-        if is_last && !versions.iter().any(|version| version.text("name") == *name) {
-            let detail = format!(
-                "missing from spec.versions; {name} was previously a storage version, and must \
-                 remain in spec.versions until a storage migration ensures no data remains \
-                 persisted in {name} and removes {name} from status.storedVersions"
-            );
-            errors.push(error::invalid_text(&format!("{place}[{at}]"), name, detail));
-        }
+    let mut left: Vec<(usize, &str)> = left.into_iter().map(|(name, at)| (at, name)).collect();
+    left.sort_unstable();
+    for (at, name) in left {
+        let detail = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain \
+             in spec.versions until a storage migration ensures no data remains persisted in \
+             {name} and removes {name} from status.storedVersions"
+        );
+        errors.push(error::invalid_text(&format!("{place}[{at}]"), name, detail));
     }
     errors
 }

@@ -4,6 +4,7 @@
 
 use serde_json::Value as Json;
 
+use super::json::copy;
 use super::metadata::{self, Malformed};
 use super::path::Path;
 use super::schema::{Additional, Node, Schema};
@@ -26,7 +27,7 @@ impl Node {
     }
 
     fn default_or_null(&self) -> Json {
-        self.default.as_deref().cloned().unwrap_or_default()
+        self.default.as_deref().map(copy).unwrap_or_default()
     }
 
     fn fill(&self, value: &mut Json) {
@@ -38,10 +39,10 @@ impl Node {
                     };
                     match entries.get_mut(&**name) {
                         None => {
-                            entries.insert(String::from(&**name), (**default).clone());
+                            entries.insert(String::from(&**name), copy(default));
                         }
                         Some(value) if property.is_null_in_vain(value) => {
-                            value.clone_from(default);
+                            *value = copy(default);
                         }
                         Some(_) => {}
                     }

@@ -4,6 +4,11 @@ use std::fmt::Display;
 
 use lockgate_api::field::{ErrorType, FieldError, Path as FieldPath, Shown};
 
+/// At most this many errors are kept of one check.
+///
+/// Upstream keeps all, and compares each with all others before it.
+pub(crate) const MAX_ERRORS: usize = 10_000;
+
 fn at(place: &impl Display, build: impl FnOnce(&FieldPath<'_>) -> FieldError) -> FieldError {
     let text = place.to_string();
     build(&FieldPath::root(&text))

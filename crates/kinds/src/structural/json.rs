@@ -140,6 +140,56 @@ fn write(out: &mut String, json: &Json, form: &Form, scalar: impl Fn(&mut String
     }
 }
 
+/// A copy of a value, made on a stack of its own.
+pub(crate) fn copy(json: &Json) -> Json {
+    /// A container that is being filled, and what is still to come.
+    enum Open<'j> {
+        List(Vec<Json>, std::slice::Iter<'j, Json>),
+        Map(Map<String, Json>, &'j str, serde_json::map::Iter<'j>),
+    }
+    let mut open: Vec<Open<'_>> = Vec::new();
+    let mut next = Some(json);
+    loop {
+        let mut done = match next.take() {
+            Some(Json::Array(items)) => {
+                open.push(Open::List(Vec::with_capacity(items.len()), items.iter()));
+                None
+            }
+            Some(Json::Object(entries)) => {
+                open.push(Open::Map(Map::new(), "", entries.iter()));
+                None
+            }
+            Some(scalar) => Some(scalar.clone()),
+            None => None,
+        };
+        while next.is_none() {
+            match (open.last_mut(), done.take()) {
+                (None, Some(value)) => return value,
+                (None, None) => return Json::Null,
+                (Some(Open::List(items, rest)), value) => {
+                    items.extend(value);
+                    next = rest.next();
+                }
+                (Some(Open::Map(entries, key, rest)), value) => {
+                    if let Some(value) = value {
+                        entries.insert((*key).to_owned(), value);
+                    }
+                    next = rest.next().map(|(name, value)| {
+                        *key = name;
+                        value
+                    });
+                }
+            }
+            if next.is_none() {
+                done = open.pop().map(|full| match full {
+                    Open::List(items, _) => items.into(),
+                    Open::Map(entries, ..) => entries.into(),
+                });
+            }
+        }
+    }
+}
+
 /// Whether two values are equal as Go's `DeepEqual` defines it.
 pub(crate) fn equal(left: &Json, right: &Json) -> bool {
     let mut pairs = vec![(left, right)];
@@ -214,5 +264,19 @@ mod tests {
         assert!(!equal(&one, &other));
         assert!(equal(&one, &one));
         assert_eq!(compact(&one).matches('[').count(), 5_000);
+        assert!(equal(&copy(&one), &one));
+    }
+
+    #[test]
+    fn copies_are_equal() {
+        for value in [
+            json!(null),
+            json!("x"),
+            json!([]),
+            json!({}),
+            json!({"a": [1, {}, [], {"b": null}], "c": {"d": [[2]]}}),
+        ] {
+            assert_eq!(copy(&value), value);
+        }
     }
 }

@@ -8,13 +8,16 @@ use serde_json::{Map, Value as Json};
 
 use lockgate_api::field::FieldErrors;
 
-use super::error;
-use super::json::{Go, compact, shown};
+use super::error::{self, MAX_ERRORS};
+use super::json::{Go, compact, copy, shown};
 use super::path::Path;
 use super::schema::{ListType, Node};
 
 /// Checks all lists of an object.
 pub(crate) fn validate(schema: &Node, value: &Json, path: &Path<'_>, errors: &mut FieldErrors) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     match value {
         Json::Object(entries) => {
             if let Some(entry) = schema.entries() {
@@ -31,7 +34,9 @@ pub(crate) fn validate(schema: &Node, value: &Json, path: &Path<'_>, errors: &mu
         Json::Array(elements) => {
             match schema.list_type {
                 Some(ListType::Set) => {
-                    for at in repeated(elements.iter().map(Item::Value)) {
+                    let room = MAX_ERRORS - errors.len();
+                    let repeated = repeated(elements.iter().map(Item::Value));
+                    for at in repeated.into_iter().take(room) {
                         let value = elements.get(at).map(shown).unwrap_or_default();
                         errors.push(error::duplicate(&path.index(at), &value));
                     }
@@ -60,7 +65,7 @@ fn validate_map(schema: &Node, elements: &[Json], path: &Path<'_>, errors: &mut 
     let keys = &*schema.list_map_keys;
     let key_of = |element: &Json| -> Json {
         let entries = element.as_object();
-        let known = |key: &String| Some((key.clone(), entries?.get(key)?.clone()));
+        let known = |key: &String| Some((key.clone(), copy(entries?.get(key)?)));
         keys.iter().filter_map(known).collect::<Map<_, _>>().into()
     };
     let repeated = match keys {
@@ -70,7 +75,8 @@ fn validate_map(schema: &Node, elements: &[Json], path: &Path<'_>, errors: &mut 
         })),
         _ => repeated(elements.iter().map(|element| Item::Keys(key_of(element)))),
     };
-    for at in repeated {
+    let room = MAX_ERRORS.saturating_sub(errors.len());
+    for at in repeated.into_iter().take(room) {
         let key = elements.get(at).map(key_of).unwrap_or_default();
         errors.push(error::duplicate(&path.index(at), &compact(&key)));
     }

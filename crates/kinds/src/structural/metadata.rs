@@ -15,7 +15,7 @@ use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::time::Time;
 use lockgate_api::meta::validation::{PATH_SEGMENT_NAMES, validate_metadata};
 
-use super::error;
+use super::error::{self, MAX_ERRORS};
 use super::json::{compact, shown};
 use super::path::Path;
 use super::schema::Node;
@@ -233,9 +233,9 @@ pub(crate) fn tidy(
     place: &Path<'_>,
 ) -> Result<Tidied, String> {
     let mut metadata = metadata;
-    if !fits_object(&metadata, OBJECT_META) {
+    if let Some(reason) = malformation(&metadata) {
         let (Malformed::Drop, Json::Object(entries)) = (malformed, &mut metadata) else {
-            return Err(decode_error(&metadata));
+            return Err(reason);
         };
         for (name, shape, _) in OBJECT_META {
             if entries.get(*name).is_some_and(|value| !shape.fits(value)) {
@@ -258,12 +258,14 @@ pub(crate) fn decode(metadata: &Json) -> Result<ObjectMeta, String> {
     }
 }
 
-fn decode_error(metadata: &Json) -> String {
-    match decode(metadata) {
-        Err(message) => message,
-        // Both readers are to agree; if they do not, the metadata is still refused.
-        Ok(_) => "json: cannot unmarshal metadata".to_owned(),
+/// Why metadata cannot be read, in the words of Go's decoder.
+fn malformation(metadata: &Json) -> Option<String> {
+    if fits_object(metadata, OBJECT_META) {
+        return None;
     }
+    // Both readers are to agree; if they do not, the metadata is still refused.
+    let unlike = || "json: cannot unmarshal metadata".to_owned();
+    Some(decode(metadata).err().unwrap_or_else(unlike))
 }
 
 /// Tidies the metadata of all resources embedded in a value, and names the unknown fields in it.
@@ -361,16 +363,18 @@ impl Coercer<'_> {
             let place = path.child("metadata");
             // Findings are named below the place as field errors print it.
             let printed = place.to_string();
-            match tidy(metadata.clone(), self.malformed, &Path::printed(&printed)) {
-                Ok(tidied) => {
+            if self.malformed == Malformed::Refuse
+                && let Some(reason) = malformation(metadata)
+            {
+                let error = error::invalid(&place, &shown(metadata), reason);
+                return Err(Box::new(error));
+            }
+            // Metadata that is no object has no fields to drop.
+            if metadata.is_object() || metadata.is_null() {
+                let place = Path::printed(&printed);
+                if let Ok(tidied) = tidy(metadata.take(), self.malformed, &place) {
                     self.unknown.extend(tidied.unknown);
                     *metadata = tidied.metadata;
-                }
-                // Metadata that is no object has no fields to drop.
-                Err(_) if self.malformed == Malformed::Drop => {}
-                Err(reason) => {
-                    let error = error::invalid(&place, &shown(metadata), reason);
-                    return Err(Box::new(error));
                 }
             }
         }
@@ -400,6 +404,9 @@ fn validate_as(
     path: &Path<'_>,
     errors: &mut FieldErrors,
 ) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     match value {
         Json::Object(entries) => {
             if embedded {

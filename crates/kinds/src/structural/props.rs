@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::json::copy;
+
 /// One schema of a document.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Props<'j>(pub(crate) &'j Map<String, Json>);
@@ -30,6 +32,16 @@ pub(crate) enum SchemaOrBool<'j> {
 impl<'j> Props<'j> {
     pub(crate) fn new(schema: &'j Json) -> Option<Self> {
         schema.as_object().map(Self)
+    }
+
+    /// The schema as a value.
+    pub(crate) fn to_json(self) -> Json {
+        let entries = self.0.iter();
+        Json::Object(
+            entries
+                .map(|(name, value)| (name.clone(), copy(value)))
+                .collect(),
+        )
     }
 
     /// The value of a keyword; null is none.

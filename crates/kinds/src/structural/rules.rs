@@ -12,7 +12,7 @@ use lockgate_cel::limits::VALIDATION_RULES_BUDGET;
 use lockgate_cel::{Limits, Value};
 
 use super::correlation::{Correlation, MapList};
-use super::error;
+use super::error::{self, MAX_ERRORS};
 use super::field_path;
 use super::json::shown;
 use super::path::Path;
@@ -58,7 +58,7 @@ impl Rules {
         if rules.is_empty() {
             return None;
         }
-        let schema = lockgate_cel::crd::Schema::from_json(&Json::Object(props.0.clone())).ok()?;
+        let schema = lockgate_cel::crd::Schema::from_json(&props.to_json()).ok()?;
         let schema = if is_root {
             schema.into_resource_root()
         } else {
@@ -238,6 +238,10 @@ impl Runner {
     ) -> Result<(), Exhausted> {
         if !schema.has_rules || value.is_null() {
             return Ok(());
+        }
+        let found = self.outcome.errors.len() + self.outcome.warnings.len();
+        if found >= MAX_ERRORS {
+            return Err(Exhausted);
         }
         if let Some(rules) = &schema.rules {
             self.run_rules(rules, schema, value, old, ratchet, path)?;

@@ -9,12 +9,23 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value as Json;
 
-use lockgate_cel::crd::MAX_SCHEMA_DEPTH;
 use lockgate_cel::go_regex::{self, Regex};
 
 use super::format::Format;
+use super::json::copy;
 use super::props::{Items, Props, SchemaOrBool};
 use super::rules::Rules;
+
+/// Most levels a schema may have.
+///
+/// Upstream has no limit of its own; its schemas, like ours, are walked by recursion.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+/// Most schemas that all rules of a schema may see together.
+///
+/// Each rule gets its own view of the schemas below it, so rules on many levels of a large schema
+/// would take memory without end. Upstream shares these views and has no limit.
+const MAX_SEEN_BY_RULES: u64 = 250_000;
 
 /// The schema of one version of a custom resource. Cloning is cheap and shares the tree.
 #[derive(Debug, Clone)]
@@ -30,9 +41,9 @@ pub enum SchemaError {
     /// A keyword is not supported, in upstream's words.
     Unsupported(&'static str),
     /// There are more levels than anybody needs.
-    ///
-    /// Upstream walks schemas by recursion and has no limit of its own.
     TooDeep,
+    /// Rules on several levels see more schemas than anybody needs.
+    TooMuchForRules,
 }
 
 impl fmt::Display for SchemaError {
@@ -40,7 +51,13 @@ impl fmt::Display for SchemaError {
         match self {
             Self::NotAnObject => f.write_str("a schema must be an object"),
             Self::Unsupported(text) => f.write_str(text),
-            Self::TooDeep => write!(f, "more than {MAX_SCHEMA_DEPTH} levels"),
+            Self::TooDeep => write!(f, "more than {MAX_DEPTH} levels"),
+            Self::TooMuchForRules => {
+                write!(
+                    f,
+                    "rules see more than {MAX_SEEN_BY_RULES} schemas together"
+                )
+            }
         }
     }
 }
@@ -121,10 +138,12 @@ pub(crate) struct Node {
     pub(crate) correlatable: bool,
     /// Whether this schema or one below it has rules.
     pub(crate) has_rules: bool,
+    /// Whether this schema has rules that cannot see its values.
+    pub(crate) has_blind_rules: bool,
     pub(crate) list_type: Option<ListType>,
     pub(crate) list_map_keys: Box<[String]>,
     pub(crate) default: Option<Box<Json>>,
-    pub(crate) properties: BTreeMap<Box<str>, Self>,
+    pub(crate) properties: BTreeMap<Box<str>, Box<Self>>,
     pub(crate) additional: Additional,
     pub(crate) items: Option<Box<Self>>,
     pub(crate) checks: Option<Box<Checks>>,
@@ -150,9 +169,9 @@ pub(crate) struct Checks {
     pub(crate) max_properties: Option<i64>,
     pub(crate) min_properties: Option<i64>,
     pub(crate) required: Box<[String]>,
-    pub(crate) all_of: Box<[Node]>,
-    pub(crate) any_of: Box<[Node]>,
-    pub(crate) one_of: Box<[Node]>,
+    pub(crate) all_of: Vec<Node>,
+    pub(crate) any_of: Vec<Node>,
+    pub(crate) one_of: Vec<Node>,
     pub(crate) not: Option<Box<Node>>,
 }
 
@@ -198,23 +217,24 @@ impl Schema {
     /// the `crd` module does that.
     pub fn parse(schema: &Json) -> Result<Self, SchemaError> {
         let props = Props::new(schema).ok_or(SchemaError::NotAnObject)?;
-        let mut root = Node::read(props, 0, Place::Structure)?;
+        let mut root = Node::read(props)?;
+        check_seen_by_rules(props)?;
         root.compile_rules(props, true);
         root.prune_defaults(&super::defaults::Place::Root);
         Ok(Self {
-            root: Arc::new(root),
+            root: Arc::from(root),
         })
     }
 
     /// The schema of a property, such as that of `status`.
     pub(crate) fn property(&self, name: &str) -> Option<&Node> {
-        self.root.properties.get(name)
+        self.root.properties.get(name).map(|property| &**property)
     }
 }
 
 /// Where a schema stands: only on the spine do defaults and rules count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+enum Place {
     Structure,
     Junctor,
 }
@@ -227,13 +247,14 @@ enum Dialect {
 }
 
 impl Node {
-    pub(crate) fn read(props: Props<'_>, depth: usize, place: Place) -> Result<Self, SchemaError> {
-        Self::read_as(props, depth, place, Dialect::Values)
+    /// Reads a schema to check objects with.
+    pub(crate) fn read(props: Props<'_>) -> Result<Box<Self>, SchemaError> {
+        Self::read_as(props, 0, Place::Structure, Dialect::Values)
     }
 
     /// Reads a schema the way upstream checks defaults with it: "whole number or text" is no type
     /// of its own, and formats nobody knows stay.
-    pub(crate) fn read_unfolded(props: Props<'_>) -> Result<Self, SchemaError> {
+    pub(crate) fn read_unfolded(props: Props<'_>) -> Result<Box<Self>, SchemaError> {
         Self::read_as(props, 0, Place::Structure, Dialect::Defaults)
     }
 
@@ -242,38 +263,66 @@ impl Node {
         depth: usize,
         place: Place,
         dialect: Dialect,
-    ) -> Result<Self, SchemaError> {
-        if depth >= MAX_SCHEMA_DEPTH {
+    ) -> Result<Box<Self>, SchemaError> {
+        if depth >= MAX_DEPTH {
             return Err(SchemaError::TooDeep);
         }
         check_supported(props)?;
-        let child = |props| Self::read_as(props, depth + 1, place, dialect);
-        let properties = props
-            .schema_map("properties")
-            .map(|(name, schema)| Ok((name.into(), child(schema)?)))
-            .collect::<Result<_, SchemaError>>()?;
-        let additional = match props.schema_or_bool("additionalProperties") {
-            SchemaOrBool::Absent => Additional::Unsaid,
-            SchemaOrBool::Bool(allows) => Additional::Bool(allows),
-            SchemaOrBool::Schema(schema) => Additional::Schema(Box::new(child(schema)?)),
-        };
-        let items = match props.items() {
-            Items::Absent => None,
-            Items::All(schema) => Some(Box::new(child(schema)?)),
+        let mut node = Self::leaf(props, place, dialect);
+        for (name, schema) in props.schema_map("properties") {
+            let child = Self::read_as(schema, depth + 1, place, dialect)?;
+            node.properties.insert(name.into(), child);
+        }
+        match props.schema_or_bool("additionalProperties") {
+            SchemaOrBool::Absent => {}
+            SchemaOrBool::Bool(allows) => node.additional = Additional::Bool(allows),
+            SchemaOrBool::Schema(schema) => {
+                let child = Self::read_as(schema, depth + 1, place, dialect)?;
+                node.additional = Additional::Schema(child);
+            }
+        }
+        match props.items() {
+            Items::Absent => {}
+            Items::All(schema) => {
+                node.items = Some(Self::read_as(schema, depth + 1, place, dialect)?);
+            }
             Items::Each(_) => {
                 return Err(SchemaError::Unsupported(
                     "OpenAPIV3Schema 'items' must be a schema, but is an array",
                 ));
             }
-        };
+        }
+        if let Some(checks) = &mut node.checks {
+            for (keyword, nodes) in [
+                ("allOf", &mut checks.all_of),
+                ("anyOf", &mut checks.any_of),
+                ("oneOf", &mut checks.one_of),
+            ] {
+                for schema in props.schemas(keyword) {
+                    let child = Self::read_as(schema, depth + 1, Place::Junctor, dialect)?;
+                    nodes.push(*child);
+                }
+            }
+            if let Some(schema) = props.schema("not") {
+                let child = Self::read_as(schema, depth + 1, Place::Junctor, dialect)?;
+                checks.not = Some(child);
+            }
+        }
+        Ok(node)
+    }
+
+    /// A schema without those below it.
+    // Apart from the walk, so that the walk needs little stack.
+    #[inline(never)]
+    fn leaf(props: Props<'_>, place: Place, dialect: Dialect) -> Box<Self> {
         let default = match place {
-            Place::Structure => props.get("default").cloned().map(Box::new),
+            Place::Structure => props.get("default").map(|value| Box::new(copy(value))),
             Place::Junctor => None,
         };
         let kind = Type::read(props.text("type"));
         let int_or_string = props.flag("x-kubernetes-int-or-string");
-        Ok(Self {
-            checks: Checks::read(props, depth, &kind, dialect)?,
+        Box::new(Self {
+            checks: Checks::read(props, &kind, dialect),
             either_type: int_or_string && dialect == Dialect::Values,
             kind,
             int_or_string,
@@ -285,6 +334,7 @@ impl Node {
                 None | Some("granular" | "atomic")
             ),
             has_rules: false,
+            has_blind_rules: false,
             list_type: props
                 .opt_text("x-kubernetes-list-type")
                 .map(|text| match text {
@@ -298,9 +348,9 @@ impl Node {
                 .map(str::to_owned)
                 .collect(),
             default,
-            properties,
-            additional,
-            items,
+            properties: BTreeMap::new(),
+            additional: Additional::Unsaid,
+            items: None,
             rules: None,
         })
     }
@@ -315,7 +365,10 @@ impl Node {
 
     /// The schema of a field or, failing that, of an entry.
     pub(crate) fn member(&self, name: &str) -> Option<&Self> {
-        self.properties.get(name).or_else(|| self.entries())
+        match self.properties.get(name) {
+            Some(property) => Some(property),
+            None => self.entries(),
+        }
     }
 
     /// Whether rules can see values of this schema.
@@ -335,7 +388,7 @@ impl Node {
         }
     }
 
-    /// Compiles the rules here and below. What rules cannot see has none, nor does anything in it.
+    /// Compiles the rules here and below.
     pub(crate) fn compile_rules(&mut self, props: Props<'_>, is_root: bool) {
         self.rules = Rules::compile(props, is_root);
         self.has_rules = self.rules.is_some();
@@ -390,12 +443,43 @@ impl Node {
         self.has_rules
     }
 
+    /// As [`Self::compile_rules`]. Where rules cannot see values of this schema, none here or below
+    /// are run from above; those of the schemas below are there for their own defaults.
     fn compile_rules_if_visible(&mut self, props: Props<'_>) -> bool {
-        if self.is_visible_to_rules() {
-            self.compile_rules(props, false);
+        self.compile_rules(props, false);
+        if !self.is_visible_to_rules() {
+            self.has_blind_rules = !props.list("x-kubernetes-validations").is_empty();
+            self.has_rules = false;
         }
         self.has_rules
     }
+}
+
+/// Bounds what rules see together. The depth of the schema was checked before.
+pub(crate) fn check_seen_by_rules(props: Props<'_>) -> Result<(), SchemaError> {
+    /// Counts the schemas a rule would see, and adds them up where there are rules.
+    fn count(props: Props<'_>, seen: &mut u64) -> u64 {
+        let mut size = 1;
+        for (_, property) in props.schema_map("properties") {
+            size += count(property, seen);
+        }
+        if let SchemaOrBool::Schema(entry) = props.schema_or_bool("additionalProperties") {
+            size += count(entry, seen);
+        }
+        if let Items::All(items) = props.items() {
+            size += count(items, seen);
+        }
+        if !props.list("x-kubernetes-validations").is_empty() {
+            *seen += size;
+        }
+        size
+    }
+    let mut seen = 0;
+    count(props, &mut seen);
+    if seen > MAX_SEEN_BY_RULES {
+        return Err(SchemaError::TooMuchForRules);
+    }
+    Ok(())
 }
 
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/convert.go (validateUnsupportedFields)
@@ -427,12 +511,7 @@ fn check_supported(props: Props<'_>) -> Result<(), SchemaError> {
 }
 
 impl Checks {
-    fn read(
-        props: Props<'_>,
-        depth: usize,
-        kind: &Type,
-        dialect: Dialect,
-    ) -> Result<Option<Box<Self>>, SchemaError> {
+    fn read(props: Props<'_>, kind: &Type, dialect: Dialect) -> Option<Box<Self>> {
         const KEYWORDS: [&str; 18] = [
             "format",
             "maximum",
@@ -454,18 +533,10 @@ impl Checks {
             "not",
         ];
         if !KEYWORDS.iter().any(|keyword| props.has(keyword)) {
-            return Ok(None);
+            return None;
         }
-        let junctor = |keyword| {
-            props
-                .schemas(keyword)
-                .map(|schema| Node::read_as(schema, depth + 1, Place::Junctor, dialect))
-                .collect::<Result<Box<[_]>, SchemaError>>()
-        };
-        let not = props.schema("not");
-        let not = not.map(|schema| Node::read_as(schema, depth + 1, Place::Junctor, dialect));
         let pattern = props.text("pattern");
-        Ok(Some(Box::new(Self {
+        Some(Box::new(Self {
             format: match dialect {
                 Dialect::Values => {
                     let either = props.flag("x-kubernetes-int-or-string");
@@ -487,14 +558,11 @@ impl Checks {
             min_items: props.integer("minItems"),
             unique_items: props.flag("uniqueItems"),
             multiple_of: props.number("multipleOf"),
-            allowed: props.list("enum").into(),
+            allowed: props.list("enum").iter().map(copy).collect(),
             max_properties: props.integer("maxProperties"),
             min_properties: props.integer("minProperties"),
             required: props.texts("required").map(str::to_owned).collect(),
-            all_of: junctor("allOf")?,
-            any_of: junctor("anyOf")?,
-            one_of: junctor("oneOf")?,
-            not: not.transpose()?.map(Box::new),
-        })))
+            ..Self::default()
+        }))
     }
 }

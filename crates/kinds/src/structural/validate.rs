@@ -13,17 +13,12 @@ use lockgate_api::field::{FieldError, FieldErrors};
 use lockgate_api::go::quote::quote;
 
 use super::correlation::Correlation;
-use super::error;
+use super::error::{self, MAX_ERRORS};
 use super::format::Format;
 use super::json::{Go, compact, equal, identity, shown};
 use super::number;
 use super::path::Path;
 use super::schema::{Additional, Checks, Node, Type};
-
-/// At most this many errors are kept.
-///
-/// Upstream keeps all, and compares each with all others before it.
-const MAX_ERRORS: usize = 10_000;
 
 /// Checks a value. Errors are below `base`, if there is one.
 pub(crate) fn validate(schema: &Node, value: &Json, base: Option<&str>) -> FieldErrors {

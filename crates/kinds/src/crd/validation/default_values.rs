@@ -9,12 +9,12 @@ use lockgate_cel::limits::VALIDATION_RULES_BUDGET;
 
 use crate::structural::defaults::{self, Step};
 use crate::structural::error;
-use crate::structural::json::{equal, shown};
+use crate::structural::json::{copy, equal, shown};
 use crate::structural::metadata::{self, Malformed};
 use crate::structural::path::Path;
 use crate::structural::props::Props;
 use crate::structural::rules;
-use crate::structural::schema::{Node, Place};
+use crate::structural::schema::Node;
 use crate::structural::validate as values;
 
 /// Checks all defaults of a schema that is structural otherwise.
@@ -40,10 +40,7 @@ pub(super) fn validate(schema: Props<'_>, must_be_pruned: bool, place: &Path<'_>
 
 /// Whether a schema has defaults that it would not keep.
 pub(super) fn has_unpruned(schema: Props<'_>) -> bool {
-    let (Ok(plain), Ok(mut pruned)) = (
-        Node::read(schema, 0, Place::Structure),
-        Node::read(schema, 0, Place::Structure),
-    ) else {
+    let (Ok(plain), Ok(mut pruned)) = (Node::read(schema), Node::read(schema)) else {
         return false;
     };
     if !super::structure::validate(schema, &Path::ROOT).is_empty() {
@@ -65,10 +62,10 @@ fn same_defaults(one: &Node, other: &Node) -> bool {
     same_here
         && same(one.items.as_deref(), other.items.as_deref())
         && same(one.entries(), other.entries())
-        && one
-            .properties
-            .iter()
-            .all(|(name, property)| same(Some(property), other.properties.get(name)))
+        && one.properties.iter().all(|(name, property)| {
+            let other = other.properties.get(name);
+            same(Some(property), other.map(|other| &**other))
+        })
 }
 
 /// The resource a schema belongs to, and how to get from there to it.
@@ -90,7 +87,7 @@ impl<'a> Around<'a> {
 
     /// A resource with nothing in it but a value at this place.
     fn surround(&self, value: &Json) -> Json {
-        let mut value = value.clone();
+        let mut value = copy(value);
         let mut around = self;
         while let Some((parent, step)) = around.steps {
             value = match step {
@@ -162,21 +159,24 @@ impl Checker {
         is_resource: bool,
         place: &Path<'_>,
     ) -> Result<(), Exhausted> {
+        let mut is_pruned = true;
         if self.must_be_pruned {
-            let mut pruned = default.clone();
+            let mut pruned = copy(default);
             schema.prune(&mut pruned, is_resource);
-            if !equal(&pruned, default) {
-                let detail = "must not have unknown fields";
-                self.errors
-                    .push(error::invalid(place, &shown(default), detail));
-            }
+            is_pruned = equal(&pruned, default);
         }
-        let mut value = default.clone();
+        let mut value = copy(default);
         let coerced = if is_resource {
             metadata::coerce_resource(schema, &mut value, Malformed::Refuse, place)
         } else {
             metadata::coerce(schema, &mut value, Malformed::Refuse, place).map(drop)
         };
+        if !is_pruned {
+            // Upstream shows the default as it has become.
+            let detail = "must not have unknown fields";
+            self.errors
+                .push(error::invalid(place, &shown(&value), detail));
+        }
         if let Err(error) = coerced {
             self.errors.push(*error);
             return Ok(());
@@ -233,6 +233,12 @@ impl Checker {
         if !found.is_empty() {
             self.errors.extend(found);
             return Ok(());
+        }
+        if schema.has_blind_rules {
+            let detail = "rule compiler initialization error: failed to convert to declType for \
+                          CEL validation rules";
+            let kind = schema.kind.name();
+            self.errors.push(error::invalid_text(place, kind, detail));
         }
         if !schema.has_rules {
             return Ok(());

@@ -52,11 +52,10 @@ fn fields<const N: usize>(fields: [(&str, String); N]) -> String {
 pub(super) fn versions(versions: &[Version<'_>]) -> String {
     list(versions.iter(), |version| {
         let props = version.props;
-        let rendered_list = |items: &[Json], write: fn(Props<'_>) -> String| {
-            if items.is_empty() {
-                return "null".to_owned();
-            }
-            list(items.iter(), |item| opt(Props::new(item), write))
+        let rendered_list = |items: Option<&[Json]>, write: fn(Props<'_>) -> String| {
+            opt(items, |items| {
+                list(items.iter(), |item| opt(Props::new(item), write))
+            })
         };
         fields([
             ("Name", text(props.text("name"))),

@@ -6,8 +6,8 @@
 use lockgate_api::field::{FieldError, FieldErrors};
 use lockgate_api::go::quote::{quote, quote_json, quote_json_list};
 use lockgate_cel::crd::{
-    MAX_SCHEMA_DEPTH, OldSelf, Rule, RuleError, Schema as RuleSchema, Scope, message_too_costly,
-    resource_too_costly, rule_too_costly,
+    OldSelf, Rule, RuleError, Schema as RuleSchema, Scope, message_too_costly, resource_too_costly,
+    rule_too_costly,
 };
 use lockgate_cel::limits::ESTIMATED_RESOURCE_LIMIT;
 use serde_json::Value as Json;
@@ -18,7 +18,7 @@ use crate::structural::error;
 use crate::structural::field_path::{self, Brackets};
 use crate::structural::path::Path;
 use crate::structural::props::{Items, Props, SchemaOrBool};
-use crate::structural::schema::{Node, Place};
+use crate::structural::schema::{MAX_DEPTH, Node, check_seen_by_rules};
 
 const RULES: &str = "x-kubernetes-validations";
 
@@ -91,22 +91,27 @@ pub(super) fn any(schema: Props<'_>, is_it: &mut impl FnMut(Props<'_>) -> bool) 
     false
 }
 
-/// Why a schema is too deep, if it is.
-pub(super) fn check_depth(schema: Props<'_>) -> Option<SchemaError> {
+/// Why a schema is too large to be looked at, if it is.
+pub(super) fn check_size(schema: Props<'_>) -> Option<SchemaError> {
     let mut stack = vec![(schema, 1)];
     while let Some((schema, depth)) = stack.pop() {
-        if depth > MAX_SCHEMA_DEPTH {
+        if depth > MAX_DEPTH {
             return Some(SchemaError::TooDeep);
         }
         stack.extend(below(schema).into_iter().map(|below| (below, depth + 1)));
     }
-    None
+    check_seen_by_rules(schema).err()
 }
 
 /// Whether a schema has a type that OpenAPI does not know.
 pub(super) fn has_invalid_type(schema: Props<'_>) -> bool {
     let kind = schema.text("type");
     !kind.is_empty() && !TYPES.contains(&kind)
+}
+
+/// Whether a schema has rules.
+pub(super) fn has_rules(schema: Props<'_>) -> bool {
+    !schema.list(RULES).is_empty()
 }
 
 /// Whether a schema uses extensions.
@@ -116,7 +121,7 @@ pub(super) fn has_extension(schema: Props<'_>) -> bool {
         || schema.flag("x-kubernetes-int-or-string")
         || !schema.list("x-kubernetes-list-map-keys").is_empty()
         || schema.has("x-kubernetes-list-type")
-        || !schema.list(RULES).is_empty()
+        || has_rules(schema)
 }
 
 /// Whether a schema is a set of things whose parts can be changed one by one.
@@ -208,7 +213,7 @@ pub(super) fn validate(
     let mut unreadable = None;
     let mut context = None;
     if options.structural {
-        match Node::read(schema, 0, Place::Structure) {
+        match Node::read(schema) {
             Err(reason) => unreadable = Some(reason),
             Ok(_) => {
                 let mut problems = structure::validate(schema, &schema_place);
@@ -342,8 +347,12 @@ fn check_root_keywords(schema: Props<'_>, place: &Path<'_>) -> Option<FieldError
 /// What is known of the rules at a place.
 #[derive(Debug)]
 struct Context<'j> {
-    schema: Option<Props<'j>>,
+    schema: Props<'j>,
     is_root: bool,
+    /// Whether there are rules here or above.
+    in_scope: bool,
+    /// Whether rules can see values here, and where rules above see the values around, those.
+    is_visible: bool,
     /// How often there can be a value here; none if nothing bounds that.
     cardinality: Option<u64>,
 }
@@ -351,20 +360,39 @@ struct Context<'j> {
 impl<'j> Context<'j> {
     fn root(schema: Props<'j>) -> Self {
         Self {
-            schema: Some(schema),
+            schema,
             is_root: true,
+            in_scope: !schema.list(RULES).is_empty(),
+            is_visible: is_visible(schema),
             cardinality: Some(1),
         }
     }
 
-    fn below(&self, child: Option<Props<'j>>) -> Self {
-        let times = self.schema.and_then(most_children);
-        let cardinality = self.cardinality.zip(times);
+    fn below(&self, child: Props<'j>) -> Self {
+        let cardinality = self.cardinality.zip(most_children(self.schema));
         Self {
             schema: child,
             is_root: false,
+            in_scope: self.in_scope || !child.list(RULES).is_empty(),
+            is_visible: is_visible(child) && (self.is_visible || !self.in_scope),
             cardinality: cardinality.map(|(here, times)| here.saturating_mul(times)),
         }
+    }
+}
+
+/// Whether rules can see values of a schema.
+fn is_visible(schema: Props<'_>) -> bool {
+    if schema.flag("x-kubernetes-int-or-string") {
+        return true;
+    }
+    match schema.text("type") {
+        "string" | "number" | "integer" | "boolean" => true,
+        "array" => schema.items_schema().is_some_and(is_visible),
+        "object" => match schema.schema_or_bool("additionalProperties") {
+            SchemaOrBool::Schema(entry) => is_visible(entry),
+            SchemaOrBool::Absent | SchemaOrBool::Bool(_) => true,
+        },
+        _ => false,
     }
 }
 
@@ -567,7 +595,7 @@ impl Checker<'_> {
                 let reason = "inside additionalProperties applying to object metadata";
                 standard.forbidden_defaults = Some(reason.to_owned());
             }
-            let context = context.map(|context| context.below(Some(entry)));
+            let context = context.map(|context| context.below(entry));
             self.check(entry, &place, &standard, false, context.as_ref());
         }
     }
@@ -598,7 +626,7 @@ impl Checker<'_> {
                     standard.forbidden_defaults = Some(format!("in top-level {name}"));
                 }
             }
-            let context = context.map(|context| context.below(Some(property)));
+            let context = context.map(|context| context.below(property));
             self.check(
                 property,
                 &properties.key(name),
@@ -638,12 +666,12 @@ impl Checker<'_> {
         match schema.items() {
             Items::Absent => {}
             Items::All(items) => {
-                let context = context.map(|context| context.below(Some(items)));
+                let context = context.map(|context| context.below(items));
                 self.check(items, &place, &standard, false, context.as_ref());
             }
             Items::Each(each) => {
                 for (at, items) in each.iter().filter_map(Props::new).enumerate() {
-                    let context = context.map(|context| context.below(Some(items)));
+                    let context = context.map(|context| context.below(items));
                     self.check(items, &place.index(at), &standard, false, context.as_ref());
                 }
             }
@@ -819,7 +847,7 @@ impl Checker<'_> {
         }
         if !path.is_empty() && field_path::resolve(path, schema, Brackets::Allow).is_err() {
             // A schema that cannot be read has no paths to be wrong about.
-            if Node::read(schema, 0, Place::Structure).is_ok() {
+            if Node::read(schema).is_ok() {
                 invalid("must be a valid path");
             }
         }
@@ -833,8 +861,8 @@ impl Checker<'_> {
         standard: &Standard,
         context: &Context<'_>,
     ) {
-        let read = RuleSchema::from_json(&Json::Object(schema.0.clone()));
-        let scope = read.ok().and_then(|read| {
+        let read = RuleSchema::from_json(&schema.to_json());
+        let scope = read.ok().filter(|_| context.is_visible).and_then(|read| {
             Scope::new(&if context.is_root {
                 read.into_resource_root()
             } else {

@@ -157,11 +157,18 @@ fn check_resource(schema: Props<'_>, level: Level, place: &Path<'_>, errors: &mu
 }
 
 /// Whether the value of a keyword is what it is without the keyword.
-fn is_zero(value: &Json) -> bool {
+fn is_zero(keyword: &str, value: &Json) -> bool {
     match value {
         Json::Null | Json::Bool(false) => true,
         Json::String(text) => text.is_empty(),
-        Json::Array(items) => items.is_empty(),
+        // Upstream tells these lists from absent ones even when they are empty.
+        Json::Array(items) => {
+            items.is_empty()
+                && !matches!(
+                    keyword,
+                    "required" | "x-kubernetes-list-map-keys" | "x-kubernetes-validations"
+                )
+        }
         _ => false,
     }
 }
@@ -178,7 +185,7 @@ fn restricts_names_only(metadata: Props<'_>) -> bool {
                     .all(|name| matches!(name.as_str(), "name" | "generateName"))
             }),
             "additionalProperties" => value.is_null(),
-            _ => is_zero(value),
+            _ => is_zero(keyword, value),
         })
 }
 
@@ -189,7 +196,7 @@ fn is_int_or_string_pattern(schema: Props<'_>) -> bool {
             && alternative
                 .0
                 .iter()
-                .all(|(keyword, value)| keyword == "type" || is_zero(value))
+                .all(|(keyword, value)| keyword == "type" || is_zero(keyword, value))
     };
     let alternatives: Vec<Props<'_>> = schema.schemas("anyOf").collect();
     match alternatives.as_slice() {

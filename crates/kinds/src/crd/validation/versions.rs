@@ -16,6 +16,7 @@ use crate::structural::field_path::{self, Brackets};
 use crate::structural::json::equal;
 use crate::structural::path::Path;
 use crate::structural::props::Props;
+use crate::structural::schema::Node;
 
 /// Most selectable fields of a version.
 const MAX_SELECTABLE: usize = 8;
@@ -40,8 +41,8 @@ pub(super) struct Version<'j> {
     pub(super) props: Props<'j>,
     pub(super) schema: Option<Props<'j>>,
     pub(super) subresources: Option<Props<'j>>,
-    pub(super) columns: &'j [Json],
-    pub(super) selectable: &'j [Json],
+    pub(super) columns: Option<&'j [Json]>,
+    pub(super) selectable: Option<&'j [Json]>,
 }
 
 /// A specification with what all versions have in common at the top.
@@ -50,8 +51,8 @@ pub(super) struct Hoisted<'j> {
     pub(super) spec: Props<'j>,
     pub(super) validation: Option<Props<'j>>,
     pub(super) subresources: Option<Props<'j>>,
-    pub(super) columns: &'j [Json],
-    pub(super) selectable: &'j [Json],
+    pub(super) columns: Option<&'j [Json]>,
+    pub(super) selectable: Option<&'j [Json]>,
     pub(super) versions: Vec<Version<'j>>,
 }
 
@@ -68,7 +69,13 @@ fn same(one: Option<Props<'_>>, other: Option<Props<'_>>) -> bool {
     }
 }
 
-fn same_list(one: &[Json], other: &[Json]) -> bool {
+/// A list; one that is empty is not the same as none when it is shown.
+fn given<'j>(props: Props<'j>, keyword: &str) -> Option<&'j [Json]> {
+    props.has(keyword).then(|| props.list(keyword))
+}
+
+fn same_list(one: Option<&[Json]>, other: Option<&[Json]>) -> bool {
+    let (one, other) = (one.unwrap_or_default(), other.unwrap_or_default());
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other))
 }
 
@@ -80,16 +87,16 @@ impl<'j> Hoisted<'j> {
                 props,
                 schema: props.schema("schema"),
                 subresources: props.schema("subresources"),
-                columns: props.list("additionalPrinterColumns"),
-                selectable: props.list("selectableFields"),
+                columns: given(props, "additionalPrinterColumns"),
+                selectable: given(props, "selectableFields"),
             })
             .collect();
         let mut hoisted = Self {
             spec,
             validation: None,
             subresources: None,
-            columns: &[],
-            selectable: &[],
+            columns: None,
+            selectable: None,
             versions,
         };
         let Some(first) = hoisted.versions.first() else {
@@ -124,10 +131,10 @@ impl<'j> Hoisted<'j> {
                 version.subresources = None;
             }
             if same_columns {
-                version.columns = &[];
+                version.columns = None;
             }
             if same_selectable {
-                version.selectable = &[];
+                version.selectable = None;
             }
         }
         if same_subresources {
@@ -185,8 +192,9 @@ impl<'j> Hoisted<'j> {
     /// The versions that have too many selectable fields, but the same ones as before.
     pub(super) fn many_selectable_since(&self, old: &Self) -> HashSet<String> {
         let mut allowed = HashSet::new();
-        let is_kept =
-            |new: &[Json], old: &[Json]| old.len() > MAX_SELECTABLE && same_list(new, old);
+        let is_kept = |new: Option<&[Json]>, old: Option<&[Json]>| {
+            old.is_some_and(|old| old.len() > MAX_SELECTABLE) && same_list(new, old)
+        };
         if is_kept(self.selectable, old.selectable) {
             allowed.insert(String::new());
         }
@@ -230,7 +238,10 @@ pub(super) fn validate(hoisted: &Hoisted<'_>, options: &Options, errors: &mut Fi
             ));
         }
         let subresources = if has_own_subresources {
-            version.subresources
+            // By name, so of two versions with one name the first counts.
+            let mut versions = hoisted.versions.iter();
+            let found = versions.find(|found| found.props.text("name") == name);
+            found.and_then(|found| found.subresources)
         } else {
             hoisted.subresources
         };
@@ -299,10 +310,12 @@ fn validate_version(
     );
     validate_subresources(version.subresources, &place.child("subresources"), errors);
     let columns = place.child("additionalPrinterColumns");
-    for (at, column) in version.columns.iter().filter_map(Props::new).enumerate() {
+    let given = version.columns.unwrap_or_default();
+    for (at, column) in given.iter().filter_map(Props::new).enumerate() {
         validate_column(column, &columns.index(at), errors);
     }
-    if version.selectable.is_empty() {
+    let fields = version.selectable.unwrap_or_default();
+    if fields.is_empty() {
         return;
     }
     let selectable = place.child("selectableFields");
@@ -316,13 +329,8 @@ fn validate_version(
         }
         Some(schema) => {
             let may_have_many = options.many_selectable.contains(name);
-            validate_selectable(
-                version.selectable,
-                schema,
-                may_have_many,
-                &selectable,
-                errors,
-            );
+            let places = (&selectable, &place.child("schema.openAPIV3Schema"));
+            validate_selectable(fields, schema, may_have_many, places, errors);
         }
     }
 }
@@ -349,16 +357,21 @@ pub(super) fn validate_common(hoisted: &Hoisted<'_>, options: &Options, errors: 
     );
     validate_subresources(hoisted.subresources, &root.child("subresources"), errors);
     let columns = root.child("additionalPrinterColumns");
-    for (at, column) in hoisted.columns.iter().filter_map(Props::new).enumerate() {
+    let given = hoisted.columns.unwrap_or_default();
+    for (at, column) in given.iter().filter_map(Props::new).enumerate() {
         validate_column(column, &columns.index(at), errors);
     }
-    if hoisted.selectable.is_empty() {
+    let fields = hoisted.selectable.unwrap_or_default();
+    if fields.is_empty() {
         return;
     }
     let selectable = root.child("selectableFields");
-    let schema = hoisted
-        .validation
-        .and_then(|schema| schema.schema("openAPIV3Schema"));
+    let empty = serde_json::Map::new();
+    // A validation without a schema counts, and has no fields.
+    let schema = hoisted.validation.map(|validation| {
+        let schema = validation.schema("openAPIV3Schema");
+        schema.unwrap_or(Props(&empty))
+    });
     match schema {
         None => {
             let detail = "may only be set when validations.schema is included";
@@ -366,13 +379,8 @@ pub(super) fn validate_common(hoisted: &Hoisted<'_>, options: &Options, errors: 
         }
         Some(schema) => {
             let may_have_many = options.many_selectable.contains("");
-            validate_selectable(
-                hoisted.selectable,
-                schema,
-                may_have_many,
-                &selectable,
-                errors,
-            );
+            let places = (&selectable, &root.child("schema.openAPIV3Schema"));
+            validate_selectable(fields, schema, may_have_many, places, errors);
         }
     }
 }
@@ -473,10 +481,19 @@ fn validate_selectable(
     fields: &[Json],
     schema: Props<'_>,
     may_have_many: bool,
-    place: &Path<'_>,
+    (place, schema_place): (&Path<'_>, &Path<'_>),
     errors: &mut FieldErrors,
 ) {
     let mut seen = HashSet::new();
+    let empty = serde_json::Map::new();
+    let schema = match Node::read(schema) {
+        Ok(_) => schema,
+        Err(reason) => {
+            // No path leads anywhere then.
+            errors.push(error::invalid_text(schema_place, "", reason.to_string()));
+            Props(&empty)
+        }
+    };
     for (at, field) in fields.iter().filter_map(Props::new).enumerate() {
         let place = place.index(at);
         let place = place.child("jsonPath");

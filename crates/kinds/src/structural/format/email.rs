@@ -1,10 +1,10 @@
 //! Mail addresses as Go's `net/mail` reads them: `a@b`, `Name <a@b>`, comments, groups of one.
 //!
-//! Words of a name that are encoded for transport are taken as they are.
-//!
 //! UPSTREAM: Go net/mail/message.go (ParseAddress)
 
 use std::net::IpAddr;
+
+use lockgate_api::go::base64;
 
 /// Whether a text is one mail address.
 pub(super) fn is_address(text: &str) -> bool {
@@ -152,7 +152,8 @@ impl<'t> Reader<'t> {
 
     /// One word or more.
     fn phrase(&mut self) -> Option<()> {
-        let mut words = 0;
+        // Words that are encoded for transport make one word until another follows.
+        let (mut words, mut pending) = (0, false);
         loop {
             if words > 0 {
                 self.skip_comments()?;
@@ -163,14 +164,18 @@ impl<'t> Reader<'t> {
                 return Some(());
             }
             let word = if self.0.starts_with('"') {
-                self.quoted().map(|_| ())
+                self.quoted().map(|_| Word::Plain)
             } else {
-                self.atom().map(|_| ())
+                self.atom().map(Word::of)
             };
-            if word.is_none() {
-                return (words > 0).then_some(());
+            match word {
+                Some(Word::Plain) => {
+                    words += 1;
+                    pending = false;
+                }
+                Some(Word::Encoded { is_empty }) => pending |= !is_empty,
+                Some(Word::OtherCharset) | None => return (words > 0 || pending).then_some(()),
             }
-            words += 1;
         }
     }
 
@@ -209,4 +214,66 @@ impl<'t> Reader<'t> {
         self.0 = chars.as_str();
         Some(())
     }
+}
+
+/// A word of a name.
+enum Word {
+    Plain,
+    /// Encoded for transport, as in `=?utf-8?q?J=C3=BCrgen?=`.
+    Encoded {
+        is_empty: bool,
+    },
+    /// Encoded, from characters nobody reads.
+    OtherCharset,
+}
+
+impl Word {
+    // UPSTREAM: Go mime/encodedword.go (Decode)
+    fn of(word: &str) -> Self {
+        let inner = word
+            .strip_prefix("=?")
+            .and_then(|rest| rest.strip_suffix("?="))
+            .filter(|_| word.len() >= 8 && word.matches('?').count() == 4);
+        let mut parts = inner.unwrap_or_default().splitn(3, '?');
+        let (Some(charset), Some(encoding), Some(text)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return Self::Plain;
+        };
+        let is_readable = match encoding {
+            "b" | "B" => base64::decode(text).is_ok(),
+            "q" | "Q" => is_quoted_printable(text),
+            _ => false,
+        };
+        if charset.is_empty() || !is_readable {
+            return Self::Plain;
+        }
+        let known = ["utf-8", "iso-8859-1", "us-ascii"];
+        if known
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(charset))
+        {
+            Self::Encoded {
+                is_empty: text.is_empty(),
+            }
+        } else {
+            Self::OtherCharset
+        }
+    }
+}
+
+fn is_quoted_printable(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let is_fine = match byte {
+            b'=' => [bytes.next(), bytes.next()]
+                .into_iter()
+                .all(|digit| digit.is_some_and(|digit| digit.is_ascii_hexdigit())),
+            byte => matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t'),
+        };
+        if !is_fine {
+            return false;
+        }
+    }
+    true
 }

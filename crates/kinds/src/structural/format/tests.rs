@@ -18,6 +18,7 @@ fn texts_are_told_by_their_format() {
                 "a@[127.0.0.1]",
                 "a@b (x (y))",
                 "g: a@b;",
+                "=?utf-8?q?J=C3=BC?= <a@b>",
             ],
             &[
                 "",
@@ -30,6 +31,7 @@ fn texts_are_told_by_their_format() {
                 "g: a@b, c@d;",
                 "\"\"@b",
                 "a@b (",
+                "=?klingon?q?x?= <a@b>",
             ],
         ),
         (
