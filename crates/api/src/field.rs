@@ -263,7 +263,7 @@ impl FieldError {
     #[must_use]
     pub fn body(&self) -> String {
         let mut body = String::from(self.error_type.title());
-        if self.error_type.shows_value() {
+        if self.error_type.shows_value() && !self.value.is_empty() {
             body.push_str(": ");
             body.push_str(&self.value);
         }

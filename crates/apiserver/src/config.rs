@@ -1,10 +1,13 @@
 //! All settings, with their defaults and the reason for each.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_admission::https::Redirects;
+use lockgate_admission::plugin::Admission;
 use lockgate_api::admission::UserInfo;
 
 /// Who may do what.
@@ -28,6 +31,27 @@ pub struct ServiceMapping {
     pub port: Option<i32>,
     /// `host:port` to call instead.
     pub address: String,
+}
+
+/// Is told of every run through admission when it is over, with its trace.
+#[derive(Clone)]
+pub struct Observer(Arc<dyn Fn(&Admission) + Send + Sync>);
+
+impl Observer {
+    /// An observer. It is called while the client waits.
+    pub fn new(observe: impl Fn(&Admission) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+
+    pub(crate) fn tell(&self, admission: &Admission) {
+        (self.0)(admission);
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
 }
 
 /// Settings of a server.
@@ -69,6 +93,8 @@ pub struct Settings {
     /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
     /// look see it go.
     pub namespace_grace: Duration,
+    /// Who is told of every run through admission.
+    pub observer: Option<Observer>,
     /// How long requests under way get when the server stops.
     pub drain: Duration,
 }
@@ -93,6 +119,7 @@ impl Default for Settings {
             services: Vec::new(),
             webhook_redirects: Redirects::Refuse,
             namespace_grace: Duration::from_millis(500),
+            observer: None,
             drain: Duration::from_secs(5),
         }
     }

@@ -70,7 +70,7 @@ mod test_server;
 
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
-pub use config::{AuthorizationMode, ServiceMapping, Settings};
+pub use config::{AuthorizationMode, Observer, ServiceMapping, Settings};
 pub use http::tls::TlsError;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;

@@ -63,6 +63,7 @@ impl Facts {
 pub(crate) struct Attempt<'a> {
     server: &'a Server,
     admission: Admission,
+    told: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -80,6 +81,7 @@ impl<'a> Attempt<'a> {
         Self {
             server,
             admission: Admission::new(request),
+            told: false,
         }
     }
 
@@ -119,18 +121,28 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    fn conclude(&self, call: &mut Call, decision: Decision) -> Outcome<()> {
+    fn conclude(&mut self, call: &mut Call, decision: Decision) -> Outcome<()> {
         match decision {
             Decision::Allow => Ok(()),
             Decision::Deny(denial) => {
-                call.notes.add(&self.admission);
+                self.tell(call);
                 Err(denial.into())
             }
         }
     }
 
     /// Tells what was said, be the attempt successful or not.
-    pub(crate) fn finish(self, call: &mut Call) {
+    pub(crate) fn finish(mut self, call: &mut Call) {
+        self.tell(call);
+    }
+
+    fn tell(&mut self, call: &mut Call) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
         call.notes.add(&self.admission);
+        if let Some(observer) = &self.server.settings.observer {
+            observer.tell(&self.admission);
+        }
     }
 }
