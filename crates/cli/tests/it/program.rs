@@ -61,7 +61,8 @@ fn demo() -> String {
     let words = run.stdout.split_inclusive([' ', '\n']);
     let mut text = String::new();
     for word in words {
-        let is_time = word.trim().parse::<f64>().is_ok() && word.contains('.');
+        let is_time =
+            word.trim().parse::<f64>().is_ok() && !word.trim().ends_with('.') && word.contains('.');
         text.push_str(if is_time { "0.0 " } else { word });
     }
     text
