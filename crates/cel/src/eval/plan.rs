@@ -16,7 +16,7 @@ use crate::eval::machine::{Limits, evaluate};
 use crate::eval::program::{
     Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, Message,
     MessageField, Path, PatternCall, Program, Qualifier, QualifierKey, Root, Step, StepId, Target,
-    TextTest, TextTestKind,
+    Test, TextTest, TextTestKind,
 };
 use crate::go_regex::Regex;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
@@ -318,8 +318,8 @@ impl Planner<'_, '_, '_> {
         let name = single.map(overload);
         let cost = CallCost::of(function, name);
         let step = match (function, planned.as_slice()) {
-            (op::AND, [a, b]) => Step::And(*a, *b),
-            (op::OR, [a, b]) => Step::Or(*a, *b),
+            (op::AND, [a, b]) => Step::Test(Test::And(*a, *b)),
+            (op::OR, [a, b]) => Step::Test(Test::Or(*a, *b)),
             (op::CONDITIONAL, [condition, yes, no]) => Step::Attribute(Attribute {
                 root: Root::Conditional(
                     *condition,
@@ -329,21 +329,25 @@ impl Planner<'_, '_, '_> {
                 qualifiers: Vec::new(),
                 test: false,
             }),
-            (op::EQUALS, [a, b]) => Step::Equals(*a, *b),
-            (op::NOT_EQUALS, [a, b]) => Step::NotEquals(*a, *b),
+            (op::EQUALS, [a, b]) => Step::Test(Test::Equals(*a, *b)),
+            (op::NOT_EQUALS, [a, b]) => Step::Test(Test::NotEquals(*a, *b)),
             (op::INDEX, [a, b]) => return self.index(id, *a, *b, false),
             (op::OPT_INDEX | op::OPT_SELECT, [a, b]) => return self.index(id, *a, *b, true),
-            (op::NOT, [a]) => Step::Not(*a),
+            (op::NOT, [a]) => Step::Test(Test::Not(*a)),
             (op::NEGATE, [a]) => Step::Negate(*a),
             (op::ADD, [a, b]) => Step::Arithmetic(Arithmetic::Add, *a, *b, cost),
             (op::SUBTRACT, [a, b]) => Step::Arithmetic(Arithmetic::Subtract, *a, *b, cost),
             (op::MULTIPLY, [a, b]) => Step::Arithmetic(Arithmetic::Multiply, *a, *b, cost),
             (op::DIVIDE, [a, b]) => Step::Arithmetic(Arithmetic::Divide, *a, *b, cost),
             (op::MODULO, [a, b]) => Step::Arithmetic(Arithmetic::Modulo, *a, *b, cost),
-            (op::LESS, [a, b]) => Step::Ordered(Comparison::Less, *a, *b, cost),
-            (op::LESS_EQUALS, [a, b]) => Step::Ordered(Comparison::LessEquals, *a, *b, cost),
-            (op::GREATER, [a, b]) => Step::Ordered(Comparison::Greater, *a, *b, cost),
-            (op::GREATER_EQUALS, [a, b]) => Step::Ordered(Comparison::GreaterEquals, *a, *b, cost),
+            (op::LESS, [a, b]) => Step::Test(Test::Ordered(Comparison::Less, *a, *b, cost)),
+            (op::LESS_EQUALS, [a, b]) => {
+                Step::Test(Test::Ordered(Comparison::LessEquals, *a, *b, cost))
+            }
+            (op::GREATER, [a, b]) => Step::Test(Test::Ordered(Comparison::Greater, *a, *b, cost)),
+            (op::GREATER_EQUALS, [a, b]) => {
+                Step::Test(Test::Ordered(Comparison::GreaterEquals, *a, *b, cost))
+            }
             (op::IN | "_in_", [a, b]) => self.membership(*a, *b, name, cost),
             ("or", [a, b]) => Step::OptionalOr(*a, *b),
             ("orValue", [a, b]) => Step::OptionalOrValue(*a, *b),
@@ -367,10 +371,10 @@ impl Planner<'_, '_, '_> {
                 return Step::Const(Value::Bool(false));
             }
             if let Some(set) = ConstSet::new(list.elements()) {
-                return Step::InSet(operand, Box::new(set));
+                return Step::Test(Test::InSet(operand, Box::new(set)));
             }
         }
-        Step::In(operand, list, cost)
+        Step::Test(Test::In(operand, list, cost))
     }
 
     fn function(
@@ -490,13 +494,13 @@ impl Planner<'_, '_, '_> {
             (Expr::Literal(Literal::Bool(all)), [_, body]) => {
                 let body = self.node(*body)?;
                 Ok(if *all {
-                    Step::All(looped(body))
+                    Step::Test(Test::All(looped(body)))
                 } else {
-                    Step::Exists(looped(body))
+                    Step::Test(Test::Exists(looped(body)))
                 })
             }
             (Expr::Literal(Literal::Int(_)), [test, _, _]) => {
-                Ok(Step::ExistsOne(looped(self.node(*test)?)))
+                Ok(Step::Test(Test::ExistsOne(looped(self.node(*test)?))))
             }
             (Expr::List { .. }, [filter, step, _]) if function == op::CONDITIONAL => {
                 let Expr::Call { args, .. } = ast.expr(*step) else {
@@ -542,7 +546,7 @@ impl Planner<'_, '_, '_> {
 fn specialise(steps: &mut [Step]) {
     for at in 0..steps.len() {
         let texts: Vec<_> = match steps.get(at) {
-            Some(Step::Equals(a, b) | Step::NotEquals(a, b)) => vec![*a, *b],
+            Some(Step::Test(Test::Equals(a, b) | Test::NotEquals(a, b))) => vec![*a, *b],
             Some(Step::Call(call)) => call.args.clone(),
             _ => Vec::new(),
         };
@@ -581,10 +585,15 @@ fn path(attribute: Attribute) -> Step {
             _ => return Step::Attribute(attribute),
         }
     }
-    if simple && count > 0 {
-        Step::Path(Box::new(Path { fields, attribute }))
+    if !simple || count == 0 {
+        return Step::Attribute(attribute);
+    }
+    let test = attribute.test;
+    let path = Box::new(Path { fields, attribute });
+    if test {
+        Step::Test(Test::Has(path))
     } else {
-        Step::Attribute(attribute)
+        Step::Path(path)
     }
 }
 
@@ -594,8 +603,8 @@ fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) ->
         return step;
     };
     let kind = match &step {
-        Step::Equals(..) => TextTestKind::Equal,
-        Step::NotEquals(..) => TextTestKind::NotEqual,
+        Step::Test(Test::Equals(..)) => TextTestKind::Equal,
+        Step::Test(Test::NotEquals(..)) => TextTestKind::NotEqual,
         Step::Call(call) => match (call.function, &call.target) {
             ("startsWith", Target::Overload(..)) => TextTestKind::StartsWith,
             ("endsWith", Target::Overload(..)) => TextTestKind::EndsWith,
@@ -611,18 +620,13 @@ fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) ->
         _ => return step,
     };
     let size = code_points(text) as u64;
-    let test = Box::new(TextTest {
+    Step::Test(Test::Text(Box::new(TextTest {
         kind,
         operand,
         text: text.clone(),
         size,
         general: step,
-    });
-    if symmetric {
-        Step::EqualsText(test)
-    } else {
-        Step::SearchText(test)
-    }
+    })))
 }
 
 /// Adds a qualifier at the end of every way an attribute can go.
