@@ -11,12 +11,14 @@ mod functions;
 mod loops;
 mod machine;
 mod message;
+mod named;
 mod operators;
 mod plan;
 mod program;
 
 pub use error::{Error, Failure};
 pub use machine::{Evaluation, Limits, Recorded, evaluate, evaluate_recorded};
+pub use named::{Named, NamedExpression};
 pub(crate) use plan::plan;
 pub use program::Program;
 

@@ -263,7 +263,20 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 &dynamic
             }
         };
-        select(value, key, presence)
+        match value {
+            Value::Variables => self.named(key, presence),
+            _ => select(value, key, presence),
+        }
+    }
+
+    /// Selects a named expression, which may have to be evaluated for it.
+    fn named(&self, key: &Value<'_>, presence: bool) -> Result<Found<'a>, Error> {
+        let name = key.as_str().ok_or_else(Error::no_such_overload)?;
+        match self.named.and_then(|named| named.select(name)) {
+            Some(outcome) => outcome.map(Found::Value),
+            None if presence => Ok(Found::Absent),
+            None => Err(no_such_key(key)),
+        }
     }
 }
 
@@ -351,7 +364,7 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
         return match value.map_get(key) {
             Some(found) => Ok(Found::Value(found.settled()?)),
             None if presence => Ok(Found::Absent),
-            None => Err(Failure::NoSuchKey(key.to_string()).into()),
+            None => Err(no_such_key(key)),
         };
     }
     if value.is_list() {
@@ -368,8 +381,13 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
     if presence {
         Ok(Found::Absent)
     } else {
-        Err(Failure::NoSuchKey(key.to_string()).into())
+        Err(no_such_key(key))
     }
+}
+
+/// The failure of a selection that finds nothing.
+pub(crate) fn no_such_key(key: &Value<'_>) -> Error {
+    Failure::NoSuchKey(key.to_string()).into()
 }
 
 /// The index a value stands for.

@@ -104,6 +104,26 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             }
             return Ok(false);
         }
+        // Upstream loops over the values of these, and takes them for keys.
+        if let (Value::Variables, Some(named)) = (&range, self.named) {
+            for key in (0..named.len()).map_while(|at| named.at(at)) {
+                if let Some(slot2) = l.slot2 {
+                    let value = key
+                        .as_ref()
+                        .map_err(|_| Error::no_such_overload())
+                        .and_then(|key| named.get(key));
+                    self.set(slot2, Slot::Ready(value));
+                }
+                self.set(l.slot, Slot::Ready(key));
+                if !round(self)? {
+                    return Ok(false);
+                }
+                if self.interrupted() {
+                    return Ok(true);
+                }
+            }
+            return Ok(false);
+        }
         let go_type = range.go_type();
         Err(if l.slot2.is_some() {
             Error::text(format_args!(

@@ -10,6 +10,7 @@ use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost, equality, tenth};
 use crate::eval::error::Error;
 use crate::eval::functions;
+use crate::eval::named::Named;
 use crate::eval::program::{
     Call, MapEntry, PatternCall, Program, Step, StepId, Target, Test, TextTest, TextTestKind,
 };
@@ -102,7 +103,7 @@ pub fn evaluate<'a>(
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
 ) -> Evaluation<'a> {
-    run(program, inputs, limits, NoTrace).0
+    run(program, inputs, limits, None)
 }
 
 /// Evaluates a program and records each step.
@@ -112,25 +113,45 @@ pub fn evaluate_recorded<'a>(
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
 ) -> (Evaluation<'a>, Vec<Recorded>) {
-    run(program, inputs, limits, Vec::new())
+    run_recorded(program, inputs, limits, None)
 }
 
 #[inline]
-fn run<'a, T: Trace>(
+pub(crate) fn run<'a>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
+    named: Option<&Named<'a>>,
+) -> Evaluation<'a> {
+    begin(program, inputs, limits, named, NoTrace).0
+}
+
+pub(crate) fn run_recorded<'a>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+    named: Option<&Named<'a>>,
+) -> (Evaluation<'a>, Vec<Recorded>) {
+    begin(program, inputs, limits, named, Vec::new())
+}
+
+#[inline]
+fn begin<'a, T: Trace>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+    named: Option<&Named<'a>>,
     trace: T,
 ) -> (Evaluation<'a>, T) {
     match program.slots {
-        0 => walk(program, inputs, limits, trace, &mut []),
+        0 => walk(program, inputs, limits, named, trace, &mut []),
         1..=INLINE_SLOTS => {
             let mut slots = [const { Slot::Lazy(0) }; INLINE_SLOTS];
-            walk(program, inputs, limits, trace, &mut slots)
+            walk(program, inputs, limits, named, trace, &mut slots)
         }
         many => {
             let mut slots = vec![Slot::Lazy(0); many];
-            walk(program, inputs, limits, trace, &mut slots)
+            walk(program, inputs, limits, named, trace, &mut slots)
         }
     }
 }
@@ -140,12 +161,14 @@ fn walk<'a, T: Trace>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
+    named: Option<&Named<'a>>,
     trace: T,
     slots: &mut [Slot<'a>],
 ) -> (Evaluation<'a>, T) {
     let mut machine = Machine {
         program,
         inputs,
+        named,
         slots,
         cost: 0,
         limit: limits.cost,
@@ -169,6 +192,8 @@ pub(crate) enum Slot<'a> {
 pub(crate) struct Machine<'a, 'l, T> {
     pub(crate) program: &'a Program,
     pub(crate) inputs: &'a [Value<'a>],
+    /// What [`Value::Variables`] stands for.
+    pub(crate) named: Option<&'l Named<'a>>,
     slots: &'l mut [Slot<'a>],
     pub(crate) cost: u64,
     limit: u64,

@@ -33,6 +33,8 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
         scopes: Vec::new(),
         used: 0,
         variables: 0,
+        depth: 0,
+        deepest: 0,
     };
     let root = planner.node(checked.ast.root)?;
     specialise(&mut planner.steps);
@@ -40,6 +42,7 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
         steps: planner.steps,
         offsets: planner.offsets,
         root,
+        depth: planner.deepest,
         slots: planner.used,
         variables: planner.variables,
         output: checked.output().clone(),
@@ -57,6 +60,9 @@ struct Planner<'c, 's, 'e> {
     scopes: Vec<(String, u16)>,
     used: usize,
     variables: u64,
+    /// How many nodes the one at hand is inside of, and the most there were.
+    depth: usize,
+    deepest: usize,
 }
 
 impl Planner<'_, '_, '_> {
@@ -89,6 +95,14 @@ impl Planner<'_, '_, '_> {
     }
 
     fn node(&mut self, id: NodeId) -> Planned<StepId> {
+        self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        let planned = self.expression(id);
+        self.depth -= 1;
+        planned
+    }
+
+    fn expression(&mut self, id: NodeId) -> Planned<StepId> {
         match self.checked.ast.expr(id) {
             Expr::Unspecified => Err("unsupported expr".to_owned()),
             Expr::Literal(literal) => {
@@ -184,6 +198,7 @@ impl Planner<'_, '_, '_> {
             steps: std::mem::take(&mut self.steps),
             offsets: Vec::new(),
             root: id,
+            depth: 0,
             slots: 0,
             variables: 0,
             output: Type::Dyn,
@@ -678,6 +693,7 @@ fn is_type_value(name: &str) -> bool {
 pub(crate) fn owned(value: Value<'_>) -> Value<'static> {
     match value {
         Value::Null => Value::Null,
+        Value::Variables => Value::Variables,
         Value::Bool(b) => Value::Bool(b),
         Value::Int(i) => Value::Int(i),
         Value::Uint(u) => Value::Uint(u),

@@ -20,6 +20,8 @@ pub struct Program {
     /// For each step, the byte offset of the token it comes from.
     pub(crate) offsets: Vec<u32>,
     pub(crate) root: StepId,
+    /// How many steps are at most inside each other.
+    pub(crate) depth: usize,
     /// How many loop variables are alive at once.
     pub(crate) slots: usize,
     /// Variables the expression mentions, as bits by position.

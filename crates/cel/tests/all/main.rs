@@ -10,5 +10,6 @@ mod allocations;
 mod crd;
 mod estimates;
 mod hostile;
+mod policies;
 mod properties;
 mod vectors;
