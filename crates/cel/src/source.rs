@@ -5,6 +5,29 @@
 
 use std::fmt::Write as _;
 
+/// A part of a text, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Where it begins.
+    pub start: u32,
+    /// Where it ends: the first byte that is no part of it.
+    pub end: u32,
+}
+
+impl Span {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    /// The part of `source` it is, if it is one.
+    #[must_use]
+    pub fn of(self, source: &str) -> Option<&str> {
+        source.get(self.start as usize..self.end as usize)
+    }
+}
+
 /// How many issues are printed before the rest is only counted.
 const MAX_REPORTED: usize = 100;
 /// Lines longer than this are not echoed below an issue.

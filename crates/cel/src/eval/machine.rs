@@ -14,6 +14,7 @@ use crate::eval::named::Named;
 use crate::eval::program::{
     Call, MapEntry, PatternCall, Program, Step, StepId, Target, Test, TextTest, TextTestKind,
 };
+use crate::eval::record::{NoTrace, Recording, Trace};
 use crate::go_regex::Regex;
 use crate::value::{Equality, Map, Value, code_points};
 
@@ -49,52 +50,6 @@ pub struct Evaluation<'a> {
     pub cost: u64,
 }
 
-/// One step of an evaluation, as recorded for an explanation.
-#[derive(Debug, Clone)]
-pub struct Recorded {
-    /// Byte offset of the token the step comes from.
-    pub offset: u32,
-    /// The value as text, or the error.
-    pub outcome: Result<String, String>,
-    /// Units charged so far, this step included.
-    pub cost: u64,
-}
-
-/// Sees every step of an evaluation.
-pub(crate) trait Trace {
-    /// Whether steps may be taken together where nobody sees the difference.
-    const FUSES: bool;
-
-    fn step(&mut self, offset: impl Fn() -> u32, outcome: &Argument<'_>, cost: u64);
-}
-
-/// Sees nothing, at no cost.
-#[derive(Debug)]
-pub(crate) struct NoTrace;
-
-impl Trace for NoTrace {
-    const FUSES: bool = true;
-
-    #[inline(always)]
-    fn step(&mut self, _: impl Fn() -> u32, _: &Argument<'_>, _: u64) {}
-}
-
-impl Trace for Vec<Recorded> {
-    const FUSES: bool = false;
-
-    fn step(&mut self, offset: impl Fn() -> u32, outcome: &Argument<'_>, cost: u64) {
-        let outcome = match outcome {
-            Ok(value) => Ok(value.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        self.push(Recorded {
-            offset: offset(),
-            outcome,
-            cost,
-        });
-    }
-}
-
 /// Evaluates a program; `inputs` are the variables in order of declaration.
 #[must_use]
 #[inline]
@@ -112,7 +67,7 @@ pub fn evaluate_recorded<'a>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
-) -> (Evaluation<'a>, Vec<Recorded>) {
+) -> (Evaluation<'a>, Recording) {
     run_recorded(program, inputs, limits, None)
 }
 
@@ -131,8 +86,8 @@ pub(crate) fn run_recorded<'a>(
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
     named: Option<&Named<'a>>,
-) -> (Evaluation<'a>, Vec<Recorded>) {
-    begin(program, inputs, limits, named, Vec::new())
+) -> (Evaluation<'a>, Recording) {
+    begin(program, inputs, limits, named, Recording::default())
 }
 
 #[inline]
@@ -292,8 +247,14 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     pub(crate) fn eval(&mut self, id: StepId) -> Argument<'a> {
         let program = self.program;
-        let outcome = match program.step(id) {
-            Step::Const(value) => return Ok(constant(value)),
+        let step = program.step(id);
+        if let Step::Const(value) = step {
+            return Ok(constant(value));
+        }
+        let span = || program.spans.get(id as usize).copied().unwrap_or_default();
+        let place = self.trace.enter(span, self.cost);
+        let outcome = match step {
+            Step::Const(value) => Ok(constant(value)),
             Step::Failed(error) => Err(error.clone()),
             Step::Attribute(attribute) => self.attribute(attribute),
             Step::Path(path) => self.path(path),
@@ -317,9 +278,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 self.eval(*result)
             }
         };
-        let cost = self.cost;
-        let offset = || program.offsets.get(id as usize).copied().unwrap_or(0);
-        self.trace.step(offset, &outcome, cost);
+        self.trace.leave(place, &outcome, self.cost);
         outcome
     }
 

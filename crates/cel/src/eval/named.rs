@@ -11,8 +11,9 @@ use crate::crd::unescape;
 use crate::eval::attribute::no_such_key;
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
-use crate::eval::machine::{Evaluation, Limits, Recorded, run, run_recorded};
+use crate::eval::machine::{Evaluation, Limits, run, run_recorded};
 use crate::eval::program::Program;
+use crate::eval::record::Recording;
 use crate::quote::quote;
 use crate::value::Value;
 
@@ -84,7 +85,7 @@ impl<'a> Named<'a> {
 
     /// The same, and records each step of the program.
     #[must_use]
-    pub fn evaluate_recorded(&self, program: &'a Program) -> (Evaluation<'a>, Vec<Recorded>) {
+    pub fn evaluate_recorded(&self, program: &'a Program) -> (Evaluation<'a>, Recording) {
         self.nested(program, || {
             run_recorded(program, self.inputs, self.limits, Some(self))
         })

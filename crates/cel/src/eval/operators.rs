@@ -8,8 +8,9 @@ use std::sync::Arc;
 use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost};
 use crate::eval::error::Error;
-use crate::eval::machine::{Machine, Trace};
+use crate::eval::machine::Machine;
 use crate::eval::program::{Arithmetic, Comparison, StepId};
+use crate::eval::record::Trace;
 use crate::value::{List, NotOrdered, Value};
 
 const INT_OVERFLOW: &str = "integer overflow";

@@ -19,6 +19,7 @@ use crate::eval::program::{
     Test, TextTest, TextTestKind,
 };
 use crate::go_regex::Regex;
+use crate::source::Span;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;
 use crate::value::{Value, code_points};
@@ -29,7 +30,7 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
         checked,
         env,
         steps: Vec::with_capacity(checked.ast.len()),
-        offsets: Vec::with_capacity(checked.ast.len()),
+        spans: Vec::with_capacity(checked.ast.len()),
         scopes: Vec::new(),
         used: 0,
         variables: 0,
@@ -40,7 +41,7 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
     specialise(&mut planner.steps);
     Ok(Program {
         steps: planner.steps,
-        offsets: planner.offsets,
+        spans: planner.spans,
         root,
         depth: planner.deepest,
         slots: planner.used,
@@ -55,7 +56,7 @@ struct Planner<'c, 's, 'e> {
     checked: &'c Checked<'s>,
     env: &'e Environment,
     steps: Vec<Step>,
-    offsets: Vec<u32>,
+    spans: Vec<Span>,
     /// Loop variables in scope with their slots, innermost last.
     scopes: Vec<(String, u16)>,
     used: usize,
@@ -68,7 +69,7 @@ struct Planner<'c, 's, 'e> {
 impl Planner<'_, '_, '_> {
     fn add(&mut self, node: NodeId, step: Step) -> StepId {
         self.steps.push(step);
-        self.offsets.push(self.checked.ast.offset(node));
+        self.spans.push(self.checked.ast.span(node));
         (self.steps.len() - 1) as StepId
     }
 
@@ -196,7 +197,7 @@ impl Planner<'_, '_, '_> {
     fn value_of(&mut self, id: StepId) -> Result<Value<'static>, Error> {
         let program = Program {
             steps: std::mem::take(&mut self.steps),
-            offsets: Vec::new(),
+            spans: Vec::new(),
             root: id,
             depth: 0,
             slots: 0,
@@ -251,8 +252,8 @@ impl Planner<'_, '_, '_> {
         if let Some(Step::Attribute(attribute)) = self.steps.get_mut(operand as usize) {
             push(attribute, &qualifier);
             attribute.test |= test;
-            if let Some(offset) = self.offsets.get_mut(operand as usize) {
-                *offset = self.checked.ast.offset(id);
+            if let Some(span) = self.spans.get_mut(operand as usize) {
+                *span = self.checked.ast.span(id);
             }
             return Ok(operand);
         }

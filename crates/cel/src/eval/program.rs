@@ -7,6 +7,7 @@ use crate::eval::cost::CallCost;
 use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::go_regex::Regex;
+use crate::source::Span;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -17,8 +18,8 @@ pub(crate) type StepId = u32;
 #[derive(Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each step, the byte offset of the token it comes from.
-    pub(crate) offsets: Vec<u32>,
+    /// For each step, the text it comes from; nothing for those only a macro contains.
+    pub(crate) spans: Vec<Span>,
     pub(crate) root: StepId,
     /// How many steps are at most inside each other.
     pub(crate) depth: usize,

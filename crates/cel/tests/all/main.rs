@@ -12,4 +12,5 @@ mod estimates;
 mod hostile;
 mod policies;
 mod properties;
+mod recording;
 mod vectors;
