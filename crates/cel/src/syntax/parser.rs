@@ -13,11 +13,12 @@ use super::ast::{
 };
 use super::lexer::{Kind, Token, tokenize};
 use super::unescape::{unescape_bytes, unescape_string};
+use super::visit::NOWHERE;
 use super::{MAX_CODE_POINTS, MAX_DEPTH, macros, recovery};
 use crate::source::{Issue, Span};
 
 /// Names that can be fields but not variables or functions.
-const RESERVED: [&str; 21] = [
+pub(super) const RESERVED: [&str; 21] = [
     "as",
     "break",
     "const",
@@ -59,14 +60,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
         }
     }
     let (tokens, lexical) = tokenize(source);
-    let mut parser = Parser {
-        source,
-        tokens: &tokens,
-        next: 0,
-        ast: Ast::with_capacity(tokens.len() * 2),
-        issues: Vec::new(),
-        depth: Depth::default(),
-    };
+    let mut parser = Parser::new(source, &tokens);
     let outcome = parser.start();
     let Parser {
         mut ast,
@@ -83,11 +77,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
             issues.push(Issue::whole(message));
             Err(issues)
         }
-        Ok(_) | Err(_) => {
-            let mut all = recovery::syntax_errors(source, &tokens, lexical);
-            all.append(&mut issues);
-            Err(all)
-        }
+        Ok(_) | Err(_) => Err(recovery::errors(source, &tokens, lexical)),
     }
 }
 
@@ -105,8 +95,8 @@ type Parsed<T> = Result<T, Stop>;
 /// A subtree with the depth at which upstream's visitor recurses into it, and its text with the
 /// brackets around it.
 #[derive(Debug, Clone, Copy)]
-struct Sub {
-    id: NodeId,
+pub(super) struct Sub {
+    pub(super) id: NodeId,
     height: u32,
     span: Span,
 }
@@ -124,7 +114,7 @@ pub(super) struct Parser<'s, 't> {
     tokens: &'t [Token],
     next: usize,
     pub(super) ast: Ast<'s>,
-    issues: Vec<Issue>,
+    pub(super) issues: Vec<Issue>,
     depth: Depth,
 }
 
@@ -136,7 +126,18 @@ fn enter(counter: &mut u32) -> Parsed<()> {
     Ok(())
 }
 
-impl<'s> Parser<'s, '_> {
+impl<'s, 't> Parser<'s, 't> {
+    pub(super) fn new(source: &'s str, tokens: &'t [Token]) -> Self {
+        Self {
+            source,
+            tokens,
+            next: 0,
+            ast: Ast::with_capacity(tokens.len() * 2),
+            issues: Vec::new(),
+            depth: Depth::default(),
+        }
+    }
+
     fn peek_at(&self, ahead: usize) -> Kind {
         self.tokens
             .get(self.next + ahead)
@@ -166,8 +167,11 @@ impl<'s> Parser<'s, '_> {
         self.accept(kind).ok_or(Stop::Syntax)
     }
 
-    fn report(&mut self, offset: u32, message: impl Into<String>) -> Sub {
-        self.issues.push(Issue::at(offset, message));
+    pub(super) fn report(&mut self, offset: u32, message: impl Into<String>) -> Sub {
+        self.issues.push(match offset {
+            NOWHERE => Issue::unplaced(message),
+            _ => Issue::at(offset, message),
+        });
         let id = self.ast.add(offset, Expr::Unspecified);
         self.sub(id, 0, offset)
     }
@@ -421,7 +425,7 @@ impl<'s> Parser<'s, '_> {
         Ok((open, args, height))
     }
 
-    fn call_or_macro(
+    pub(super) fn call_or_macro(
         &mut self,
         offset: u32,
         function: Name<'s>,
@@ -643,6 +647,11 @@ impl<'s> Parser<'s, '_> {
             ) => self.advance(),
             _ => return Err(Stop::Syntax),
         };
+        Ok(self.literal_of(start, negative, token))
+    }
+
+    /// The literal a token is, which begins at `start` with its sign.
+    pub(super) fn literal_of(&mut self, start: u32, negative: bool, token: Token) -> Sub {
         let text = token.text(self.source);
         let value = match token.kind {
             Kind::Int => int(text, negative)
@@ -674,9 +683,9 @@ impl<'s> Parser<'s, '_> {
         match value {
             Ok(value) => {
                 let id = self.ast.add(start, Expr::Literal(value));
-                Ok(self.sub(id, 0, start))
+                self.sub(id, 0, start)
             }
-            Err(message) => Ok(self.report(start, message)),
+            Err(message) => self.report(start, message),
         }
     }
 }

@@ -267,6 +267,21 @@ fn every_operator_on_every_kind_of_operand() {
     run(&vectors().join("matrix.jsonl.gz"));
 }
 
+/// Expressions that do not parse and have more wrong with them; every word counts here.
+#[test]
+fn complaints_about_broken_expressions() {
+    for line in include_str!("broken.jsonl").lines() {
+        let case = json(line);
+        let expression = case["Expr"].as_str().unwrap();
+        let error = compile_expression(expression).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            case["CompileError"].as_str().unwrap(),
+            "{expression}"
+        );
+    }
+}
+
 /// Steps are taken together where nobody looks; what comes out must not show it.
 #[test]
 fn recording_changes_neither_outcome_nor_cost_at_any_limit() {

@@ -233,20 +233,11 @@ fn explanation(expression: &str, recording: &Recording) -> String {
 
 /// Text on one line, cut where it is too wide.
 fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    let mut width = 0;
-    for c in text
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .chars()
-    {
-        if width == EXPLAINED_WIDTH {
-            line.push('…');
-            break;
-        }
-        width += 1;
-        line.push(if c.is_control() { '\u{fffd}' } else { c });
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut line: String = text.chars().take(EXPLAINED_WIDTH).map(printable).collect();
+    if text.chars().nth(EXPLAINED_WIDTH).is_some() {
+        line.push('…');
     }
     line
 }
