@@ -1,4 +1,5 @@
 //! Match conditions: their environment, their inputs, and what a list of them decides.
+//! [`Composition`] has the named expressions of policies.
 //!
 //! ```
 //! use lockgate_cel::admission::{FailurePolicy, MatchConditions, Outcome, Request, Variables};
@@ -15,6 +16,7 @@
 //! ```
 
 mod conditions;
+mod policy;
 mod request;
 
 use std::sync::LazyLock;
@@ -22,6 +24,7 @@ use std::sync::LazyLock;
 pub use conditions::{
     Condition, FailurePolicy, Judgement, MATCH_CONDITIONS_BUDGET, MatchConditions, Outcome,
 };
+pub use policy::{Composition, OutOfBudget, POLICY_BUDGET, PolicyEvaluation};
 pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
 
 use crate::check::Environment;

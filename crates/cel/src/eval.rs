@@ -11,14 +11,18 @@ mod functions;
 mod loops;
 mod machine;
 mod message;
+mod named;
 mod operators;
 mod plan;
 mod program;
+mod record;
 
 pub use error::{Error, Failure};
-pub use machine::{Evaluation, Limits, Recorded, evaluate, evaluate_recorded};
+pub use machine::{Evaluation, Limits, evaluate, evaluate_recorded};
+pub use named::{Named, NamedExpression};
 pub(crate) use plan::plan;
 pub use program::Program;
+pub use record::{MAX_RECORDED, Recorded, Recording};
 
 use crate::syntax::ast::Literal;
 use crate::time::{Duration, Timestamp};

@@ -21,7 +21,7 @@
 //!
 //! | module | is responsible for |
 //! |---|---|
-//! | [`admission`] | match conditions: environment, request, what a list of them decides |
+//! | [`admission`] | match conditions: environment, request, what a list of them decides; policies |
 //! | [`crd`] | validation rules of custom resources: schemas as types, sizes and values |
 //! | [`program`] | text to program, programs shared by text |
 //! | [`syntax`] | text to tree: lexer, parser, macros, syntax errors |

@@ -5,6 +5,29 @@
 
 use std::fmt::Write as _;
 
+/// A part of a text, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Where it begins.
+    pub start: u32,
+    /// Where it ends: the first byte that is no part of it.
+    pub end: u32,
+}
+
+impl Span {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    /// The part of `source` it is, if it is one.
+    #[must_use]
+    pub fn of(self, source: &str) -> Option<&str> {
+        source.get(self.start as usize..self.end as usize)
+    }
+}
+
 /// How many issues are printed before the rest is only counted.
 const MAX_REPORTED: usize = 100;
 /// Lines longer than this are not echoed below an issue.
@@ -17,6 +40,8 @@ pub struct Issue {
     pub offset: Option<u32>,
     /// What is wrong, in the words Kubernetes uses.
     pub message: String,
+    /// Whether it is shown in the column before the first, where upstream has what it could not place.
+    unplaced: bool,
 }
 
 impl Issue {
@@ -26,6 +51,15 @@ impl Issue {
         Self {
             offset: Some(offset),
             message: message.into(),
+            unplaced: false,
+        }
+    }
+
+    /// An issue about something upstream does not know the place of, but takes to have one.
+    pub(crate) fn unplaced(message: impl Into<String>) -> Self {
+        Self {
+            unplaced: true,
+            ..Self::at(0, message)
         }
     }
 
@@ -35,6 +69,7 @@ impl Issue {
         Self {
             offset: None,
             message: message.into(),
+            unplaced: false,
         }
     }
 }
@@ -70,13 +105,13 @@ pub fn render(text: &str, issues: &[Issue]) -> String {
         .collect();
     // Only the first hundred are kept before sorting, as upstream does.
     placed.truncate(MAX_REPORTED);
-    placed.sort_by_key(|(place, _)| *place);
+    placed.sort_by_key(|(place, issue)| (*place, !issue.unplaced));
     let mut out = String::new();
     for (place, issue) in placed {
         if !out.is_empty() {
             out.push('\n');
         }
-        render_one(&mut out, text, place, &issue.message);
+        render_one(&mut out, text, place, issue);
     }
     if issues.len() > MAX_REPORTED {
         let _ = write!(
@@ -88,13 +123,14 @@ pub fn render(text: &str, issues: &[Issue]) -> String {
     out
 }
 
-fn render_one(out: &mut String, text: &str, place: Option<Location>, message: &str) {
+fn render_one(out: &mut String, text: &str, place: Option<Location>, issue: &Issue) {
+    let message = &issue.message;
     let Some(place) = place else {
         let _ = write!(out, "ERROR: <input>:-1:0: {message}");
         return;
     };
     // In an empty text not even the first column exists.
-    let column = place.column + usize::from(!text.is_empty());
+    let column = place.column + usize::from(!text.is_empty() && !issue.unplaced);
     let _ = write!(out, "ERROR: <input>:{}:{column}: {message}", place.line);
     let line = text.split('\n').nth(place.line - 1).unwrap_or_default();
     if text.is_empty() || line.len() > MAX_SNIPPET_BYTES {

@@ -57,6 +57,8 @@ pub enum Value<'a> {
     Optional(Option<Arc<Self>>),
     /// A value of one of Kubernetes' libraries.
     Opaque(Arc<Opaque>),
+    /// The named expressions of a policy; the evaluation knows them.
+    Variables,
     /// An error inside an optional value, or in place of data that contradicts its schema.
     Failed(Arc<Error>),
 }
@@ -294,6 +296,7 @@ impl<'a> Value<'a> {
             Self::Type(_) => "type",
             Self::Optional(_) => "optional_type",
             Self::Opaque(opaque) => opaque.type_name(),
+            Self::Variables => "kubernetes.variables",
             Self::Failed(_) => "error",
         }
     }
@@ -317,6 +320,7 @@ impl<'a> Value<'a> {
             Self::Type(_) => "*types.Type",
             Self::Optional(_) => "*types.Optional",
             Self::Opaque(opaque) => opaque.go_type(),
+            Self::Variables => "*lazy.MapValue",
             Self::Failed(_) => "*types.Err",
         }
     }
@@ -331,7 +335,11 @@ impl<'a> Value<'a> {
             Self::Double(d) => *d == 0.0,
             Self::Duration(d) => d.nanos() == 0,
             Self::Timestamp(t) => t.is_zero(),
-            Self::Opaque(_) | Self::Type(_) | Self::Optional(_) | Self::Failed(_) => false,
+            Self::Opaque(_)
+            | Self::Variables
+            | Self::Type(_)
+            | Self::Optional(_)
+            | Self::Failed(_) => false,
             // Upstream does not ask values of a schema.
             Self::Typed(..) => false,
             _ => self.size() == Some(0),
@@ -369,6 +377,7 @@ impl fmt::Display for Value<'_> {
             Self::Optional(None) => f.write_str("optional.none()"),
             Self::Optional(Some(value)) => write!(f, "optional({value})"),
             Self::Opaque(opaque) => f.write_str(&opaque.text()),
+            Self::Variables => f.write_str("kubernetes.variables"),
             Self::Failed(error) => write!(f, "{error}"),
             Self::Json(Json::Array(_)) | Self::Typed(Json::Array(_), _) | Self::List(_) => {
                 f.write_str("[")?;

@@ -13,7 +13,7 @@ use crate::program::ProgramCache;
 /// Most units the conditions of one webhook may cost together.
 pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
 
-const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
+pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";
 
 static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);

@@ -202,6 +202,30 @@ impl<'a> Variables<'a> {
         &self.inputs
     }
 
+    /// The values in the order the environment of a policy declares their variables.
+    ///
+    /// A policy has a namespace to look at, its named expressions, and with parameters those.
+    #[must_use]
+    pub fn policy_inputs(
+        &self,
+        namespace: Option<&'a Json>,
+        params: Option<&'a Json>,
+    ) -> [Value<'a>; 8] {
+        let [object, old_object, _, request, authorizer, check] = self.inputs.clone();
+        let namespace = namespace.map_or(Value::Null, Value::from);
+        let params = params.map_or(Value::Null, Value::from);
+        [
+            object,
+            old_object,
+            namespace,
+            request,
+            authorizer,
+            check,
+            Value::Variables,
+            params,
+        ]
+    }
+
     /// Evaluates programs for this request, each at most once.
     #[must_use]
     pub fn evaluator(&'a self) -> Evaluator<'a> {

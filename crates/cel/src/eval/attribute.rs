@@ -2,12 +2,13 @@
 //!
 //! UPSTREAM: cel-go interpreter/attributes.go
 
-use serde_json::Value as Json;
+use serde_json::{Map as Object, Value as Json};
 
 use crate::eval::cost::Argument;
 use crate::eval::error::{Error, Failure};
-use crate::eval::machine::{Machine, Trace};
+use crate::eval::machine::Machine;
 use crate::eval::program::{Attribute, Path, Qualifier, QualifierKey, Root};
+use crate::eval::record::Trace;
 use crate::value::Value;
 
 /// A value, and whether it is still the document's own.
@@ -27,6 +28,7 @@ enum Found<'a> {
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
     /// The value of an attribute, charged.
+    #[inline(never)]
     pub(crate) fn attribute(&mut self, attribute: &'a Attribute) -> Argument<'a> {
         let resolved = self.resolve(attribute);
         if let Err(error) = &resolved
@@ -46,42 +48,67 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Walks plain fields over the document; anything else is left to [`Self::attribute`].
+    /// Where a path starts, if that is in a document.
     #[inline]
-    pub(crate) fn path(&mut self, path: &'a Path) -> Argument<'a> {
-        let start = match path.attribute.root {
+    fn start(&self, path: &Path) -> Option<&'a Json> {
+        match path.attribute.root {
             Root::Variable(nth) => match self.inputs.get(nth as usize) {
-                Some(Value::Json(json)) => Some(*json),
+                Some(Value::Json(json)) => Some(json),
                 _ => None,
             },
             Root::Local(slot) => self.local_json(slot),
             _ => None,
-        };
-        let Some(mut json) = start else {
-            return self.attribute(&path.attribute);
-        };
-        let units = path.fields.len() as u64;
-        let mut left = path.fields.len();
+        }
+    }
+
+    /// What is at the end of a path, if all of it is in a document. Charges nothing.
+    #[inline]
+    pub(crate) fn walk(&self, path: &Path) -> Option<&'a Json> {
+        let mut json = self.start(path)?;
         for field in &path.fields {
-            left -= 1;
-            let Json::Object(entries) = json else {
-                return self.attribute(&path.attribute);
-            };
-            match entries.get(&**field) {
-                Some(next) => json = next,
-                None if left == 0 && path.attribute.test => {
-                    self.charge(units)?;
-                    return Ok(Value::Bool(false));
+            json = member(json.as_object()?, field)?;
+        }
+        Some(json)
+    }
+
+    /// Fields of a document; anything else is left to [`Self::attribute`].
+    #[inline]
+    pub(crate) fn path(&mut self, path: &'a Path) -> Argument<'a> {
+        match self.walk(path) {
+            Some(json) => {
+                self.charge(path.fields.len() as u64 + 1)?;
+                Ok(Value::from(json))
+            }
+            None => self.attribute(&path.attribute),
+        }
+    }
+
+    /// Whether the last field of a path is there.
+    #[inline]
+    pub(crate) fn has(&mut self, path: &'a Path) -> Result<bool, Error> {
+        if let Some(mut json) = self.start(path)
+            && let Some((last, fields)) = path.fields.split_last()
+        {
+            for field in fields {
+                match json.as_object().and_then(|entries| member(entries, field)) {
+                    Some(next) => json = next,
+                    None => return self.presence(path),
                 }
-                None => return self.attribute(&path.attribute),
+            }
+            if let Json::Object(entries) = json {
+                self.charge(path.fields.len() as u64)?;
+                return Ok(member(entries, last).is_some());
             }
         }
-        if path.attribute.test {
-            self.charge(units)?;
-            return Ok(Value::Bool(true));
+        self.presence(path)
+    }
+
+    #[cold]
+    fn presence(&mut self, path: &'a Path) -> Result<bool, Error> {
+        match self.attribute(&path.attribute)? {
+            Value::Bool(present) => Ok(present),
+            _ => Err(Error::no_such_overload()),
         }
-        self.charge(units + 1)?;
-        Ok(Value::from(json))
     }
 
     fn resolve(&mut self, attribute: &'a Attribute) -> Result<Resolved<'a>, Error> {
@@ -237,8 +264,39 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 &dynamic
             }
         };
-        select(value, key, presence)
+        match value {
+            Value::Variables => self.named(key, presence),
+            _ => select(value, key, presence),
+        }
     }
+
+    /// Selects a named expression, which may have to be evaluated for it.
+    fn named(&self, key: &Value<'_>, presence: bool) -> Result<Found<'a>, Error> {
+        let name = key.as_str().ok_or_else(Error::no_such_overload)?;
+        match self.named.and_then(|named| named.select(name)) {
+            Some(outcome) => outcome.map(Found::Value),
+            None if presence => Ok(Found::Absent),
+            None => Err(no_such_key(key)),
+        }
+    }
+}
+
+/// Objects with more members than this are searched by order, not one by one.
+const SCANNED: usize = 11;
+
+/// A member of an object.
+///
+/// Most objects are small, and most of their names differ in length: looking at
+/// the lengths is quicker than comparing texts.
+#[inline]
+fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Option<&'a Json> {
+    if entries.len() > SCANNED {
+        return entries.get(name);
+    }
+    entries
+        .iter()
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
 }
 
 /// What is inside an optional value once upstream has taken it out and put it back.
@@ -307,7 +365,7 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
         return match value.map_get(key) {
             Some(found) => Ok(Found::Value(found.settled()?)),
             None if presence => Ok(Found::Absent),
-            None => Err(Failure::NoSuchKey(key.to_string()).into()),
+            None => Err(no_such_key(key)),
         };
     }
     if value.is_list() {
@@ -324,8 +382,13 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
     if presence {
         Ok(Found::Absent)
     } else {
-        Err(Failure::NoSuchKey(key.to_string()).into())
+        Err(no_such_key(key))
     }
+}
+
+/// The failure of a selection that finds nothing.
+pub(crate) fn no_such_key(key: &Value<'_>) -> Error {
+    Failure::NoSuchKey(key.to_string()).into()
 }
 
 /// The index a value stands for.

@@ -8,8 +8,9 @@ use serde_json::Value as Json;
 use crate::crd::typed;
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
-use crate::eval::machine::{Machine, Slot, Trace};
+use crate::eval::machine::{Machine, Slot};
 use crate::eval::program::{Loop, MapBody, StepId};
+use crate::eval::record::Trace;
 use crate::value::{Map, Value};
 
 /// What a round of a loop says about going on.
@@ -104,6 +105,26 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             }
             return Ok(false);
         }
+        // Upstream loops over the values of these, and takes them for keys.
+        if let (Value::Variables, Some(named)) = (&range, self.named) {
+            for key in (0..named.len()).map_while(|at| named.at(at)) {
+                if let Some(slot2) = l.slot2 {
+                    let value = key
+                        .as_ref()
+                        .map_err(|_| Error::no_such_overload())
+                        .and_then(|key| named.get(key));
+                    self.set(slot2, Slot::Ready(value));
+                }
+                self.set(l.slot, Slot::Ready(key));
+                if !round(self)? {
+                    return Ok(false);
+                }
+                if self.interrupted() {
+                    return Ok(true);
+                }
+            }
+            return Ok(false);
+        }
         let go_type = range.go_type();
         Err(if l.slot2.is_some() {
             Error::text(format_args!(
@@ -115,7 +136,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 
     /// Ends a loop: the result is read once, unless the loop was interrupted.
-    fn finish(&mut self, interrupted: bool, result: Argument<'a>) -> Argument<'a> {
+    fn finish<R>(&mut self, interrupted: bool, result: Result<R, Error>) -> Result<R, Error> {
         if interrupted {
             return Err(Error::fixed("operation interrupted"));
         }
@@ -124,7 +145,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 
     /// `all` and `exists`: ends as soon as an element settles the matter.
-    pub(crate) fn quantifier(&mut self, l: &'a Loop, settles: bool) -> Argument<'a> {
+    pub(crate) fn quantifier(&mut self, l: &'a Loop, settles: bool) -> Result<bool, Error> {
         // `exists` negates the accumulator before testing it.
         let condition = if settles { 3 } else { 2 };
         let mut settled = false;
@@ -135,11 +156,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 return Ok(false);
             }
             machine.charge(1)?;
-            match machine.operand(l.body)? {
-                Ok(Value::Bool(b)) => settled = b == settles,
-                Ok(_) => {
+            match machine.truth(l.body) {
+                Ok(Some(b)) => settled = b == settles,
+                Ok(None) => {
                     failed.get_or_insert_with(Error::no_such_overload);
                 }
+                Err(error) if error.is_fatal() => return Err(error),
                 Err(error) => {
                     failed.get_or_insert(error);
                 }
@@ -147,15 +169,15 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Ok(true)
         })?;
         let result = match failed {
-            _ if settled => Ok(Value::Bool(settles)),
+            _ if settled => Ok(settles),
             Some(error) => Err(error),
-            None => Ok(Value::Bool(!settles)),
+            None => Ok(!settles),
         };
         self.finish(interrupted, result)
     }
 
     /// `exists_one`: looks at every element.
-    pub(crate) fn exists_one(&mut self, l: &'a Loop) -> Argument<'a> {
+    pub(crate) fn exists_one(&mut self, l: &'a Loop) -> Result<bool, Error> {
         let mut count: Result<u64, Error> = Ok(0);
         let interrupted = self.each(l, |machine| {
             match machine.operand(l.body)? {
@@ -175,7 +197,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             return Err(Error::fixed("operation interrupted"));
         }
         self.charge(2)?;
-        count.map(|count| Value::Bool(count == 1))
+        count.map(|count| count == 1)
     }
 
     /// Whether an element passes the filter; errors end up in the accumulator.
@@ -183,11 +205,11 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         let Some(filter) = filter else {
             return Ok(Ok(true));
         };
-        Ok(match self.operand(filter)? {
-            Ok(Value::Bool(b)) => Ok(b),
-            Ok(_) => Err(Error::no_such_overload()),
-            Err(error) => Err(error),
-        })
+        match self.truth(filter) {
+            Ok(answer) => Ok(answer.ok_or_else(Error::no_such_overload)),
+            Err(error) if error.is_fatal() => Err(error),
+            Err(error) => Ok(Err(error)),
+        }
     }
 
     /// `map`, `filter` and `transformList`.

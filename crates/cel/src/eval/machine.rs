@@ -10,9 +10,11 @@ use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost, equality, tenth};
 use crate::eval::error::Error;
 use crate::eval::functions;
+use crate::eval::named::Named;
 use crate::eval::program::{
-    Call, MapEntry, PatternCall, Program, Step, StepId, Target, TextTest, TextTestKind,
+    Call, MapEntry, PatternCall, Program, Step, StepId, Target, Test, TextTest, TextTestKind,
 };
+use crate::eval::record::{NoTrace, Recording, Trace};
 use crate::go_regex::Regex;
 use crate::value::{Equality, Map, Value, code_points};
 
@@ -48,45 +50,6 @@ pub struct Evaluation<'a> {
     pub cost: u64,
 }
 
-/// One step of an evaluation, as recorded for an explanation.
-#[derive(Debug, Clone)]
-pub struct Recorded {
-    /// Byte offset of the token the step comes from.
-    pub offset: u32,
-    /// The value as text, or the error.
-    pub outcome: Result<String, String>,
-    /// Units charged so far, this step included.
-    pub cost: u64,
-}
-
-/// Sees every step of an evaluation.
-pub(crate) trait Trace {
-    fn step(&mut self, offset: impl Fn() -> u32, outcome: &Argument<'_>, cost: u64);
-}
-
-/// Sees nothing, at no cost.
-#[derive(Debug)]
-pub(crate) struct NoTrace;
-
-impl Trace for NoTrace {
-    #[inline(always)]
-    fn step(&mut self, _: impl Fn() -> u32, _: &Argument<'_>, _: u64) {}
-}
-
-impl Trace for Vec<Recorded> {
-    fn step(&mut self, offset: impl Fn() -> u32, outcome: &Argument<'_>, cost: u64) {
-        let outcome = match outcome {
-            Ok(value) => Ok(value.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        self.push(Recorded {
-            offset: offset(),
-            outcome,
-            cost,
-        });
-    }
-}
-
 /// Evaluates a program; `inputs` are the variables in order of declaration.
 #[must_use]
 #[inline]
@@ -95,7 +58,7 @@ pub fn evaluate<'a>(
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
 ) -> Evaluation<'a> {
-    run(program, inputs, limits, NoTrace).0
+    run(program, inputs, limits, None)
 }
 
 /// Evaluates a program and records each step.
@@ -104,21 +67,64 @@ pub fn evaluate_recorded<'a>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
-) -> (Evaluation<'a>, Vec<Recorded>) {
-    run(program, inputs, limits, Vec::new())
+) -> (Evaluation<'a>, Recording) {
+    run_recorded(program, inputs, limits, None)
 }
 
 #[inline]
-fn run<'a, T: Trace>(
+pub(crate) fn run<'a>(
     program: &'a Program,
     inputs: &'a [Value<'a>],
     limits: Limits<'_>,
+    named: Option<&Named<'a>>,
+) -> Evaluation<'a> {
+    begin(program, inputs, limits, named, NoTrace).0
+}
+
+pub(crate) fn run_recorded<'a>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+    named: Option<&Named<'a>>,
+) -> (Evaluation<'a>, Recording) {
+    begin(program, inputs, limits, named, Recording::default())
+}
+
+#[inline]
+fn begin<'a, T: Trace>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+    named: Option<&Named<'a>>,
     trace: T,
+) -> (Evaluation<'a>, T) {
+    match program.slots {
+        0 => walk(program, inputs, limits, named, trace, &mut []),
+        1..=INLINE_SLOTS => {
+            let mut slots = [const { Slot::Lazy(0) }; INLINE_SLOTS];
+            walk(program, inputs, limits, named, trace, &mut slots)
+        }
+        many => {
+            let mut slots = vec![Slot::Lazy(0); many];
+            walk(program, inputs, limits, named, trace, &mut slots)
+        }
+    }
+}
+
+#[inline]
+fn walk<'a, T: Trace>(
+    program: &'a Program,
+    inputs: &'a [Value<'a>],
+    limits: Limits<'_>,
+    named: Option<&Named<'a>>,
+    trace: T,
+    slots: &mut [Slot<'a>],
 ) -> (Evaluation<'a>, T) {
     let mut machine = Machine {
         program,
         inputs,
-        slots: Slots::new(program.slots),
+        named,
+        slots,
         cost: 0,
         limit: limits.cost,
         interrupt: limits.interrupt,
@@ -126,13 +132,8 @@ fn run<'a, T: Trace>(
         trace,
     };
     let value = machine.eval(program.root);
-    (
-        Evaluation {
-            value,
-            cost: machine.cost,
-        },
-        machine.trace,
-    )
+    let cost = machine.cost;
+    (Evaluation { value, cost }, machine.trace)
 }
 
 /// What a loop variable holds.
@@ -143,39 +144,12 @@ pub(crate) enum Slot<'a> {
     Ready(Argument<'a>),
 }
 
-/// The loop variables, in place when there are few.
-enum Slots<'a> {
-    None,
-    Inline([Slot<'a>; INLINE_SLOTS]),
-    Many(Vec<Slot<'a>>),
-}
-
-impl<'a> Slots<'a> {
-    #[inline]
-    fn new(count: usize) -> Self {
-        if count == 0 {
-            Self::None
-        } else if count <= INLINE_SLOTS {
-            Self::Inline(std::array::from_fn(|_| Slot::Lazy(0)))
-        } else {
-            Self::Many(vec![Slot::Lazy(0); count])
-        }
-    }
-
-    #[inline]
-    fn slot(&mut self, at: u16) -> Option<&mut Slot<'a>> {
-        match self {
-            Self::None => None,
-            Self::Inline(slots) => slots.get_mut(at as usize),
-            Self::Many(slots) => slots.get_mut(at as usize),
-        }
-    }
-}
-
 pub(crate) struct Machine<'a, 'l, T> {
     pub(crate) program: &'a Program,
     pub(crate) inputs: &'a [Value<'a>],
-    slots: Slots<'a>,
+    /// What [`Value::Variables`] stands for.
+    pub(crate) named: Option<&'l Named<'a>>,
+    slots: &'l mut [Slot<'a>],
     pub(crate) cost: u64,
     limit: u64,
     interrupt: Option<&'l AtomicBool>,
@@ -227,15 +201,15 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 
     pub(crate) fn set(&mut self, slot: u16, value: Slot<'a>) {
-        if let Some(place) = self.slots.slot(slot) {
+        if let Some(place) = self.slots.get_mut(slot as usize) {
             *place = value;
         }
     }
 
     /// The document a loop variable holds, if it holds one.
     #[inline]
-    pub(crate) fn local_json(&mut self, slot: u16) -> Option<&'a Json> {
-        match self.slots.slot(slot) {
+    pub(crate) fn local_json(&self, slot: u16) -> Option<&'a Json> {
+        match self.slots.get(slot as usize) {
             Some(Slot::Ready(Ok(Value::Json(json)))) => Some(json),
             _ => None,
         }
@@ -243,7 +217,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     /// The value of a loop variable, computed now if it was not needed before.
     pub(crate) fn local(&mut self, slot: u16) -> Argument<'a> {
-        match self.slots.slot(slot) {
+        match self.slots.get(slot as usize) {
             Some(Slot::Ready(value)) => value.clone(),
             Some(Slot::Lazy(step)) => {
                 let step = *step;
@@ -273,34 +247,26 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     pub(crate) fn eval(&mut self, id: StepId) -> Argument<'a> {
         let program = self.program;
-        let outcome = match program.step(id) {
-            Step::Const(value) => return Ok(constant(value)),
+        let step = program.step(id);
+        if let Step::Const(value) = step {
+            return Ok(constant(value));
+        }
+        let span = || program.spans.get(id as usize).copied().unwrap_or_default();
+        let place = self.trace.enter(span, self.cost);
+        let outcome = match step {
+            Step::Const(value) => Ok(constant(value)),
             Step::Failed(error) => Err(error.clone()),
             Step::Attribute(attribute) => self.attribute(attribute),
             Step::Path(path) => self.path(path),
-            Step::And(left, right) => self.logical(*left, *right, false),
-            Step::Or(left, right) => self.logical(*left, *right, true),
-            Step::Not(operand) => self.not(*operand),
+            Step::Test(test) => self.test(test).map(Value::Bool),
             Step::Negate(operand) => self.negate(*operand),
-            Step::Equals(left, right) => self.equals(*left, *right, false),
-            Step::NotEquals(left, right) => self.equals(*left, *right, true),
-            Step::EqualsText(test) | Step::SearchText(test) => self.text_test(test),
             Step::Arithmetic(op, left, right, cost) => self.arithmetic(*op, *left, *right, *cost),
-            Step::Ordered(op, left, right, cost) => self.ordered(*op, *left, *right, *cost),
-            Step::In(left, right, cost) => self.contained(*left, *right, *cost),
-            Step::InSet(operand, set) => self.eval(*operand).and_then(|value| match value {
-                Value::Bytes(_) => Err(unhashable()),
-                value => Ok(Value::Bool(set.contains(&value))),
-            }),
             Step::OptionalOr(left, right) => self.optional_or(*left, *right),
             Step::OptionalOrValue(left, right) => self.optional_or_value(*left, *right),
             Step::Call(call) => self.call(call),
             Step::List(elements, optional) => self.list(elements, optional),
             Step::Map(entries) => self.map(entries),
             Step::Message(message) => self.message(message),
-            Step::All(l) => self.quantifier(l, false),
-            Step::Exists(l) => self.quantifier(l, true),
-            Step::ExistsOne(l) => self.exists_one(l),
             Step::Collect(l, filter) => self.collect(l, *filter),
             Step::CollectMap(l, filter, body) => self.collect_map(l, *filter, body),
             Step::Bind {
@@ -312,72 +278,134 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 self.eval(*result)
             }
         };
-        let cost = self.cost;
-        let offset = || program.offsets.get(id as usize).copied().unwrap_or(0);
-        self.trace.step(offset, &outcome, cost);
+        self.trace.leave(place, &outcome, self.cost);
         outcome
     }
 
+    /// The answer of a step that is needed as one, without making a value of it.
+    ///
+    /// `None` is any other value than true or false.
+    pub(crate) fn truth(&mut self, id: StepId) -> Result<Option<bool>, Error> {
+        if T::FUSES
+            && let Step::Test(test) = self.program.step(id)
+        {
+            return self.test(test).map(Some);
+        }
+        match self.eval(id)? {
+            Value::Bool(b) => Ok(Some(b)),
+            _ => Ok(None),
+        }
+    }
+
+    fn test(&mut self, test: &'a Test) -> Result<bool, Error> {
+        match test {
+            Test::And(left, right) => self.logical(*left, *right, false),
+            Test::Or(left, right) => self.logical(*left, *right, true),
+            Test::Not(operand) => self.not(*operand),
+            Test::Equals(left, right) => self.equals(*left, *right, false),
+            Test::NotEquals(left, right) => self.equals(*left, *right, true),
+            Test::Text(test) => self.text_test(test),
+            Test::Has(path) => self.has(path),
+            Test::Ordered(op, left, right, cost) => self.ordered(*op, *left, *right, *cost),
+            Test::In(left, right, cost) => self.contained(*left, *right, *cost),
+            Test::InSet(operand, set) => match self.eval(*operand)? {
+                Value::Bytes(_) => Err(unhashable()),
+                value => Ok(set.contains(&value)),
+            },
+            Test::All(l) => self.quantifier(l, false),
+            Test::Exists(l) => self.quantifier(l, true),
+            Test::ExistsOne(l) => self.exists_one(l),
+        }
+    }
+
     /// `&&` and `||`: an answer on either side prevails over an error on the other.
-    fn logical(&mut self, left: StepId, right: StepId, settles: bool) -> Argument<'a> {
-        let first = match self.eval(left) {
-            Ok(Value::Bool(b)) if b == settles => return Ok(Value::Bool(settles)),
-            Ok(Value::Bool(_)) => None,
-            Ok(_) => Some(Error::no_such_overload()),
+    fn logical(&mut self, left: StepId, right: StepId, settles: bool) -> Result<bool, Error> {
+        let first = match self.truth(left) {
+            Ok(Some(b)) if b == settles => return Ok(settles),
+            Ok(Some(_)) => None,
+            Ok(None) => Some(Error::no_such_overload()),
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => Some(error),
         };
-        match self.eval(right) {
-            Ok(Value::Bool(b)) if b == settles => Ok(Value::Bool(settles)),
+        match self.truth(right) {
+            Ok(Some(b)) if b == settles => Ok(settles),
             Err(error) if error.is_fatal() => Err(error),
             other => match (first, other) {
                 (Some(error), _) | (None, Err(error)) => Err(error),
-                (None, Ok(Value::Bool(_))) => Ok(Value::Bool(!settles)),
-                (None, Ok(_)) => Err(Error::no_such_overload()),
+                (None, Ok(Some(_))) => Ok(!settles),
+                (None, Ok(None)) => Err(Error::no_such_overload()),
             },
         }
     }
 
     /// Evaluates an operand, letting only the cost limit through as an error.
+    #[inline]
     pub(crate) fn operand(&mut self, id: StepId) -> Result<Argument<'a>, Error> {
+        if let Step::Const(value) = self.program.step(id) {
+            return Ok(Ok(constant(value)));
+        }
         match self.eval(id) {
             Err(error) if error.is_fatal() => Err(error),
             other => Ok(other),
         }
     }
 
-    fn not(&mut self, operand: StepId) -> Argument<'a> {
-        let value = self.operand(operand)?;
-        self.charge(1)?;
-        match value? {
-            Value::Bool(b) => Ok(Value::Bool(!b)),
-            _ => Err(Error::no_such_overload()),
+    fn not(&mut self, operand: StepId) -> Result<bool, Error> {
+        let value = self.truth(operand);
+        if let Err(error) = &value
+            && error.is_fatal()
+        {
+            return value.map(|_| false);
         }
+        self.charge(1)?;
+        value?.map(|b| !b).ok_or_else(Error::no_such_overload)
     }
 
-    fn equals(&mut self, left: StepId, right: StepId, not: bool) -> Argument<'a> {
+    fn equals(&mut self, left: StepId, right: StepId, not: bool) -> Result<bool, Error> {
         let left = self.operand(left)?;
         let right = self.operand(right)?;
         self.equal_values(left, right, not)
     }
 
-    fn equal_values(&mut self, left: Argument<'a>, right: Argument<'a>, not: bool) -> Argument<'a> {
+    fn equal_values(
+        &mut self,
+        left: Argument<'a>,
+        right: Argument<'a>,
+        not: bool,
+    ) -> Result<bool, Error> {
+        if let (Ok(Value::Int(left)), Ok(Value::Int(right))) = (&left, &right) {
+            self.charge(1)?;
+            return Ok((left == right) != not);
+        }
         self.charge_once(equality(&left, &right, not))?;
         let (left, right) = (left?, right?);
         match (left.equals(&right), not) {
             (Equality::Undefined, false) => {
                 Err(typed::failure(&left).unwrap_or_else(Error::no_such_overload))
             }
-            (outcome, not) => Ok(Value::Bool((outcome == Equality::Equal) != not)),
+            (outcome, not) => Ok((outcome == Equality::Equal) != not),
         }
     }
 
     /// Tests text against a constant without going through the general call.
-    fn text_test(&mut self, test: &'a TextTest) -> Argument<'a> {
+    fn text_test(&mut self, test: &'a TextTest) -> Result<bool, Error> {
+        // The usual operand is a field of the document, which need not become a value.
+        if T::FUSES
+            && let Step::Path(path) = self.program.step(test.operand)
+            && let Some(Json::String(text)) = self.walk(path)
+        {
+            self.charge(path.fields.len() as u64 + 1)?;
+            return self.compare(test, text);
+        }
         let operand = self.operand(test.operand)?;
-        let Some(text) = operand.as_ref().ok().and_then(Value::as_str) else {
-            return self.general_test(test, operand);
-        };
+        match operand.as_ref().ok().and_then(Value::as_str) {
+            Some(text) => self.compare(test, text),
+            None => self.general_test(test, operand),
+        }
+    }
+
+    #[inline]
+    fn compare(&mut self, test: &TextTest, text: &str) -> Result<bool, Error> {
         let size = code_points(text) as u64;
         let wanted = &*test.text;
         let (found, units) = match test.kind {
@@ -388,14 +416,14 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             TextTestKind::Contains => (text.contains(wanted), tenth(size) * tenth(test.size)),
         };
         self.charge_once(units)?;
-        Ok(Value::Bool(found))
+        Ok(found)
     }
 
     #[cold]
-    fn general_test(&mut self, test: &'a TextTest, operand: Argument<'a>) -> Argument<'a> {
+    fn general_test(&mut self, test: &'a TextTest, operand: Argument<'a>) -> Result<bool, Error> {
         let constant = Ok(Value::Str(&test.text));
         match &test.general {
-            Step::Equals(left, _) | Step::NotEquals(left, _) => {
+            Step::Test(Test::Equals(left, _) | Test::NotEquals(left, _)) => {
                 let not = test.kind == TextTestKind::NotEqual;
                 if *left == test.operand {
                     self.equal_values(operand, constant, not)
@@ -403,7 +431,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                     self.equal_values(constant, operand, not)
                 }
             }
-            Step::Call(call) => self.apply(call, &[operand, constant]),
+            Step::Call(call) => answer(self.apply(call, &[operand, constant])?),
             _ => Err(Error::no_such_overload()),
         }
     }
@@ -569,7 +597,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         self.limit.saturating_sub(self.cost)
     }
 
-    fn contained(&mut self, left: StepId, right: StepId, cost: CallCost) -> Argument<'a> {
+    fn contained(&mut self, left: StepId, right: StepId, cost: CallCost) -> Result<bool, Error> {
         let left = self.operand(left)?;
         let right = self.operand(right)?;
         let args = [left, right];
@@ -577,16 +605,24 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         let [left, right] = args;
         let (left, right) = (left?, right?);
         if let Some(found) = typed::contains(&right, &left) {
-            return found.map(Value::Bool);
+            return found;
         }
         if let (Value::Typed(..), None) = (&right, left.as_str()) {
             return Err(Error::no_such_overload());
         }
-        Ok(Value::Bool(match &right {
-            _ if right.is_list() => contains(&right, &left),
-            _ if right.is_map() => right.map_get(&left).is_some(),
-            _ => return Err(Error::no_such_overload()),
-        }))
+        match &right {
+            _ if right.is_list() => Ok(contains(&right, &left)),
+            _ if right.is_map() => Ok(right.map_get(&left).is_some()),
+            _ => Err(Error::no_such_overload()),
+        }
+    }
+}
+
+/// The answer of a call that gives one.
+fn answer(value: Value<'_>) -> Result<bool, Error> {
+    match value {
+        Value::Bool(b) => Ok(b),
+        _ => Err(Error::no_such_overload()),
     }
 }
 
@@ -611,9 +647,12 @@ pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> bool {
 }
 
 /// A constant of the program as a value that borrows from it.
+#[inline]
 fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
     match value {
         Value::String(text) => Value::Str(text),
+        Value::Bool(b) => Value::Bool(*b),
+        Value::Int(i) => Value::Int(*i),
         other => other.clone(),
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
-use crate::eval::machine::{Machine, Trace};
+use crate::eval::machine::Machine;
 use crate::eval::program::{Message, MessageField};
+use crate::eval::record::Trace;
 use crate::time::{Duration, Timestamp};
 use crate::value::{Map, Value};
 

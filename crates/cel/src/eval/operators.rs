@@ -8,8 +8,9 @@ use std::sync::Arc;
 use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost};
 use crate::eval::error::Error;
-use crate::eval::machine::{Machine, Trace};
+use crate::eval::machine::Machine;
 use crate::eval::program::{Arithmetic, Comparison, StepId};
+use crate::eval::record::Trace;
 use crate::value::{List, NotOrdered, Value};
 
 const INT_OVERFLOW: &str = "integer overflow";
@@ -39,6 +40,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     ) -> Argument<'a> {
         let left = self.operand(left)?;
         let right = self.operand(right)?;
+        if let (Ok(Value::Int(a)), Ok(Value::Int(b)), CallCost::Fixed(units)) =
+            (&left, &right, cost)
+        {
+            self.charge_once(units)?;
+            return ints(op, *a, *b);
+        }
         let args = [left, right];
         self.charge_once(cost.charge(&args, None)?)?;
         let [left, right] = args;
@@ -51,7 +58,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         left: StepId,
         right: StepId,
         cost: CallCost,
-    ) -> Argument<'a> {
+    ) -> Result<bool, Error> {
         let left = self.operand(left)?;
         let right = self.operand(right)?;
         let args = [left, right];
@@ -63,12 +70,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             NotOrdered::Mixed => Error::no_such_overload(),
             NotOrdered::Nan => Error::fixed("NaN values cannot be ordered"),
         })?;
-        Ok(Value::Bool(match op {
+        Ok(match op {
             Comparison::Less => order == Ordering::Less,
             Comparison::LessEquals => order != Ordering::Greater,
             Comparison::Greater => order == Ordering::Greater,
             Comparison::GreaterEquals => order != Ordering::Less,
-        }))
+        })
     }
 }
 

@@ -16,9 +16,10 @@ use crate::eval::machine::{Limits, evaluate};
 use crate::eval::program::{
     Arithmetic, Attribute, Call, Comparison, ConstSet, Loop, MapBody, MapEntry, Message,
     MessageField, Path, PatternCall, Program, Qualifier, QualifierKey, Root, Step, StepId, Target,
-    TextTest, TextTestKind,
+    Test, TextTest, TextTestKind,
 };
 use crate::go_regex::Regex;
+use crate::source::Span;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;
 use crate::value::{Value, code_points};
@@ -29,17 +30,20 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
         checked,
         env,
         steps: Vec::with_capacity(checked.ast.len()),
-        offsets: Vec::with_capacity(checked.ast.len()),
+        spans: Vec::with_capacity(checked.ast.len()),
         scopes: Vec::new(),
         used: 0,
         variables: 0,
+        depth: 0,
+        deepest: 0,
     };
     let root = planner.node(checked.ast.root)?;
     specialise(&mut planner.steps);
     Ok(Program {
         steps: planner.steps,
-        offsets: planner.offsets,
+        spans: planner.spans,
         root,
+        depth: planner.deepest,
         slots: planner.used,
         variables: planner.variables,
         output: checked.output().clone(),
@@ -52,17 +56,20 @@ struct Planner<'c, 's, 'e> {
     checked: &'c Checked<'s>,
     env: &'e Environment,
     steps: Vec<Step>,
-    offsets: Vec<u32>,
+    spans: Vec<Span>,
     /// Loop variables in scope with their slots, innermost last.
     scopes: Vec<(String, u16)>,
     used: usize,
     variables: u64,
+    /// How many nodes the one at hand is inside of, and the most there were.
+    depth: usize,
+    deepest: usize,
 }
 
 impl Planner<'_, '_, '_> {
     fn add(&mut self, node: NodeId, step: Step) -> StepId {
         self.steps.push(step);
-        self.offsets.push(self.checked.ast.offset(node));
+        self.spans.push(self.checked.ast.span(node));
         (self.steps.len() - 1) as StepId
     }
 
@@ -89,6 +96,14 @@ impl Planner<'_, '_, '_> {
     }
 
     fn node(&mut self, id: NodeId) -> Planned<StepId> {
+        self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        let planned = self.expression(id);
+        self.depth -= 1;
+        planned
+    }
+
+    fn expression(&mut self, id: NodeId) -> Planned<StepId> {
         match self.checked.ast.expr(id) {
             Expr::Unspecified => Err("unsupported expr".to_owned()),
             Expr::Literal(literal) => {
@@ -182,8 +197,9 @@ impl Planner<'_, '_, '_> {
     fn value_of(&mut self, id: StepId) -> Result<Value<'static>, Error> {
         let program = Program {
             steps: std::mem::take(&mut self.steps),
-            offsets: Vec::new(),
+            spans: Vec::new(),
             root: id,
+            depth: 0,
             slots: 0,
             variables: 0,
             output: Type::Dyn,
@@ -236,8 +252,8 @@ impl Planner<'_, '_, '_> {
         if let Some(Step::Attribute(attribute)) = self.steps.get_mut(operand as usize) {
             push(attribute, &qualifier);
             attribute.test |= test;
-            if let Some(offset) = self.offsets.get_mut(operand as usize) {
-                *offset = self.checked.ast.offset(id);
+            if let Some(span) = self.spans.get_mut(operand as usize) {
+                *span = self.checked.ast.span(id);
             }
             return Ok(operand);
         }
@@ -318,8 +334,8 @@ impl Planner<'_, '_, '_> {
         let name = single.map(overload);
         let cost = CallCost::of(function, name);
         let step = match (function, planned.as_slice()) {
-            (op::AND, [a, b]) => Step::And(*a, *b),
-            (op::OR, [a, b]) => Step::Or(*a, *b),
+            (op::AND, [a, b]) => Step::Test(Test::And(*a, *b)),
+            (op::OR, [a, b]) => Step::Test(Test::Or(*a, *b)),
             (op::CONDITIONAL, [condition, yes, no]) => Step::Attribute(Attribute {
                 root: Root::Conditional(
                     *condition,
@@ -329,21 +345,25 @@ impl Planner<'_, '_, '_> {
                 qualifiers: Vec::new(),
                 test: false,
             }),
-            (op::EQUALS, [a, b]) => Step::Equals(*a, *b),
-            (op::NOT_EQUALS, [a, b]) => Step::NotEquals(*a, *b),
+            (op::EQUALS, [a, b]) => Step::Test(Test::Equals(*a, *b)),
+            (op::NOT_EQUALS, [a, b]) => Step::Test(Test::NotEquals(*a, *b)),
             (op::INDEX, [a, b]) => return self.index(id, *a, *b, false),
             (op::OPT_INDEX | op::OPT_SELECT, [a, b]) => return self.index(id, *a, *b, true),
-            (op::NOT, [a]) => Step::Not(*a),
+            (op::NOT, [a]) => Step::Test(Test::Not(*a)),
             (op::NEGATE, [a]) => Step::Negate(*a),
             (op::ADD, [a, b]) => Step::Arithmetic(Arithmetic::Add, *a, *b, cost),
             (op::SUBTRACT, [a, b]) => Step::Arithmetic(Arithmetic::Subtract, *a, *b, cost),
             (op::MULTIPLY, [a, b]) => Step::Arithmetic(Arithmetic::Multiply, *a, *b, cost),
             (op::DIVIDE, [a, b]) => Step::Arithmetic(Arithmetic::Divide, *a, *b, cost),
             (op::MODULO, [a, b]) => Step::Arithmetic(Arithmetic::Modulo, *a, *b, cost),
-            (op::LESS, [a, b]) => Step::Ordered(Comparison::Less, *a, *b, cost),
-            (op::LESS_EQUALS, [a, b]) => Step::Ordered(Comparison::LessEquals, *a, *b, cost),
-            (op::GREATER, [a, b]) => Step::Ordered(Comparison::Greater, *a, *b, cost),
-            (op::GREATER_EQUALS, [a, b]) => Step::Ordered(Comparison::GreaterEquals, *a, *b, cost),
+            (op::LESS, [a, b]) => Step::Test(Test::Ordered(Comparison::Less, *a, *b, cost)),
+            (op::LESS_EQUALS, [a, b]) => {
+                Step::Test(Test::Ordered(Comparison::LessEquals, *a, *b, cost))
+            }
+            (op::GREATER, [a, b]) => Step::Test(Test::Ordered(Comparison::Greater, *a, *b, cost)),
+            (op::GREATER_EQUALS, [a, b]) => {
+                Step::Test(Test::Ordered(Comparison::GreaterEquals, *a, *b, cost))
+            }
             (op::IN | "_in_", [a, b]) => self.membership(*a, *b, name, cost),
             ("or", [a, b]) => Step::OptionalOr(*a, *b),
             ("orValue", [a, b]) => Step::OptionalOrValue(*a, *b),
@@ -367,10 +387,10 @@ impl Planner<'_, '_, '_> {
                 return Step::Const(Value::Bool(false));
             }
             if let Some(set) = ConstSet::new(list.elements()) {
-                return Step::InSet(operand, Box::new(set));
+                return Step::Test(Test::InSet(operand, Box::new(set)));
             }
         }
-        Step::In(operand, list, cost)
+        Step::Test(Test::In(operand, list, cost))
     }
 
     fn function(
@@ -490,13 +510,13 @@ impl Planner<'_, '_, '_> {
             (Expr::Literal(Literal::Bool(all)), [_, body]) => {
                 let body = self.node(*body)?;
                 Ok(if *all {
-                    Step::All(looped(body))
+                    Step::Test(Test::All(looped(body)))
                 } else {
-                    Step::Exists(looped(body))
+                    Step::Test(Test::Exists(looped(body)))
                 })
             }
             (Expr::Literal(Literal::Int(_)), [test, _, _]) => {
-                Ok(Step::ExistsOne(looped(self.node(*test)?)))
+                Ok(Step::Test(Test::ExistsOne(looped(self.node(*test)?))))
             }
             (Expr::List { .. }, [filter, step, _]) if function == op::CONDITIONAL => {
                 let Expr::Call { args, .. } = ast.expr(*step) else {
@@ -542,7 +562,7 @@ impl Planner<'_, '_, '_> {
 fn specialise(steps: &mut [Step]) {
     for at in 0..steps.len() {
         let texts: Vec<_> = match steps.get(at) {
-            Some(Step::Equals(a, b) | Step::NotEquals(a, b)) => vec![*a, *b],
+            Some(Step::Test(Test::Equals(a, b) | Test::NotEquals(a, b))) => vec![*a, *b],
             Some(Step::Call(call)) => call.args.clone(),
             _ => Vec::new(),
         };
@@ -581,10 +601,15 @@ fn path(attribute: Attribute) -> Step {
             _ => return Step::Attribute(attribute),
         }
     }
-    if simple && count > 0 {
-        Step::Path(Box::new(Path { fields, attribute }))
+    if !simple || count == 0 {
+        return Step::Attribute(attribute);
+    }
+    let test = attribute.test;
+    let path = Box::new(Path { fields, attribute });
+    if test {
+        Step::Test(Test::Has(path))
     } else {
-        Step::Attribute(attribute)
+        Step::Path(path)
     }
 }
 
@@ -594,8 +619,8 @@ fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) ->
         return step;
     };
     let kind = match &step {
-        Step::Equals(..) => TextTestKind::Equal,
-        Step::NotEquals(..) => TextTestKind::NotEqual,
+        Step::Test(Test::Equals(..)) => TextTestKind::Equal,
+        Step::Test(Test::NotEquals(..)) => TextTestKind::NotEqual,
         Step::Call(call) => match (call.function, &call.target) {
             ("startsWith", Target::Overload(..)) => TextTestKind::StartsWith,
             ("endsWith", Target::Overload(..)) => TextTestKind::EndsWith,
@@ -611,18 +636,13 @@ fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) ->
         _ => return step,
     };
     let size = code_points(text) as u64;
-    let test = Box::new(TextTest {
+    Step::Test(Test::Text(Box::new(TextTest {
         kind,
         operand,
         text: text.clone(),
         size,
         general: step,
-    });
-    if symmetric {
-        Step::EqualsText(test)
-    } else {
-        Step::SearchText(test)
-    }
+    })))
 }
 
 /// Adds a qualifier at the end of every way an attribute can go.
@@ -674,6 +694,7 @@ fn is_type_value(name: &str) -> bool {
 pub(crate) fn owned(value: Value<'_>) -> Value<'static> {
     match value {
         Value::Null => Value::Null,
+        Value::Variables => Value::Variables,
         Value::Bool(b) => Value::Bool(b),
         Value::Int(i) => Value::Int(i),
         Value::Uint(u) => Value::Uint(u),

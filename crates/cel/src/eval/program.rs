@@ -7,6 +7,7 @@ use crate::eval::cost::CallCost;
 use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::go_regex::Regex;
+use crate::source::Span;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -17,9 +18,11 @@ pub(crate) type StepId = u32;
 #[derive(Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each step, the byte offset of the token it comes from.
-    pub(crate) offsets: Vec<u32>,
+    /// For each step, the text it comes from; nothing for those only a macro contains.
+    pub(crate) spans: Vec<Span>,
     pub(crate) root: StepId,
+    /// How many steps are at most inside each other.
+    pub(crate) depth: usize,
     /// How many loop variables are alive at once.
     pub(crate) slots: usize,
     /// Variables the expression mentions, as bits by position.
@@ -58,29 +61,15 @@ pub(crate) enum Step {
     Attribute(Attribute),
     /// Fields of a variable, one after the other: the attribute there is most of.
     Path(Box<Path>),
-    And(StepId, StepId),
-    Or(StepId, StepId),
-    Not(StepId),
+    Test(Test),
     Negate(StepId),
-    Equals(StepId, StepId),
-    NotEquals(StepId, StepId),
-    /// Equality with a constant text.
-    EqualsText(Box<TextTest>),
-    /// A search for a constant text in another.
-    SearchText(Box<TextTest>),
     Arithmetic(Arithmetic, StepId, StepId, CallCost),
-    Ordered(Comparison, StepId, StepId, CallCost),
-    In(StepId, StepId, CallCost),
-    InSet(StepId, Box<ConstSet>),
     OptionalOr(StepId, StepId),
     OptionalOrValue(StepId, StepId),
     Call(Box<Call>),
     List(Vec<StepId>, Vec<bool>),
     Map(Vec<MapEntry>),
     Message(Box<Message>),
-    All(Box<Loop>),
-    Exists(Box<Loop>),
-    ExistsOne(Box<Loop>),
     /// Collects what `body`, a list of one element, yields for each item.
     Collect(Box<Loop>, Option<StepId>),
     /// Adds the entries `body` yields for each item to a map.
@@ -91,6 +80,26 @@ pub(crate) enum Step {
         value: StepId,
         result: StepId,
     },
+}
+
+/// A step that yields true or false, or fails.
+#[derive(Debug)]
+pub(crate) enum Test {
+    And(StepId, StepId),
+    Or(StepId, StepId),
+    Not(StepId),
+    Equals(StepId, StepId),
+    NotEquals(StepId, StepId),
+    /// A comparison with a constant text, or a search for one.
+    Text(Box<TextTest>),
+    /// Whether the last field of a path is there.
+    Has(Box<Path>),
+    Ordered(Comparison, StepId, StepId, CallCost),
+    In(StepId, StepId, CallCost),
+    InSet(StepId, Box<ConstSet>),
+    All(Box<Loop>),
+    Exists(Box<Loop>),
+    ExistsOne(Box<Loop>),
 }
 
 /// The operators that compute.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::source::Span;
+
 /// A name in the tree, usually borrowed from the source text.
 pub(crate) type Name<'s> = Cow<'s, str>;
 
@@ -26,11 +28,13 @@ pub(crate) struct MacroCall<'s> {
     pub(crate) args: Vec<NodeId>,
 }
 
-/// A node and where its defining token begins.
+/// A node, where its defining token begins, and the text it is written as.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'s> {
     pub(crate) expr: Expr<'s>,
     pub(crate) offset: u32,
+    /// Empty for what only the expansion of a macro contains.
+    pub(crate) span: Span,
 }
 
 /// A literal value.
@@ -117,8 +121,23 @@ impl<'s> Ast<'s> {
 
     pub(crate) fn add(&mut self, offset: u32, expr: Expr<'s>) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
-        self.nodes.push(Node { expr, offset });
+        self.nodes.push(Node {
+            expr,
+            offset,
+            span: Span::default(),
+        });
         id
+    }
+
+    /// Says what text a node is written as.
+    pub(crate) fn cover(&mut self, id: NodeId, span: Span) {
+        if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+            node.span = span;
+        }
+    }
+
+    pub(crate) fn span(&self, id: NodeId) -> Span {
+        self.node(id).span
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -239,7 +258,9 @@ impl<'s> Ast<'s> {
             }
             leaf @ (Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_)) => leaf,
         };
-        self.add(node.offset, expr)
+        let copy = self.add(node.offset, expr);
+        self.cover(copy, node.span);
+        copy
     }
 }
 

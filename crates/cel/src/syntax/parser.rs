@@ -13,11 +13,12 @@ use super::ast::{
 };
 use super::lexer::{Kind, Token, tokenize};
 use super::unescape::{unescape_bytes, unescape_string};
+use super::visit::NOWHERE;
 use super::{MAX_CODE_POINTS, MAX_DEPTH, macros, recovery};
-use crate::source::Issue;
+use crate::source::{Issue, Span};
 
 /// Names that can be fields but not variables or functions.
-const RESERVED: [&str; 21] = [
+pub(super) const RESERVED: [&str; 21] = [
     "as",
     "break",
     "const",
@@ -59,14 +60,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
         }
     }
     let (tokens, lexical) = tokenize(source);
-    let mut parser = Parser {
-        source,
-        tokens: &tokens,
-        next: 0,
-        ast: Ast::with_capacity(tokens.len() * 2),
-        issues: Vec::new(),
-        depth: Depth::default(),
-    };
+    let mut parser = Parser::new(source, &tokens);
     let outcome = parser.start();
     let Parser {
         mut ast,
@@ -83,11 +77,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
             issues.push(Issue::whole(message));
             Err(issues)
         }
-        Ok(_) | Err(_) => {
-            let mut all = recovery::syntax_errors(source, &tokens, lexical);
-            all.append(&mut issues);
-            Err(all)
-        }
+        Ok(_) | Err(_) => Err(recovery::errors(source, &tokens, lexical)),
     }
 }
 
@@ -102,11 +92,13 @@ enum Stop {
 
 type Parsed<T> = Result<T, Stop>;
 
-/// A subtree with the depth at which upstream's visitor recurses into it.
+/// A subtree with the depth at which upstream's visitor recurses into it, and its text with the
+/// brackets around it.
 #[derive(Debug, Clone, Copy)]
-struct Sub {
-    id: NodeId,
+pub(super) struct Sub {
+    pub(super) id: NodeId,
     height: u32,
+    span: Span,
 }
 
 /// How often each grammar rule is entered at the moment.
@@ -122,7 +114,7 @@ pub(super) struct Parser<'s, 't> {
     tokens: &'t [Token],
     next: usize,
     pub(super) ast: Ast<'s>,
-    issues: Vec<Issue>,
+    pub(super) issues: Vec<Issue>,
     depth: Depth,
 }
 
@@ -134,7 +126,18 @@ fn enter(counter: &mut u32) -> Parsed<()> {
     Ok(())
 }
 
-impl<'s> Parser<'s, '_> {
+impl<'s, 't> Parser<'s, 't> {
+    pub(super) fn new(source: &'s str, tokens: &'t [Token]) -> Self {
+        Self {
+            source,
+            tokens,
+            next: 0,
+            ast: Ast::with_capacity(tokens.len() * 2),
+            issues: Vec::new(),
+            depth: Depth::default(),
+        }
+    }
+
     fn peek_at(&self, ahead: usize) -> Kind {
         self.tokens
             .get(self.next + ahead)
@@ -164,24 +167,39 @@ impl<'s> Parser<'s, '_> {
         self.accept(kind).ok_or(Stop::Syntax)
     }
 
-    fn report(&mut self, offset: u32, message: impl Into<String>) -> Sub {
-        self.issues.push(Issue::at(offset, message));
+    pub(super) fn report(&mut self, offset: u32, message: impl Into<String>) -> Sub {
+        self.issues.push(match offset {
+            NOWHERE => Issue::unplaced(message),
+            _ => Issue::at(offset, message),
+        });
         let id = self.ast.add(offset, Expr::Unspecified);
-        Sub { id, height: 0 }
+        self.sub(id, 0, offset)
+    }
+
+    /// A node whose text begins at `start` and ends with the token taken last.
+    fn sub(&mut self, id: NodeId, height: u32, start: u32) -> Sub {
+        let last = self.next.checked_sub(1).and_then(|at| self.tokens.get(at));
+        let end = last.map_or(start, |token| token.end);
+        let span = Span { start, end };
+        self.ast.cover(id, span);
+        Sub { id, height, span }
     }
 
     fn call(&mut self, offset: u32, function: &'static str, args: &[Sub]) -> Sub {
         let height = 1 + args.iter().map(|a| a.height).max().unwrap_or(0);
+        let span = Span {
+            start: args.first().map_or(offset, |a| a.span.start.min(offset)),
+            end: args.last().map_or(offset, |a| a.span.end),
+        };
         let args = args.iter().map(|a| a.id).collect();
         let call = Expr::Call {
             function: Cow::Borrowed(function),
             target: None,
             args,
         };
-        Sub {
-            id: self.ast.add(offset, call),
-            height,
-        }
+        let id = self.ast.add(offset, call);
+        self.ast.cover(id, span);
+        Sub { id, height, span }
     }
 
     fn start(&mut self) -> Parsed<NodeId> {
@@ -326,7 +344,11 @@ impl<'s> Parser<'s, '_> {
         }
         let operand = self.member()?;
         if count.is_multiple_of(2) {
-            return Ok(operand);
+            let span = Span {
+                start: first.start,
+                ..operand.span
+            };
+            return Ok(Sub { span, ..operand });
         }
         let call = self.call(first.start, function, &[operand]);
         Ok(Sub {
@@ -363,7 +385,8 @@ impl<'s> Parser<'s, '_> {
         if optional {
             let field = Expr::Literal(Literal::String(Cow::Borrowed(text)));
             let id = self.ast.add(name.start, field);
-            let call = self.call(dot.start, op::OPT_SELECT, &[operand, Sub { id, height: 0 }]);
+            let field = self.sub(id, 0, name.start);
+            let call = self.call(dot.start, op::OPT_SELECT, &[operand, field]);
             return Ok(Sub { height, ..call });
         }
         let select = Expr::Select {
@@ -371,17 +394,15 @@ impl<'s> Parser<'s, '_> {
             field: Cow::Borrowed(text),
             test_only: false,
         };
-        Ok(Sub {
-            id: self.ast.add(dot.start, select),
-            height,
-        })
+        let id = self.ast.add(dot.start, select);
+        Ok(self.sub(id, height, operand.span.start))
     }
 
     fn member_call(&mut self, target: Sub, function: &'s str) -> Parsed<Sub> {
         let (open, args, height) = self.arguments()?;
         let height = 1 + height.max(target.height);
         let id = self.call_or_macro(open, Cow::Borrowed(function), Some(target.id), args);
-        Ok(Sub { id, height })
+        Ok(self.sub(id, height, target.span.start))
     }
 
     /// The arguments of a call and the offset of their opening bracket.
@@ -404,7 +425,7 @@ impl<'s> Parser<'s, '_> {
         Ok((open, args, height))
     }
 
-    fn call_or_macro(
+    pub(super) fn call_or_macro(
         &mut self,
         offset: u32,
         function: Name<'s>,
@@ -445,17 +466,19 @@ impl<'s> Parser<'s, '_> {
         };
         let index = self.expr()?;
         self.expect(Kind::RBracket)?;
-        Ok(self.call(open.start, function, &[operand, index]))
+        let call = self.call(open.start, function, &[operand, index]);
+        Ok(self.sub(call.id, call.height, operand.span.start))
     }
 
     fn primary(&mut self) -> Parsed<Sub> {
         match self.peek() {
             Kind::Dot | Kind::Ident => self.named(),
             Kind::LParen => {
-                self.advance();
+                let start = self.advance().start;
                 let inner = self.expr()?;
-                self.expect(Kind::RParen)?;
-                Ok(inner)
+                let end = self.expect(Kind::RParen)?.end;
+                let span = Span { start, end };
+                Ok(Sub { span, ..inner })
             }
             Kind::LBracket => self.list(),
             Kind::LBrace => self.map(),
@@ -489,15 +512,13 @@ impl<'s> Parser<'s, '_> {
                 return Ok(self.report(begin, format!("reserved identifier: {text}")));
             }
             let id = self.call_or_macro(open, full, None, args);
-            return Ok(Sub { id, height });
+            return Ok(self.sub(id, height, begin));
         }
         if reserved {
             return Ok(self.report(begin, format!("reserved identifier: {text}")));
         }
-        Ok(Sub {
-            id: self.ast.add(name.start, Expr::Ident(full)),
-            height: 0,
-        })
+        let id = self.ast.add(name.start, Expr::Ident(full));
+        Ok(self.sub(id, 0, begin))
     }
 
     /// Whether `(.name)* {` comes next.
@@ -510,6 +531,7 @@ impl<'s> Parser<'s, '_> {
     }
 
     fn message(&mut self) -> Parsed<Sub> {
+        let start = self.tokens.get(self.next).map_or(0, |t| t.start);
         let mut type_name = String::new();
         if self.accept(Kind::Dot).is_some() {
             type_name.push('.');
@@ -563,10 +585,8 @@ impl<'s> Parser<'s, '_> {
             type_name: Cow::Owned(type_name),
             fields,
         };
-        Ok(Sub {
-            id: self.ast.add(open.start, message),
-            height,
-        })
+        let id = self.ast.add(open.start, message);
+        Ok(self.sub(id, height, start))
     }
 
     fn list(&mut self) -> Parsed<Sub> {
@@ -586,10 +606,8 @@ impl<'s> Parser<'s, '_> {
         }
         self.accept(Kind::Comma);
         self.expect(Kind::RBracket)?;
-        Ok(Sub {
-            id: self.ast.add(open.start, Expr::List { elements, optional }),
-            height,
-        })
+        let id = self.ast.add(open.start, Expr::List { elements, optional });
+        Ok(self.sub(id, height, open.start))
     }
 
     fn map(&mut self) -> Parsed<Sub> {
@@ -614,10 +632,8 @@ impl<'s> Parser<'s, '_> {
         }
         self.accept(Kind::Comma);
         self.expect(Kind::RBrace)?;
-        Ok(Sub {
-            id: self.ast.add(open.start, Expr::Map { entries }),
-            height,
-        })
+        let id = self.ast.add(open.start, Expr::Map { entries });
+        Ok(self.sub(id, height, open.start))
     }
 
     fn literal(&mut self) -> Parsed<Sub> {
@@ -631,6 +647,11 @@ impl<'s> Parser<'s, '_> {
             ) => self.advance(),
             _ => return Err(Stop::Syntax),
         };
+        Ok(self.literal_of(start, negative, token))
+    }
+
+    /// The literal a token is, which begins at `start` with its sign.
+    pub(super) fn literal_of(&mut self, start: u32, negative: bool, token: Token) -> Sub {
         let text = token.text(self.source);
         let value = match token.kind {
             Kind::Int => int(text, negative)
@@ -660,11 +681,11 @@ impl<'s> Parser<'s, '_> {
             _ => Ok(Literal::Null),
         };
         match value {
-            Ok(value) => Ok(Sub {
-                id: self.ast.add(start, Expr::Literal(value)),
-                height: 0,
-            }),
-            Err(message) => Ok(self.report(start, message)),
+            Ok(value) => {
+                let id = self.ast.add(start, Expr::Literal(value));
+                self.sub(id, 0, start)
+            }
+            Err(message) => self.report(start, message),
         }
     }
 }

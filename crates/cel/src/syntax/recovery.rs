@@ -14,14 +14,16 @@ use super::grammar::{
 };
 use super::lexer::{Kind, Token};
 use super::predict::{Predictor, Undecided};
+use super::visit::{RunId, Tree, complaints};
 use crate::source::Issue;
 
 const MAX_REPORTS: usize = 100;
 const MAX_RECOVERIES: usize = 30;
 const MAX_SKIPPED: usize = 256;
 
-/// The syntax errors of `source`, in the order they are found.
-pub(super) fn syntax_errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec<Issue> {
+/// What is wrong with `source`: its syntax errors in the order they are found, then what else there
+/// is to say about what was understood of it.
+pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec<Issue> {
     let mut run = Recovery {
         source,
         tokens,
@@ -36,12 +38,17 @@ pub(super) fn syntax_errors(source: &str, tokens: &[Token], lexical: Vec<Issue>)
         recoveries: 0,
         skipped: None,
         predictor: Predictor::default(),
+        tree: Tree::default(),
+        run: 0,
         unread: lexical.iter().filter_map(unread).collect(),
         reports: lexical.len().min(MAX_REPORTS),
         issues: lexical,
     };
-    // An abort has already said why.
-    let _ = run.rule(Rule::Start, 0);
+    // An abort has already said why, and ends it all.
+    if let Ok(start) = run.rule(Rule::Start, 0) {
+        let more = complaints(source, tokens, &run.tree, start);
+        run.issues.extend(more);
+    }
     run.issues
 }
 
@@ -87,6 +94,9 @@ struct Recovery<'s, 't> {
     /// Tokens skipped in the recovery under way.
     skipped: Option<usize>,
     predictor: Predictor,
+    /// What was read so far, and the run of a rule that is reading.
+    tree: Tree,
+    run: RunId,
     /// Parts of the source that are no token, from and to.
     unread: Vec<(usize, usize)>,
     reports: usize,
@@ -146,8 +156,10 @@ impl Recovery<'_, '_> {
     }
 
     /// Runs a rule; what goes wrong inside is reported and recovered from here.
-    fn rule(&mut self, rule: Rule, precedence: u8) -> Result<(), Abort> {
+    fn rule(&mut self, rule: Rule, precedence: u8) -> Result<RunId, Abort> {
         let outer = std::mem::replace(&mut self.precedence, precedence);
+        let begun = self.tree.begin(rule, self.token(self.next).start);
+        let outer_run = std::mem::replace(&mut self.run, begun);
         if let Some(depth) = self.depth.get_mut(rule as usize) {
             *depth += 1;
             if *depth > MAX_DEPTH {
@@ -169,7 +181,7 @@ impl Recovery<'_, '_> {
             *depth -= 1;
         }
         self.precedence = outer;
-        Ok(())
+        Ok(std::mem::replace(&mut self.run, outer_run))
     }
 
     fn steps(&mut self, steps: &[Step]) -> Result<(), Failure> {
@@ -189,7 +201,8 @@ impl Recovery<'_, '_> {
             } => {
                 self.state = *state;
                 self.callers.push(*state);
-                self.rule(*rule, *precedence)?;
+                let done = self.rule(*rule, *precedence)?;
+                self.tree.attach(self.run, done);
                 self.callers.pop();
                 Ok(())
             }
@@ -228,6 +241,9 @@ impl Recovery<'_, '_> {
                     } else {
                         1
                     };
+                    if let Rule::Relation | Rule::Calc | Rule::Member = NETWORK.state(*entry).rule {
+                        self.run = self.tree.wrap(self.run, chosen);
+                    }
                     if let Some(body) = bodies.get(chosen - 1) {
                         self.steps(body)?;
                     }
@@ -271,6 +287,7 @@ impl Recovery<'_, '_> {
                         })?
                     }
                 };
+                self.tree.choose(self.run, chosen);
                 bodies
                     .get(chosen - 1)
                     .map_or(Ok(()), |body| self.steps(body))
@@ -308,6 +325,7 @@ impl Recovery<'_, '_> {
     fn match_tokens(&mut self, set: TokenSet) -> Result<(), Failure> {
         if set & bit(self.la(1)) != 0 {
             self.matched();
+            self.tree.read(self.run, self.token(self.next));
             self.consume()?;
             return Ok(());
         }
@@ -338,6 +356,7 @@ impl Recovery<'_, '_> {
 
     fn recover_inline(&mut self) -> Result<(), Failure> {
         if self.delete_token()? {
+            self.tree.read(self.run, self.token(self.next));
             self.consume()?;
             return Ok(());
         }
@@ -374,7 +393,24 @@ impl Recovery<'_, '_> {
             let message = format!("missing {expecting} at {}", self.display(token));
             self.report(token, &message)?;
         }
+        self.tree.miss(self.run, self.missing());
         Ok(true)
+    }
+
+    /// The token expected here, at the place of the one that is.
+    fn missing(&self) -> Token {
+        let mut place = self.token(self.next);
+        if place.kind == Kind::Eof && self.next > 0 {
+            place = self.token(self.next - 1);
+        }
+        let expected = self.expected(self.state);
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|kind| expected & bit(*kind) != 0);
+        Token {
+            kind: kind.unwrap_or(Kind::Eof),
+            ..place
+        }
     }
 
     fn report_unwanted(&mut self) -> Result<(), Abort> {

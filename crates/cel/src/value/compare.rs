@@ -57,6 +57,8 @@ impl Value<'_> {
                 (a, b) => (a.is_none() && b.is_none()).into(),
             },
             (Value::Opaque(a), _) => a.equals(other),
+            (Value::Variables, Value::Variables) => Equality::Equal,
+            (Value::Variables, _) => Equality::Undefined,
             _ => {
                 if let Some(outcome) = typed::equals(self, other) {
                     return outcome;

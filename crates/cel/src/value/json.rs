@@ -22,7 +22,9 @@ impl Value<'_> {
             Value::Str(_) | Value::String(_) => json!({ "stringValue": self.as_str() }),
             Value::Duration(_) | Value::Timestamp(_) => json!({ "objectValue": self.to_any()? }),
             Value::Optional(Some(value)) => json!({ "objectValue": value.to_any()? }),
-            Value::Optional(None) | Value::Opaque(_) | Value::Failed(_) => return None,
+            Value::Optional(None) | Value::Opaque(_) | Value::Variables | Value::Failed(_) => {
+                return None;
+            }
             _ if self.is_list() => {
                 let values: Option<Vec<_>> = self.elements().map(|e| e.to_proto_json()).collect();
                 json!({ "listValue": without_empty("values", values?) })
@@ -53,7 +55,7 @@ impl Value<'_> {
             Value::Str(_) | Value::String(_) => ("StringValue", json!(self.as_str())),
             Value::Duration(d) => ("Duration", json!(duration(d.nanos()))),
             Value::Timestamp(t) => ("Timestamp", json!(t.to_string())),
-            Value::Type(_) | Value::Opaque(_) | Value::Failed(_) => return None,
+            Value::Type(_) | Value::Opaque(_) | Value::Variables | Value::Failed(_) => return None,
             Value::Optional(Some(inner)) => return inner.to_any(),
             Value::Optional(None) => return None,
             _ if self.is_list() => ("ListValue", self.to_json()?),
@@ -81,7 +83,9 @@ impl Value<'_> {
             Value::Timestamp(t) => json!(t.to_string()),
             Value::Type(name) => json!(&**name),
             Value::Optional(Some(inner)) => inner.to_json()?,
-            Value::Optional(None) | Value::Opaque(_) | Value::Failed(_) => return None,
+            Value::Optional(None) | Value::Opaque(_) | Value::Variables | Value::Failed(_) => {
+                return None;
+            }
             _ if self.is_list() => Json::Array(
                 self.elements()
                     .map(|e| e.to_json())

@@ -10,5 +10,7 @@ mod allocations;
 mod crd;
 mod estimates;
 mod hostile;
+mod policies;
 mod properties;
+mod recording;
 mod vectors;

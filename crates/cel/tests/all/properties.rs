@@ -174,11 +174,30 @@ proptest! {
         let numbers = json!([4, 5, 6]);
         let inputs = inputs(&numbers);
         if let Ok(program) = compile(&expression, &environment(), None) {
-            let (outcome, steps) = evaluate_recorded(&program, &inputs, Limits::default());
-            prop_assert!(steps.is_sorted_by_key(|step| step.cost));
-            prop_assert!(steps.last().is_none_or(|step| step.cost == outcome.cost));
+            let (outcome, recording) = evaluate_recorded(&program, &inputs, Limits::default());
+            let steps = recording.steps;
+            prop_assert!(steps.is_sorted_by_key(|step| step.before));
+            prop_assert!(steps.iter().all(|step| step.before + step.cost <= outcome.cost));
+            prop_assert!(steps.first().is_none_or(|step| step.cost == outcome.cost));
             let quiet = evaluate(&program, &inputs, Limits::default());
             prop_assert_eq!(quiet.cost, outcome.cost);
+        }
+    }
+
+    #[test]
+    fn a_recorded_part_is_worth_what_it_is_worth_alone(expression in any_expression()) {
+        let numbers = json!([4, 5, 6]);
+        let inputs = inputs(&numbers);
+        if let Ok(program) = compile(&expression, &environment(), None) {
+            let (_, recording) = evaluate_recorded(&program, &inputs, Limits::default());
+            for step in recording.steps {
+                let part = step.span.of(&expression).unwrap();
+                // Loop variables are known only inside their loop.
+                if let Ok(alone) = compile(part, &environment(), None) {
+                    let (_, alone) = evaluate_recorded(&alone, &inputs, Limits::default());
+                    prop_assert_eq!(&alone.steps[0].outcome, &step.outcome, "{}", part);
+                }
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lockgate_cel::admission::{Request, Variables, compile_expression};
-use lockgate_cel::eval::{Error, Limits, evaluate};
+use lockgate_cel::eval::{Error, Limits, evaluate, evaluate_recorded};
 use lockgate_cel::ext::authorizer::{AuthorizerValue, FixedAuthorizer, User};
 use lockgate_cel::value::Value;
 use serde_json::{Value as Json, json};
@@ -265,6 +265,83 @@ fn hand_written_expressions() {
 #[test]
 fn every_operator_on_every_kind_of_operand() {
     run(&vectors().join("matrix.jsonl.gz"));
+}
+
+/// Expressions that do not parse and have more wrong with them; every word counts here.
+#[test]
+fn complaints_about_broken_expressions() {
+    for line in include_str!("broken.jsonl").lines() {
+        let case = json(line);
+        let expression = case["Expr"].as_str().unwrap();
+        let error = compile_expression(expression).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            case["CompileError"].as_str().unwrap(),
+            "{expression}"
+        );
+    }
+}
+
+/// Steps are taken together where nobody looks; what comes out must not show it.
+#[test]
+fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
+    let inputs = Inputs::load();
+    let variables = inputs.variables();
+    let mut expressions: Vec<String> = read(&vectors().join("hand.jsonl"))
+        .lines()
+        .filter_map(|line| Some(json(line)["Expr"].as_str()?.to_owned()))
+        .collect();
+    let named = json(&read(&vectors().join("exprs.json")));
+    expressions.extend(
+        named
+            .as_object()
+            .unwrap()
+            .values()
+            .filter_map(|text| Some(text.as_str()?.to_owned())),
+    );
+    // Operands of a text test that are absent, no text, or not in a document.
+    for operand in [
+        "object.metadata.name",
+        "object.metadata.nope",
+        "object.metadata.name.nope",
+        "object.metadata.labels",
+        "object.spec.containers.map(c, c.image)[0]",
+        "oldObject.metadata.name",
+    ] {
+        for test in ["== 'web'", "!= 'web'", ".startsWith('web')"] {
+            expressions.push(format!("{operand}{test} || !has(object.spec.nope.more)"));
+        }
+    }
+    let mut compared = 0;
+    for expression in expressions {
+        let Ok(program) = compile_expression(&expression) else {
+            continue;
+        };
+        let shown = |value: Result<Value<'_>, Error>| match value {
+            Ok(value) => Ok(value.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let full = evaluate(&program, variables.inputs(), Limits::default()).cost;
+        for cost in (0..full.min(60)).chain([full, Limits::default().cost]) {
+            let limits = Limits {
+                cost,
+                interrupt: None,
+            };
+            let quiet = evaluate(&program, variables.inputs(), limits);
+            let (recorded, _) = evaluate_recorded(&program, variables.inputs(), limits);
+            assert_eq!(quiet.cost, recorded.cost, "{expression} at {cost}");
+            assert_eq!(
+                shown(quiet.value),
+                shown(recorded.value),
+                "{expression} at {cost}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(
+        compared > 1_000,
+        "only {compared} evaluations were compared"
+    );
 }
 
 #[test]

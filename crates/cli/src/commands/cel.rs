@@ -9,10 +9,11 @@ use lockgate_api::go::json::to_string_plain;
 use lockgate_cel::admission::{
     GroupVersionKind, GroupVersionResource, Request, Variables, compile_expression,
 };
-use lockgate_cel::eval::{Limits, Program, evaluate};
+use lockgate_cel::eval::{
+    Evaluation, Limits, Program, Recorded, Recording, evaluate, evaluate_recorded,
+};
 use lockgate_cel::ext::authorizer::{AuthorizerValue, FixedAuthorizer, User};
 use lockgate_cel::program::CompileError;
-use lockgate_cel::value::Value;
 use serde_json::{Map, Value as Json, json};
 
 use super::{CommandError, Stop};
@@ -65,6 +66,8 @@ Examples:
   lockgate cel eval \"object.spec.containers.all(c, c.image.startsWith('registry.example/'))\" \\
       --object pod.yaml
   lockgate cel eval \"request.operation == 'CREATE'\" --request review.json -o json
+  lockgate cel eval \"object.spec.replicas > 2 || has(object.metadata.labels)\" \\
+      --object deployment.yaml --explain
   lockgate cel eval --batch expressions.jsonl --object pod.json --request request.json
 
 Exit codes: 0 there is a value, 1 there is an error instead, 4 the expression is not valid.")]
@@ -88,6 +91,11 @@ struct EvalArgs {
     /// What `authorizer` answers to every question
     #[arg(long, value_enum, default_value_t, value_name = "ANSWER")]
     authorizer: AuthorizerArg,
+
+    /// Show below the result what each part of the expression yielded and cost, inner parts
+    /// indented, bodies of loops once for each round; with -o json as `explain`
+    #[arg(long, conflicts_with = "batch")]
+    explain: bool,
 }
 
 #[derive(Debug, Args)]
@@ -135,20 +143,33 @@ enum AuthorizerArg {
 /// A file cannot be read or is not what it should be, or standard output cannot be written.
 pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.action {
-        Action::Check(args) => run_each(&args.what, printer, |_| Outcome::default()),
+        Action::Check(args) => run_each(&args.what, printer, |_, _| Outcome::default()),
         Action::Eval(args) => {
             let inputs = Inputs::read(args)?;
             let variables = inputs.variables(args.authorizer);
-            run_each(&args.what, printer, |program| {
-                outcome(program, variables.inputs())
+            let inputs = variables.inputs();
+            run_each(&args.what, printer, |expression, program| {
+                if !args.explain {
+                    return outcome(evaluate(program, inputs, Limits::default()));
+                }
+                let (evaluation, recording) = evaluate_recorded(program, inputs, Limits::default());
+                let mut outcome = outcome(evaluation);
+                let steps = recording
+                    .steps
+                    .iter()
+                    .map(|step| explained(expression, step));
+                outcome
+                    .fields
+                    .insert(String::from("explain"), Json::Array(steps.collect()));
+                outcome.explanation = Some(explanation(expression, &recording));
+                outcome
             })
         }
     }
 }
 
-/// Evaluates a program.
-fn outcome(program: &Program, inputs: &[Value<'_>]) -> Outcome {
-    let evaluation = evaluate(program, inputs, Limits::default());
+/// What is printed of an evaluation.
+fn outcome(evaluation: Evaluation<'_>) -> Outcome {
     let mut fields = Map::new();
     match &evaluation.value {
         Ok(value) => match value.to_proto_json() {
@@ -159,7 +180,66 @@ fn outcome(program: &Program, inputs: &[Value<'_>]) -> Outcome {
     };
     fields.insert(String::from("Cost"), json!(evaluation.cost));
     let shown = evaluation.value.ok().map(|value| value.to_string());
-    Outcome { fields, shown }
+    Outcome {
+        fields,
+        shown,
+        explanation: None,
+    }
+}
+
+/// A part of an expression, for programs.
+fn explained(expression: &str, step: &Recorded) -> Json {
+    let (name, text) = match &step.outcome {
+        Ok(value) => ("value", value),
+        Err(error) => ("error", error),
+    };
+    json!({
+        "start": step.span.start,
+        "end": step.span.end,
+        "depth": step.depth,
+        "text": step.span.of(expression),
+        "cost": step.cost,
+        name: text,
+    })
+}
+
+/// Widest text and widest value in a table of parts.
+const EXPLAINED_WIDTH: usize = 64;
+/// Deepest indentation in it.
+const EXPLAINED_DEPTH: u32 = 16;
+
+/// The parts of an expression as a table, inner ones indented.
+fn explanation(expression: &str, recording: &Recording) -> String {
+    let row = |step: &Recorded| {
+        let indent = "  ".repeat(step.depth.min(EXPLAINED_DEPTH) as usize);
+        let text = step.span.of(expression).unwrap_or_default();
+        let outcome = match &step.outcome {
+            Ok(value) => one_line(value),
+            Err(error) => one_line(&format!("error: {error}")),
+        };
+        vec![
+            format!("{indent}{}", one_line(text)),
+            step.cost.to_string(),
+            outcome,
+        ]
+    };
+    let rows: Vec<_> = recording.steps.iter().map(row).collect();
+    let mut table = table::render(&["EXPRESSION", "COST", "VALUE"], &rows);
+    if recording.omitted > 0 {
+        table.push_str(&format!("{} more are not shown\n", recording.omitted));
+    }
+    table
+}
+
+/// Text on one line, cut where it is too wide.
+fn one_line(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut line: String = text.chars().take(EXPLAINED_WIDTH).map(printable).collect();
+    if text.chars().nth(EXPLAINED_WIDTH).is_some() {
+        line.push('…');
+    }
+    line
 }
 
 /// What is said about an expression.
@@ -169,16 +249,18 @@ struct Outcome {
     fields: Map<String, Json>,
     /// The value as people read it.
     shown: Option<String>,
+    /// What each part of the expression yielded, as people read it.
+    explanation: Option<String>,
 }
 
 fn run_each(
     what: &ExpressionArgs,
     printer: &mut Printer,
-    evaluate: impl Fn(&Program) -> Outcome,
+    evaluate: impl Fn(&str, &Program) -> Outcome,
 ) -> Result<ExitCode, Stop> {
     let describe = |expression: &str| -> Result<Outcome, CompileError> {
         let program = compile_expression(expression)?;
-        let mut outcome = evaluate(&program);
+        let mut outcome = evaluate(expression, &program);
         let out_type = json!(program.output_type().to_string());
         outcome.fields.insert(String::from("OutType"), out_type);
         Ok(outcome)
@@ -196,7 +278,11 @@ fn run_one(
     printer: &mut Printer,
     describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
-    let Outcome { fields, shown } = match describe(expression) {
+    let Outcome {
+        fields,
+        shown,
+        explanation,
+    } = match describe(expression) {
         Ok(outcome) => outcome,
         Err(error) if output == OutputFormat::Json => {
             printer.line(&to_string_plain(
@@ -234,6 +320,9 @@ fn run_one(
         .filter_map(|(header, value)| Some((header, value?)))
         .unzip();
     printer.text(&table::render(&headers, &[row]))?;
+    if let Some(explanation) = explanation {
+        printer.text(&format!("\n{explanation}"))?;
+    }
     Ok(code)
 }
 

@@ -92,6 +92,46 @@ fn the_authorizer_answers_as_told() {
 }
 
 #[test]
+fn explains_what_each_part_yielded_and_cost() {
+    let explain = |expression: &str, more: &[&str]| {
+        let args = [
+            "cel",
+            "eval",
+            expression,
+            "--object",
+            "good.yaml",
+            "--explain",
+        ];
+        lockgate(&[&args[..], more].concat())
+    };
+    let run = explain(
+        "has(object.metadata.labels) ||\n  object.webhooks.exists(w, w.name.endsWith('.example.com') && w.nope)",
+        &[],
+    );
+    insta::assert_snapshot!(run.transcript());
+    let run = explain("object.webhooks.size() > 0", &["-o", "json"]);
+    assert_eq!(run.code, Some(0));
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let first = &json["explain"][0];
+    assert_eq!(first["text"], "object.webhooks.size() > 0");
+    assert_eq!((&first["start"], &first["end"]), (&0.into(), &26.into()));
+    assert_eq!(
+        (&first["value"], &first["cost"]),
+        (&"true".into(), &4.into())
+    );
+    let deepest = &json["explain"][2];
+    assert_eq!(deepest["text"], "object.webhooks");
+    assert_eq!(
+        (&deepest["depth"], &deepest["cost"]),
+        (&2.into(), &2.into())
+    );
+    assert_eq!(
+        lockgate(&["cel", "eval", "--explain", "--batch", "-"]).code,
+        Some(2)
+    );
+}
+
+#[test]
 fn a_batch_prints_a_line_for_each_expression() {
     let batch = "{\"Id\":\"a\",\"Expr\":\"1 + 1\"}\n\n{\"Id\":\"b\",\"Expr\":\"1 +\"}\n{\"Id\":\"c\",\"Expr\":\"object.x\"}\n{\"Id\":\"d\",\"Expr\":\"optional.none()\"}\n";
     let run = lockgate_with_stdin(&["cel", "eval", "--batch", "-"], batch);

@@ -1,0 +1,174 @@
+//! Named expressions: evaluated when first selected, and then remembered.
+//!
+//! Each runs as a program of its own, with a limit of its own. What it costs is
+//! not part of the expression that selects it and is counted once, here.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/cel/composition.go, pkg/cel/lazy/lazy.go
+
+use std::cell::{Cell, RefCell};
+
+use crate::crd::unescape;
+use crate::eval::attribute::no_such_key;
+use crate::eval::cost::Argument;
+use crate::eval::error::Error;
+use crate::eval::machine::{Evaluation, Limits, run, run_recorded};
+use crate::eval::program::Program;
+use crate::eval::record::Recording;
+use crate::quote::quote;
+use crate::value::Value;
+
+/// Most steps inside each other while named expressions select one another.
+///
+/// One expression has at most a few hundred; what is bounded here is the stack.
+const MAX_DEPTH: usize = 600;
+/// Steps an evaluation counts for beside those of its program.
+const EVALUATION: usize = 4;
+
+/// A named expression.
+#[derive(Debug)]
+pub struct NamedExpression<'a> {
+    /// What it is selected by.
+    pub name: &'a str,
+    /// Its program, or why there is none.
+    pub program: Result<&'a Program, String>,
+}
+
+/// What is known of a named expression.
+#[derive(Debug, Clone)]
+enum Known<'a> {
+    Nothing,
+    /// It is being evaluated further up.
+    Running,
+    Outcome(Argument<'a>),
+}
+
+/// The named expressions of one evaluation of a policy, and the inputs they are evaluated on.
+///
+/// [`Value::Variables`] among the inputs stands for them.
+#[derive(Debug)]
+pub struct Named<'a> {
+    expressions: &'a [NamedExpression<'a>],
+    inputs: &'a [Value<'a>],
+    limits: Limits<'a>,
+    known: RefCell<Vec<Known<'a>>>,
+    cost: Cell<u64>,
+    depth: Cell<usize>,
+}
+
+impl<'a> Named<'a> {
+    /// Named expressions on these inputs, each within `limits`. Of two with one name the last counts.
+    #[must_use]
+    pub fn new(
+        expressions: &'a [NamedExpression<'a>],
+        inputs: &'a [Value<'a>],
+        limits: Limits<'a>,
+    ) -> Self {
+        Self {
+            expressions,
+            inputs,
+            limits,
+            known: RefCell::new(vec![Known::Nothing; expressions.len()]),
+            cost: Cell::new(0),
+            depth: Cell::new(0),
+        }
+    }
+
+    /// Evaluates a program that may select named expressions.
+    ///
+    /// The cost is that of the program alone; [`Self::take_cost`] has the rest.
+    #[must_use]
+    pub fn evaluate(&self, program: &'a Program) -> Evaluation<'a> {
+        self.nested(program, || {
+            run(program, self.inputs, self.limits, Some(self))
+        })
+    }
+
+    /// The same, and records each step of the program.
+    #[must_use]
+    pub fn evaluate_recorded(&self, program: &'a Program) -> (Evaluation<'a>, Recording) {
+        self.nested(program, || {
+            run_recorded(program, self.inputs, self.limits, Some(self))
+        })
+    }
+
+    /// What named expressions have cost since this was last asked.
+    #[must_use]
+    pub fn take_cost(&self) -> u64 {
+        self.cost.take()
+    }
+
+    fn nested<R>(&self, program: &Program, evaluate: impl FnOnce() -> R) -> R {
+        let before = self.depth.get();
+        self.depth.set(before + program.depth + EVALUATION);
+        let outcome = evaluate();
+        self.depth.set(before);
+        outcome
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.expressions.len()
+    }
+
+    /// The outcome of the expression at a position.
+    pub(crate) fn at(&self, at: usize) -> Option<Argument<'a>> {
+        let expression = self.expressions.get(at)?;
+        let known = self.known.borrow().get(at)?.clone();
+        let outcome = match known {
+            Known::Outcome(outcome) => return Some(outcome),
+            Known::Running => return Some(Err(unevaluated(expression.name, "it selects itself"))),
+            Known::Nothing => {
+                self.know(at, Known::Running);
+                self.outcome(expression)
+            }
+        };
+        self.know(at, Known::Outcome(outcome.clone()));
+        Some(outcome)
+    }
+
+    /// The outcome of the expression with a name as it is written in an expression.
+    pub(crate) fn select(&self, name: &str) -> Option<Argument<'a>> {
+        let name = unescape(name)?;
+        let at = self.expressions.iter().rposition(|e| e.name == name)?;
+        self.at(at)
+    }
+
+    /// The outcome of the expression a value names.
+    pub(crate) fn get(&self, key: &Value<'_>) -> Argument<'a> {
+        let name = key.as_str().ok_or_else(Error::no_such_overload)?;
+        self.select(name).unwrap_or_else(|| Err(no_such_key(key)))
+    }
+
+    fn know(&self, at: usize, known: Known<'a>) {
+        if let Some(place) = self.known.borrow_mut().get_mut(at) {
+            *place = known;
+        }
+    }
+
+    fn outcome(&self, expression: &NamedExpression<'a>) -> Argument<'a> {
+        let name = expression.name;
+        let program = match &expression.program {
+            Ok(program) => *program,
+            Err(reason) => {
+                return Err(Error::text(format_args!(
+                    "composited variable {} fails to compile: {reason}",
+                    quote(name)
+                )));
+            }
+        };
+        if self.depth.get() + program.depth > MAX_DEPTH {
+            return Err(unevaluated(name, "variables are nested too deeply"));
+        }
+        let Evaluation { value, cost } = self.evaluate(program);
+        self.cost.set(self.cost.get().saturating_add(cost));
+        // Even the end of its own cost limit is an ordinary error to whoever selects it.
+        value.map_err(|error| unevaluated(name, error))
+    }
+}
+
+fn unevaluated(name: &str, reason: impl std::fmt::Display) -> Error {
+    Error::text(format_args!(
+        "composited variable {} fails to evaluate: {reason}",
+        quote(name)
+    ))
+}

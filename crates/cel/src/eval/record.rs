@@ -1,0 +1,193 @@
+//! Recording what each part of an expression yields, for explanations.
+//!
+//! The evaluator is compiled twice: with [`NoTrace`], which does nothing, and
+//! with a [`Recording`].
+
+use std::fmt::{self, Write as _};
+
+use serde_json::Value as Json;
+
+use crate::eval::cost::Argument;
+use crate::quote::{quote, quote_bytes};
+use crate::source::Span;
+use crate::value::Value;
+
+/// Most steps a recording keeps.
+pub const MAX_RECORDED: usize = 10_000;
+/// Most bytes of a value a recording keeps, and a few for the end.
+const MAX_TEXT: usize = 500;
+
+/// Sees every step of an evaluation.
+pub(crate) trait Trace {
+    /// Whether steps may be taken together where nobody sees the difference.
+    const FUSES: bool;
+    /// What connects the end of a step with its beginning.
+    type Place: Copy;
+
+    fn enter(&mut self, span: impl FnOnce() -> Span, cost: u64) -> Self::Place;
+    fn leave(&mut self, place: Self::Place, outcome: &Argument<'_>, cost: u64);
+}
+
+/// Sees nothing, at no cost.
+#[derive(Debug)]
+pub(crate) struct NoTrace;
+
+impl Trace for NoTrace {
+    const FUSES: bool = true;
+    type Place = ();
+
+    #[inline(always)]
+    fn enter(&mut self, _: impl FnOnce() -> Span, _: u64) {}
+
+    #[inline(always)]
+    fn leave(&mut self, (): (), _: &Argument<'_>, _: u64) {}
+}
+
+/// One step of an evaluation.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The part of the expression.
+    pub span: Span,
+    /// How many recorded parts it is inside of.
+    pub depth: u32,
+    /// Its value as it is written in an expression, or the error; long ones are cut.
+    pub outcome: Result<String, String>,
+    /// Units charged before it began.
+    pub before: u64,
+    /// Units charged for it and for everything inside of it.
+    pub cost: u64,
+}
+
+/// The steps of an evaluation in the order they began, those inside a step after it.
+///
+/// Literals are not recorded, nor what is folded when the program is built. The body of a loop is
+/// recorded for each round.
+#[derive(Debug, Clone, Default)]
+pub struct Recording {
+    /// The first steps, [`MAX_RECORDED`] at most.
+    pub steps: Vec<Recorded>,
+    /// How many steps there were besides.
+    pub omitted: u64,
+    depth: u32,
+}
+
+/// Where a step is recorded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// It is no part of the text.
+    Hidden,
+    /// There are too many already.
+    Omitted,
+    At(usize),
+}
+
+impl Trace for Recording {
+    const FUSES: bool = false;
+    type Place = Place;
+
+    fn enter(&mut self, span: impl FnOnce() -> Span, cost: u64) -> Place {
+        let span = span();
+        if span.is_empty() {
+            return Place::Hidden;
+        }
+        self.depth += 1;
+        if self.steps.len() >= MAX_RECORDED {
+            self.omitted += 1;
+            return Place::Omitted;
+        }
+        self.steps.push(Recorded {
+            span,
+            depth: self.depth - 1,
+            outcome: Ok(String::new()),
+            before: cost,
+            cost: 0,
+        });
+        Place::At(self.steps.len() - 1)
+    }
+
+    fn leave(&mut self, place: Place, outcome: &Argument<'_>, cost: u64) {
+        let at = match place {
+            Place::Hidden => return,
+            Place::Omitted => usize::MAX,
+            Place::At(at) => at,
+        };
+        self.depth -= 1;
+        if let Some(step) = self.steps.get_mut(at) {
+            step.outcome = match outcome {
+                Ok(value) => Ok(clipped(|text| write_value(value, text))),
+                Err(error) => Err(clipped(|text| write!(text, "{error}"))),
+            };
+            step.cost = cost.saturating_sub(step.before);
+        }
+    }
+}
+
+/// Text that ends where it becomes too long, so that no more of it is made.
+struct Clipped(String);
+
+impl fmt::Write for Clipped {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MAX_TEXT.saturating_sub(self.0.len());
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        let cut = text.floor_char_boundary(room);
+        self.0.push_str(text.get(..cut).unwrap_or_default());
+        Err(fmt::Error)
+    }
+}
+
+fn clipped(write: impl FnOnce(&mut Clipped) -> fmt::Result) -> String {
+    let mut text = Clipped(String::new());
+    let whole = write(&mut text).is_ok();
+    let Clipped(mut text) = text;
+    if !whole {
+        text.push('…');
+    }
+    text
+}
+
+/// Writes a value as it is written in an expression, where it can be.
+fn write_value(value: &Value<'_>, text: &mut Clipped) -> fmt::Result {
+    match value {
+        Value::Null => text.write_str("null"),
+        Value::Uint(u) => write!(text, "{u}u"),
+        Value::Str(_) | Value::String(_) => write_text(value.as_str().unwrap_or_default(), text),
+        Value::Bytes(bytes) => {
+            let cut = bytes.get(..MAX_TEXT).unwrap_or(bytes);
+            write!(text, "b{}", quote_bytes(cut))
+        }
+        Value::Duration(_) => write!(text, "duration(\"{value}\")"),
+        Value::Timestamp(_) => write!(text, "timestamp(\"{value}\")"),
+        Value::Optional(Some(inner)) => {
+            text.write_str("optional.of(")?;
+            write_value(inner, text)?;
+            text.write_str(")")
+        }
+        Value::Json(Json::Array(_)) | Value::Typed(Json::Array(_), _) | Value::List(_) => {
+            text.write_str("[")?;
+            for (nth, element) in value.elements().enumerate() {
+                text.write_str(if nth == 0 { "" } else { ", " })?;
+                write_value(&element, text)?;
+            }
+            text.write_str("]")
+        }
+        Value::Json(_) | Value::Typed(..) | Value::Map(_) => {
+            text.write_str("{")?;
+            for (nth, (key, value)) in value.entries().enumerate() {
+                text.write_str(if nth == 0 { "" } else { ", " })?;
+                write_value(&key, text)?;
+                text.write_str(": ")?;
+                write_value(&value, text)?;
+            }
+            text.write_str("}")
+        }
+        other => write!(text, "{other}"),
+    }
+}
+
+fn write_text(value: &str, text: &mut Clipped) -> fmt::Result {
+    let cut = value.floor_char_boundary(MAX_TEXT);
+    text.write_str(&quote(value.get(..cut).unwrap_or_default()))
+}
