@@ -154,8 +154,11 @@ enum Frame<'s, I, M> {
         out: Map<String, Value>,
         /// Fields met so far, a bit each.
         seen: u128,
-        unknown: HashSet<&'s str>,
+        /// Unknown members met so far; most objects have none.
+        unknown: Option<HashSet<&'s str>>,
         field: Option<&'static FieldRow>,
+        /// Whether an earlier value is read over.
+        resumed: bool,
     },
     List {
         element: Type,
@@ -284,14 +287,18 @@ where
             }
             (Shape::Struct(_), Kind::Object) => match ty.struct_row() {
                 None => return Ok(Some(Value::Null)),
-                Some(row) => Frame::Struct {
-                    row,
-                    members: (self.members)(value),
-                    out: object(before),
-                    seen: 0,
-                    unknown: HashSet::new(),
-                    field: None,
-                },
+                Some(row) => {
+                    let resumed = before.is_some();
+                    Frame::Struct {
+                        row,
+                        members: (self.members)(value),
+                        out: object(before),
+                        seen: 0,
+                        unknown: None,
+                        field: None,
+                        resumed,
+                    }
+                }
             },
             (Shape::List(_) | Shape::Map(_), Kind::Null) => return Ok(Some(Value::Null)),
             (Shape::List(element), Kind::Array) => self.list(Type(element), value, before),
@@ -455,18 +462,24 @@ where
                     seen,
                     unknown,
                     field,
+                    resumed,
                 }) => {
                     let Some((name, value)) = members.next() else {
                         return Next::End;
                     };
                     match find_field(row, name) {
-                        None => unknown.insert(name).then_some(name),
+                        None => unknown.get_or_insert_default().insert(name).then_some(name),
                         Some((at, found)) => {
                             *field = Some(found);
                             let bit = 1_u128 << (at % 128);
                             let repeated = *seen & bit != 0;
                             *seen |= bit;
-                            let before = out.remove(name);
+                            // Nothing can be there yet, unless the whole struct is repeated.
+                            let before = if repeated || *resumed {
+                                out.remove(name)
+                            } else {
+                                None
+                            };
                             if repeated {
                                 self.find("duplicate field", name);
                             }
