@@ -5,7 +5,8 @@
 //! is read over the earlier one, and unknown or repeated members are findings that only strict
 //! callers refuse. What comes out holds every member that Go would write and nothing else.
 //!
-//! The reader is a loop over an explicit stack, so the depth of an object costs heap only.
+//! The reader is a loop over an explicit stack, so the depth of what is skipped costs heap only; what
+//! is kept nests at most [`tree::MAX_DEPTH`] levels.
 //!
 //! UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/{decode,kubernetes_patch}.go.
 
@@ -19,6 +20,8 @@ use lockgate_api::document;
 use lockgate_api::document::Kind;
 use lockgate_api::go::base64;
 use lockgate_api::go::quote::quote;
+
+use crate::tree;
 
 use super::data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, Shape, StructRow};
 use super::scalar::{Refusal, Scalar, read, zero};
@@ -100,8 +103,8 @@ impl Type {
 trait Source<'s>: Copy {
     /// Calls `then` with what the value is.
     fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R;
-    /// The value as a tree.
-    fn to_tree(self) -> Value;
+    /// The value as a tree, unless it nests deeper than `levels`.
+    fn to_tree(self, levels: usize) -> Option<Value>;
 }
 
 impl<'s> Source<'s> for document::Value<'s> {
@@ -116,8 +119,8 @@ impl<'s> Source<'s> for document::Value<'s> {
         })
     }
 
-    fn to_tree(self) -> Value {
-        crate::tree::from_document(self)
+    fn to_tree(self, levels: usize) -> Option<Value> {
+        tree::from_document_within(self, levels)
     }
 }
 
@@ -136,8 +139,8 @@ impl<'s> Source<'s> for Tree<'s> {
         }
     }
 
-    fn to_tree(self) -> Value {
-        crate::tree::copy(self.0)
+    fn to_tree(self, levels: usize) -> Option<Value> {
+        tree::copy_within(self.0, levels)
     }
 }
 
@@ -222,7 +225,7 @@ where
 
     fn run(mut self, ty: Type, root: S) -> Result<Decoded, String> {
         let (mut ty, mut value, mut before) = (ty, root, None);
-        let tree = 'read: loop {
+        let root = 'read: loop {
             let mut done = self.begin(ty, value, before)?;
             loop {
                 if let Some(child) = done.take() {
@@ -251,12 +254,9 @@ where
             }
         };
         match self.errors.pop().flatten() {
-            Some(error) => {
-                crate::tree::dismantle(tree);
-                Err(error)
-            }
+            Some(error) => Err(error),
             None => Ok(Decoded {
-                value: tree,
+                value: root,
                 findings: self.findings,
             }),
         }
@@ -269,6 +269,10 @@ where
         value: S,
         before: Option<Value>,
     ) -> Result<Option<Value>, String> {
+        let too_deep = || String::from("exceeded max depth");
+        let levels = tree::MAX_DEPTH
+            .checked_sub(self.frames.len())
+            .ok_or_else(too_deep)?;
         let kind = value.scalar(|scalar| match scalar {
             Scalar::Null => Kind::Null,
             _ => scalar.container().unwrap_or(Kind::Bool),
@@ -304,7 +308,7 @@ where
             (Shape::List(element), Kind::Array) => self.list(Type(element), value, before),
             (Shape::Map(element), Kind::Object) => self.map(Type(element), value, before),
             (Shape::Bytes, Kind::Array) => return Ok(Some(self.small_numbers(value))),
-            (Shape::Raw, _) => return Ok(Some(value.to_tree())),
+            (Shape::Raw, _) => return value.to_tree(levels).map(Some).ok_or_else(too_deep),
             (Shape::SchemaOrBool(schema), _) => return self.schema_or_bool(Type(schema), value),
             (Shape::SchemaOrArray(schema, element) | Shape::SchemaOrTexts(schema, element), _) => {
                 return self.schema_or_list(Type(schema), Type(element), kind, value);

@@ -22,9 +22,17 @@ impl Type {
     ///
     /// What upstream's converter would say about a value of the wrong type.
     pub fn from_unstructured(self, mut value: Value) -> Result<Decoded, String> {
-        let findings = Converter::default().run(self, &mut value)?;
-        let decoded = self.decode_value(&value)?;
+        let converted = Converter::default().run(self, &mut value);
+        let findings = match converted {
+            Ok(findings) => findings,
+            Err(message) => {
+                crate::tree::dismantle(value);
+                return Err(message);
+            }
+        };
+        let decoded = self.decode_value(&value);
         crate::tree::dismantle(value);
+        let decoded = decoded?;
         Ok(Decoded {
             value: decoded.value,
             findings,
