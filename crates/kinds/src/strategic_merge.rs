@@ -111,12 +111,17 @@ impl PatchError {
 /// A patch of the wrong form, in upstream's words. What the patched object then looks like is for
 /// [`Type::decode_value`] to judge.
 pub fn patch(original: &Value, patch: &Value, ty: Type) -> Result<Value, PatchError> {
-    let (Value::Object(original), Value::Object(patch)) = (tree::copy(original), tree::copy(patch))
-    else {
-        return Err(PatchError {
-            message: String::from("invalid JSON document"),
-            class: PatchErrorClass::BadRequest,
-        });
+    let bad_request = |message: &str| PatchError {
+        message: message.to_owned(),
+        class: PatchErrorClass::BadRequest,
+    };
+    // No type nests so deep, and beyond this bound trees must not be cloned and dropped.
+    let bounded = |value| tree::copy_within(value, tree::MAX_DEPTH);
+    let (Some(original), Some(patch)) = (bounded(original), bounded(patch)) else {
+        return Err(bad_request("exceeded max depth"));
+    };
+    let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
+        return Err(bad_request("invalid JSON document"));
     };
     merge_map(original, patch, ty, 0).map(Value::Object)
 }
@@ -386,7 +391,6 @@ fn has_directive(value: &Value) -> bool {
 /// The value without parts that carry a directive; nothing if it carries one itself.
 fn without_directives(mut value: Value) -> Option<Value> {
     if has_directive(&value) {
-        tree::dismantle(value);
         return None;
     }
     let mut rest = vec![&mut value];

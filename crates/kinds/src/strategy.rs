@@ -14,6 +14,7 @@
 mod names;
 mod pod;
 mod prepare;
+mod scale;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use lockgate_api::meta::time::Time;
 pub use names::name_rules;
 pub use pod::{grace_period, quality_of_service};
 pub use prepare::{canonicalize, prepare_create, prepare_update};
+pub use scale::{apply_scale, scale_of, validate_scale};
 pub use validation::{validate_create, validate_update, warnings_on_create};
 
 /// What a strategy may ask about the request.

@@ -6,10 +6,23 @@ use serde_json::{Number, Value};
 use lockgate_api::document;
 use lockgate_api::document::Kind;
 
+/// How deep an object of a built-in kind may nest what it keeps as it is. Whoever holds such an object
+/// may then clone, compare, write and drop it with the means of `serde_json`, which recurse.
+///
+/// Upstream stops at ten thousand levels.
+pub const MAX_DEPTH: usize = 500;
+
 /// The value of a document as a tree; of repeated members the last counts.
 #[must_use]
 pub fn from_document(root: document::Value<'_>) -> Value {
+    from_document_within(root, usize::MAX).unwrap_or_default()
+}
+
+/// As [`from_document`]; nothing if the value nests deeper than `levels`.
+#[must_use]
+pub fn from_document_within(root: document::Value<'_>, levels: usize) -> Option<Value> {
     build(
+        levels,
         root,
         |value| match value.kind() {
             Kind::Null => Step::Leaf(Value::Null),
@@ -27,7 +40,14 @@ pub fn from_document(root: document::Value<'_>) -> Value {
 /// A copy of a tree.
 #[must_use]
 pub fn copy(root: &Value) -> Value {
+    copy_within(root, usize::MAX).unwrap_or_default()
+}
+
+/// As [`copy`]; nothing if the tree nests deeper than `levels`.
+#[must_use]
+pub fn copy_within(root: &Value, levels: usize) -> Option<Value> {
     build(
+        levels,
         root,
         |value| match value {
             Value::Array(_) => Step::Array,
@@ -102,11 +122,12 @@ enum Open<'k, I, M> {
 }
 
 fn build<'k, S, I, M>(
+    levels: usize,
     root: S,
     step: impl Fn(S) -> Step,
     items: impl Fn(S) -> I,
     members: impl Fn(S) -> M,
-) -> Value
+) -> Option<Value>
 where
     S: Copy,
     I: Iterator<Item = S>,
@@ -115,6 +136,9 @@ where
     let mut open: Vec<Open<'k, I, M>> = Vec::new();
     let mut next = root;
     loop {
+        if open.len() > levels {
+            return None;
+        }
         let mut done = match step(next) {
             Step::Leaf(value) => Some(value),
             Step::Array => {
@@ -128,7 +152,7 @@ where
         };
         next = loop {
             let following = match (open.last_mut(), done.take()) {
-                (None, value) => return value.unwrap_or_default(),
+                (None, value) => return value,
                 (Some(Open::Array(items, out)), value) => {
                     out.extend(value);
                     items.next()
@@ -200,5 +224,14 @@ mod tests {
         assert!(equal(&tree, &second));
         dismantle(tree);
         dismantle(second);
+    }
+
+    #[test]
+    fn depth_can_be_bounded() {
+        let document = parse(b"[[[1]]]").unwrap();
+        assert!(from_document_within(document.root(), 2).is_none());
+        let tree = from_document_within(document.root(), 3).unwrap();
+        assert!(copy_within(&tree, 2).is_none());
+        assert_eq!(copy_within(&tree, 3), Some(tree));
     }
 }

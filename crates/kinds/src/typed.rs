@@ -12,6 +12,7 @@ mod scalar;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unstructured;
 
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{EMBEDS, FIELDS, KINDS, PATCHES, STRUCTS, TYPES};

@@ -41,7 +41,7 @@ pub(super) fn to_v2(object: &mut Object) {
     let annotation = |name: &str| -> Option<Value> {
         let text = annotations.get(name)?.as_str()?;
         let document = parse(text.as_bytes()).ok()?;
-        Some(crate::tree::from_document(document.root()))
+        crate::tree::from_document_within(document.root(), crate::tree::MAX_DEPTH)
     };
     if let Some(spec) = get_mut(object, "spec") {
         let own = spec.remove("targetCPUUtilizationPercentage");

@@ -75,6 +75,25 @@ fn autoscalers_carry_the_rest_in_annotations() {
 }
 
 #[test]
+fn annotations_that_cannot_be_read_are_dropped() {
+    for text in [
+        "{",
+        "3",
+        &"[".repeat(9_000),
+        &format!("{}{}", "[".repeat(9_000), "]".repeat(9_000)),
+    ] {
+        let mut value = json!({"spec": {"maxReplicas": 1}, "metadata": {"annotations": {}}});
+        for name in ["metrics", "current-metrics", "conditions", "behavior"] {
+            value["metadata"]["annotations"][format!("autoscaling.alpha.kubernetes.io/{name}")] =
+                json!(text);
+        }
+        let v1 = load("autoscaling/v1", "HorizontalPodAutoscaler", value);
+        assert_eq!(v1["metadata"].get("annotations"), None);
+        assert_eq!(v1["spec"]["targetCPUUtilizationPercentage"], 80);
+    }
+}
+
+#[test]
 fn events_change_their_words() {
     let core = load(
         "v1",

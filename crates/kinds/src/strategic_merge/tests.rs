@@ -178,6 +178,12 @@ fn depth_is_bounded_where_types_are_recursive() {
     let deep = nested(MAX_DEPTH + 10);
     let error = patch(&deep, &deep, schema).unwrap_err();
     assert!(error.message.contains("levels deep"), "{error}");
+    let list = format!("{}{}", "[".repeat(9_000), "]".repeat(9_000));
+    let document = lockgate_api::document::json::parse(list.as_bytes()).unwrap();
+    let deep = crate::tree::from_document(document.root());
+    let error = patch(&pod(), &deep, schema).unwrap_err();
+    assert_eq!(error.message, "exceeded max depth");
+    crate::tree::dismantle(deep);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use lockgate_api::meta::validation::{
 use crate::resource::Resource;
 
 use super::names::{check_label, name_rules};
-use common::wire;
+pub(super) use common::{non_negative, wire};
 
 /// What is wrong with an object that is created.
 #[must_use]

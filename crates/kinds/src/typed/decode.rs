@@ -5,7 +5,8 @@
 //! is read over the earlier one, and unknown or repeated members are findings that only strict
 //! callers refuse. What comes out holds every member that Go would write and nothing else.
 //!
-//! The reader is a loop over an explicit stack, so the depth of an object costs heap only.
+//! The reader is a loop over an explicit stack, so the depth of what is skipped costs heap only; what
+//! is kept nests at most [`tree::MAX_DEPTH`] levels.
 //!
 //! UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/{decode,kubernetes_patch}.go.
 
@@ -19,6 +20,8 @@ use lockgate_api::document;
 use lockgate_api::document::Kind;
 use lockgate_api::go::base64;
 use lockgate_api::go::quote::quote;
+
+use crate::tree;
 
 use super::data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, Shape, StructRow};
 use super::scalar::{Refusal, Scalar, read, zero};
@@ -100,8 +103,8 @@ impl Type {
 trait Source<'s>: Copy {
     /// Calls `then` with what the value is.
     fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R;
-    /// The value as a tree.
-    fn to_tree(self) -> Value;
+    /// The value as a tree, unless it nests deeper than `levels`.
+    fn to_tree(self, levels: usize) -> Option<Value>;
 }
 
 impl<'s> Source<'s> for document::Value<'s> {
@@ -116,8 +119,8 @@ impl<'s> Source<'s> for document::Value<'s> {
         })
     }
 
-    fn to_tree(self) -> Value {
-        crate::tree::from_document(self)
+    fn to_tree(self, levels: usize) -> Option<Value> {
+        tree::from_document_within(self, levels)
     }
 }
 
@@ -136,8 +139,8 @@ impl<'s> Source<'s> for Tree<'s> {
         }
     }
 
-    fn to_tree(self) -> Value {
-        crate::tree::copy(self.0)
+    fn to_tree(self, levels: usize) -> Option<Value> {
+        tree::copy_within(self.0, levels)
     }
 }
 
@@ -154,8 +157,11 @@ enum Frame<'s, I, M> {
         out: Map<String, Value>,
         /// Fields met so far, a bit each.
         seen: u128,
-        unknown: HashSet<&'s str>,
+        /// Unknown members met so far; most objects have none.
+        unknown: Option<HashSet<&'s str>>,
         field: Option<&'static FieldRow>,
+        /// Whether an earlier value is read over.
+        resumed: bool,
     },
     List {
         element: Type,
@@ -219,7 +225,7 @@ where
 
     fn run(mut self, ty: Type, root: S) -> Result<Decoded, String> {
         let (mut ty, mut value, mut before) = (ty, root, None);
-        let tree = 'read: loop {
+        let root = 'read: loop {
             let mut done = self.begin(ty, value, before)?;
             loop {
                 if let Some(child) = done.take() {
@@ -248,12 +254,9 @@ where
             }
         };
         match self.errors.pop().flatten() {
-            Some(error) => {
-                crate::tree::dismantle(tree);
-                Err(error)
-            }
+            Some(error) => Err(error),
             None => Ok(Decoded {
-                value: tree,
+                value: root,
                 findings: self.findings,
             }),
         }
@@ -266,6 +269,10 @@ where
         value: S,
         before: Option<Value>,
     ) -> Result<Option<Value>, String> {
+        let too_deep = || String::from("exceeded max depth");
+        let levels = tree::MAX_DEPTH
+            .checked_sub(self.frames.len())
+            .ok_or_else(too_deep)?;
         let kind = value.scalar(|scalar| match scalar {
             Scalar::Null => Kind::Null,
             _ => scalar.container().unwrap_or(Kind::Bool),
@@ -284,20 +291,24 @@ where
             }
             (Shape::Struct(_), Kind::Object) => match ty.struct_row() {
                 None => return Ok(Some(Value::Null)),
-                Some(row) => Frame::Struct {
-                    row,
-                    members: (self.members)(value),
-                    out: object(before),
-                    seen: 0,
-                    unknown: HashSet::new(),
-                    field: None,
-                },
+                Some(row) => {
+                    let resumed = before.is_some();
+                    Frame::Struct {
+                        row,
+                        members: (self.members)(value),
+                        out: object(before),
+                        seen: 0,
+                        unknown: None,
+                        field: None,
+                        resumed,
+                    }
+                }
             },
             (Shape::List(_) | Shape::Map(_), Kind::Null) => return Ok(Some(Value::Null)),
             (Shape::List(element), Kind::Array) => self.list(Type(element), value, before),
             (Shape::Map(element), Kind::Object) => self.map(Type(element), value, before),
             (Shape::Bytes, Kind::Array) => return Ok(Some(self.small_numbers(value))),
-            (Shape::Raw, _) => return Ok(Some(value.to_tree())),
+            (Shape::Raw, _) => return value.to_tree(levels).map(Some).ok_or_else(too_deep),
             (Shape::SchemaOrBool(schema), _) => return self.schema_or_bool(Type(schema), value),
             (Shape::SchemaOrArray(schema, element) | Shape::SchemaOrTexts(schema, element), _) => {
                 return self.schema_or_list(Type(schema), Type(element), kind, value);
@@ -455,18 +466,24 @@ where
                     seen,
                     unknown,
                     field,
+                    resumed,
                 }) => {
                     let Some((name, value)) = members.next() else {
                         return Next::End;
                     };
                     match find_field(row, name) {
-                        None => unknown.insert(name).then_some(name),
+                        None => unknown.get_or_insert_default().insert(name).then_some(name),
                         Some((at, found)) => {
                             *field = Some(found);
                             let bit = 1_u128 << (at % 128);
                             let repeated = *seen & bit != 0;
                             *seen |= bit;
-                            let before = out.remove(name);
+                            // Nothing can be there yet, unless the whole struct is repeated.
+                            let before = if repeated || *resumed {
+                                out.remove(name)
+                            } else {
+                                None
+                            };
                             if repeated {
                                 self.find("duplicate field", name);
                             }

@@ -250,19 +250,25 @@ fn depth_costs_no_stack() {
     let deep = |open: &str, close: &str, inner: &str, levels: usize| {
         format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
     };
-    let schema = deep(r#"{"items":"#, "}", r#"{"type":1}"#, 9_000);
-    let text =
-        format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#);
-    assert!(decode("apiextensions.k8s.io/v1/CustomResourceDefinition", &text).is_err());
-    let raw = deep("[", "]", "", 9_000);
-    let ty = type_of("apps", "v1", "ControllerRevision").unwrap();
-    let document = parse(format!(r#"{{"data":{raw}}}"#).as_bytes()).unwrap();
-    crate::tree::dismantle(ty.decode(document.root()).unwrap().value);
+    let too_deep = Err(String::from("exceeded max depth"));
+    let crd = "apiextensions.k8s.io/v1/CustomResourceDefinition";
+    let schema = |levels| {
+        let schema = deep(r#"{"items":"#, "}", "{}", levels);
+        format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#)
+    };
+    assert_eq!(decode(crd, &schema(9_000)), too_deep);
+    assert!(decode(crd, &schema(200)).is_ok());
+    let raw = |levels| format!(r#"{{"data":{}}}"#, deep("[", "]", "", levels));
+    assert_eq!(decode("apps/v1/ControllerRevision", &raw(9_000)), too_deep);
+    assert!(decode("apps/v1/ControllerRevision", &raw(400)).is_ok());
+    // What is not kept may be as deep as a document can be.
+    let unknown = format!(r#"{{"unknown":{}}}"#, deep("[", "]", "", 9_000));
+    assert_eq!(decode("Pod", &unknown).unwrap().findings.len(), 1);
 }
 
 #[test]
 fn repeated_findings_far_down_stay_cheap() {
-    let levels = 4_000;
+    let levels = 200;
     let inner = format!(
         r#"{{"properties":{{{}"z":{{}}}}}}"#,
         r#""a":{"q":1},"#.repeat(20_000)

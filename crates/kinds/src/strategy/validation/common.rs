@@ -17,7 +17,7 @@ use crate::defaults::object::{Object, get, number, text};
 use crate::tree;
 
 /// Reads a part of an object as a wire type; what does not fit is left out.
-pub(super) fn wire<T: WireStruct + Default>(value: &Value) -> T {
+pub(in super::super) fn wire<T: WireStruct + Default>(value: &Value) -> T {
     parse(to_string(value).as_bytes())
         .ok()
         .and_then(|document| decode_value(document.root()).ok())
@@ -90,7 +90,12 @@ pub(super) fn one_of(
 }
 
 /// A number that must not be negative.
-pub(super) fn non_negative(errors: &mut FieldErrors, object: &Object, key: &str, path: &Path<'_>) {
+pub(in super::super) fn non_negative(
+    errors: &mut FieldErrors,
+    object: &Object,
+    key: &str,
+    path: &Path<'_>,
+) {
     let value = number(object, key);
     if value < 0 {
         errors.push(FieldError::invalid(

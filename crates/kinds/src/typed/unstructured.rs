@@ -1,0 +1,329 @@
+//! Reading a tree that never was a text: what a strategic merge patch leaves behind.
+//!
+//! Upstream takes another way there than for a body: values are converted one by one, with texts of
+//! its own, numbers that do not fit are cut off, and unknown members are listed in the order of their
+//! texts, without the keys of maps in their paths.
+//!
+//! UPSTREAM: apimachinery pkg/runtime/converter.go.
+
+use serde_json::{Number, Value};
+
+use lockgate_api::go::base64;
+
+use super::data::Shape;
+use super::decode::Decoded;
+use super::scalar::{Refusal, Scalar, read};
+use super::{Type, find_field};
+
+impl Type {
+    /// Reads a tree that a strategic merge patch made.
+    ///
+    /// # Errors
+    ///
+    /// What upstream's converter would say about a value of the wrong type.
+    pub fn from_unstructured(self, mut value: Value) -> Result<Decoded, String> {
+        let converted = Converter::default().run(self, &mut value);
+        let findings = match converted {
+            Ok(findings) => findings,
+            Err(message) => {
+                crate::tree::dismantle(value);
+                return Err(message);
+            }
+        };
+        let decoded = self.decode_value(&value);
+        crate::tree::dismantle(value);
+        let decoded = decoded?;
+        Ok(Decoded {
+            value: decoded.value,
+            findings,
+        })
+    }
+}
+
+/// Where a value stands: its parent and the step from there.
+#[derive(Clone, Copy)]
+enum Step {
+    Root,
+    Member(usize, &'static str),
+    Index(usize, usize),
+    /// Keys of maps are not told.
+    Key(usize),
+}
+
+/// How many unknown members are listed.
+const MAX_UNKNOWN: usize = 1000;
+
+#[derive(Default)]
+struct Converter {
+    steps: Vec<Step>,
+}
+
+impl Converter {
+    /// Converts scalars in place and lists unknown members.
+    fn run(mut self, ty: Type, value: &mut Value) -> Result<Vec<String>, String> {
+        let mut unknown = Vec::new();
+        self.steps.push(Step::Root);
+        let mut rest = vec![(ty, value, 0_usize)];
+        while let Some((ty, value, at)) = rest.pop() {
+            let ty = ty.target();
+            if value.is_null() {
+                continue;
+            }
+            match ty.shape() {
+                Shape::Struct(_) => {
+                    let Value::Object(members) = value else {
+                        return Err(format!("cannot restore struct from: {}", go_kind(value)));
+                    };
+                    let Some(row) = ty.struct_row() else {
+                        continue;
+                    };
+                    for (name, member) in members {
+                        match find_field(row, name) {
+                            Some((_, field)) => {
+                                self.steps.push(Step::Member(at, field.0));
+                                rest.push((Type(field.1), member, self.steps.len() - 1));
+                            }
+                            None if unknown.len() >= MAX_UNKNOWN => {}
+                            None => {
+                                let path = self.path(at, name);
+                                unknown.push(format!("unknown field \"{path}\""));
+                            }
+                        }
+                    }
+                }
+                Shape::List(element) => {
+                    let Value::Array(items) = value else {
+                        return Err(format!("cannot restore slice from {}", go_kind(value)));
+                    };
+                    for (index, item) in items.iter_mut().enumerate() {
+                        self.steps.push(Step::Index(at, index));
+                        rest.push((Type(element), item, self.steps.len() - 1));
+                    }
+                }
+                Shape::Map(element) => {
+                    let Value::Object(members) = value else {
+                        return Err(format!("cannot restore map from {}", go_kind(value)));
+                    };
+                    self.steps.push(Step::Key(at));
+                    let at = self.steps.len() - 1;
+                    rest.extend(
+                        members
+                            .values_mut()
+                            .map(|member| (Type(element), member, at)),
+                    );
+                }
+                shape => convert(shape, ty.go_name(), value)?,
+            }
+        }
+        unknown.sort_unstable();
+        Ok(unknown)
+    }
+
+    /// The path of the member `name` of the value at `at`.
+    fn path(&self, mut at: usize, name: &str) -> String {
+        let mut parts = vec![format!(".{name}")];
+        loop {
+            at = match self.steps.get(at) {
+                None | Some(Step::Root) => break,
+                Some(Step::Member(parent, name)) => {
+                    parts.push(format!(".{name}"));
+                    *parent
+                }
+                Some(Step::Index(parent, index)) => {
+                    parts.push(format!("[{index}]"));
+                    *parent
+                }
+                Some(Step::Key(parent)) => *parent,
+            };
+        }
+        parts.reverse();
+        let path = parts.concat();
+        path.strip_prefix('.').map(str::to_owned).unwrap_or(path)
+    }
+}
+
+/// Converts a value that holds no others.
+fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), String> {
+    let refused = |value: &Value, kind: &str| {
+        // Go would convert between these, JSON would not.
+        let convertible = match value {
+            Value::Number(number) => {
+                kind == "string" && number.as_i64().is_some()
+                    || matches!(kind, "int32" | "int64" | "float64")
+            }
+            _ => false,
+        };
+        if convertible {
+            format!("cannot convert {} to {go_name}", go_kind(value))
+        } else {
+            format!("unrecognized type: {kind}")
+        }
+    };
+    match shape {
+        Shape::Text if !value.is_string() => Err(refused(value, "string")),
+        Shape::Bool if !value.is_boolean() => Err(refused(value, "bool")),
+        Shape::Float64 if !value.is_number() => Err(refused(value, "float64")),
+        Shape::Int32 | Shape::Int64 => {
+            let kind = if shape == Shape::Int32 {
+                "int32"
+            } else {
+                "int64"
+            };
+            let whole = value.as_number().and_then(whole_number);
+            let whole = whole.ok_or_else(|| refused(value, kind))?;
+            // Go keeps the low bits.
+            *value = Value::from(if shape == Shape::Int32 {
+                i64::from(whole as i32)
+            } else {
+                whole
+            });
+            Ok(())
+        }
+        Shape::Bytes => match value {
+            Value::String(text) => base64::decode(text)
+                .map(|_| ())
+                .map_err(|error| format!("error decoding from json: {error}")),
+            Value::Array(_) => Ok(()),
+            _ => Err(format!("cannot restore slice from {}", go_kind(value))),
+        },
+        Shape::Time | Shape::MicroTime | Shape::Quantity | Shape::IntOrString => {
+            own_reader(shape, value)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn whole_number(number: &Number) -> Option<i64> {
+    if let Some(integer) = number.as_i64() {
+        return Some(integer);
+    }
+    let double = number.as_f64()?;
+    (double.fract() == 0.0).then_some(double as i64)
+}
+
+/// Types that read their own JSON are given it, without a word about where they stand.
+fn own_reader(shape: Shape, value: &Value) -> Result<(), String> {
+    let number;
+    let scalar = match value {
+        Value::Null => Scalar::Null,
+        Value::Bool(flag) => Scalar::Bool(*flag),
+        Value::Number(written) => {
+            number = lockgate_api::go::json::to_string_plain(written);
+            Scalar::Number(&number)
+        }
+        Value::String(text) => Scalar::Text(text),
+        Value::Array(_) => Scalar::Array,
+        Value::Object(_) => Scalar::Object,
+    };
+    match read(shape, "", scalar, None) {
+        Ok(_) => Ok(()),
+        Err(Refusal::Final(message) | Refusal::Other(message)) => Err(message),
+        Err(Refusal::Type(found, wanted) | Refusal::FinalType(found, wanted)) => Err(format!(
+            "json: cannot unmarshal {found} into Go value of type {wanted}"
+        )),
+    }
+}
+
+/// The kind of a value in Go's reflection.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.as_i64().is_some() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::type_of;
+    use super::*;
+
+    fn read_pod(value: Value) -> Result<Decoded, String> {
+        type_of("", "v1", "Pod").unwrap().from_unstructured(value)
+    }
+
+    #[test]
+    fn refuses_in_the_words_of_the_converter() {
+        for (value, want) in [
+            (
+                json!({"metadata": {"name": 1}}),
+                "cannot convert int64 to string",
+            ),
+            (
+                json!({"metadata": {"name": true}}),
+                "unrecognized type: string",
+            ),
+            (
+                json!({"spec": {"restartPolicy": 1}}),
+                "cannot convert int64 to v1.RestartPolicy",
+            ),
+            (
+                json!({"spec": {"priority": "x"}}),
+                "unrecognized type: int32",
+            ),
+            (
+                json!({"spec": {"priority": 1.5}}),
+                "cannot convert float64 to int32",
+            ),
+            (
+                json!({"spec": {"hostNetwork": "x"}}),
+                "unrecognized type: bool",
+            ),
+            (
+                json!({"spec": {"containers": {}}}),
+                "cannot restore slice from map",
+            ),
+            (
+                json!({"spec": {"containers": ["a"]}}),
+                "cannot restore struct from: string",
+            ),
+            (
+                json!({"metadata": {"labels": []}}),
+                "cannot restore map from slice",
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": 1}}),
+                "json: cannot unmarshal number into Go value of type string",
+            ),
+        ] {
+            assert_eq!(read_pod(value.clone()), Err(want.to_owned()), "{value}");
+        }
+        let secret = type_of("", "v1", "Secret").unwrap();
+        assert_eq!(
+            secret.from_unstructured(json!({"data": {"a": "%"}})),
+            Err("error decoding from json: illegal base64 data at input byte 0".to_owned())
+        );
+    }
+
+    #[test]
+    fn lists_unknown_members_by_their_texts() {
+        let decoded =
+            read_pod(json!({"spec": {"zz": 1, "containers": [{"name": "a", "foo": 1}]}, "b": 1}))
+                .unwrap();
+        assert_eq!(
+            decoded.findings,
+            [
+                "unknown field \"b\"",
+                "unknown field \"spec.containers[0].foo\"",
+                "unknown field \"spec.zz\"",
+            ]
+        );
+        assert_eq!(decoded.value["spec"]["containers"][0]["name"], "a");
+    }
+
+    #[test]
+    fn numbers_are_cut_to_fit() {
+        let decoded = read_pod(
+            json!({"spec": {"priority": 4_294_967_298_i64, "activeDeadlineSeconds": 5.0}}),
+        )
+        .unwrap();
+        assert_eq!(decoded.value["spec"]["priority"], 2);
+        assert_eq!(decoded.value["spec"]["activeDeadlineSeconds"], 5);
+    }
+}

@@ -1,0 +1,158 @@
+//! Recordings of upstream's Go code, one case a line: what it read, filled in and refused.
+//!
+//! `LOCKGATE_KINDS_VECTORS=FOLDER` runs other recordings of the same form.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lockgate_api::document::json::parse;
+use lockgate_api::meta::time::Time;
+use lockgate_kinds::resource::by_kind;
+use lockgate_kinds::strategy::{
+    Context, Requester, prepare_create, prepare_update, validate_create, validate_update,
+};
+use lockgate_kinds::typed::{Type, type_of};
+use lockgate_kinds::{conversion, defaults, strategic_merge};
+use serde_json::{Value, json};
+
+/// The cases of one recording.
+fn cases(name: &str) -> Vec<Value> {
+    let folder = std::env::var_os("LOCKGATE_KINDS_VECTORS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/vectors"),
+        PathBuf::from,
+    );
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+struct Kind<'c> {
+    group: &'c str,
+    version: &'c str,
+    kind: &'c str,
+    ty: Type,
+}
+
+fn kind(case: &Value) -> Kind<'_> {
+    let member = |name: &str| case[name].as_str().unwrap();
+    let (group, version, kind) = (member("group"), member("version"), member("kind"));
+    let ty = type_of(group, version, kind).unwrap();
+    Kind {
+        group,
+        version,
+        kind,
+        ty,
+    }
+}
+
+impl Kind<'_> {
+    fn load(&self, object: &Value) -> Value {
+        let mut value = self.ty.decode_value(object).unwrap().value;
+        defaults::apply(self.group, self.version, self.kind, &mut value);
+        value
+    }
+}
+
+#[test]
+fn reads_like_upstream() {
+    for case in cases("decode.jsonl") {
+        let text = case["text"].as_str().unwrap();
+        let document = parse(text.as_bytes()).unwrap();
+        let read = kind(&case).ty.decode(document.root());
+        match case.get("error") {
+            Some(error) => assert_eq!(read.unwrap_err(), *error, "{text}"),
+            None => assert_eq!(json!(read.unwrap().findings), case["findings"], "{text}"),
+        }
+    }
+}
+
+#[test]
+fn fills_in_like_upstream() {
+    for case in cases("defaults.jsonl") {
+        let kind = kind(&case);
+        let value = kind.load(&case["object"]);
+        assert_eq!(value, case["value"], "{}", kind.kind);
+        assert_eq!(kind.load(&value), value, "{} again", kind.kind);
+    }
+}
+
+#[test]
+fn refuses_like_upstream() {
+    let (groups, extra) = (Vec::new(), BTreeMap::new());
+    let context = Context {
+        now: Time::from_unix_seconds(1_700_000_000),
+        requester: Requester {
+            name: "alice",
+            uid: "",
+            groups: &groups,
+            extra: &extra,
+        },
+    };
+    for case in cases("strategy.jsonl") {
+        let kind = kind(&case);
+        let resource = by_kind(kind.group, kind.version, kind.kind).unwrap();
+        let mut value = kind.load(&case["object"]);
+        let errors = match case.get("old") {
+            None => {
+                prepare_create(resource, &mut value, &context);
+                validate_create(resource, &value)
+            }
+            Some(old) => {
+                let old = kind.load(old);
+                let subresource = case["subresource"].as_str().unwrap();
+                prepare_update(resource, subresource, &mut value, &old, &context);
+                validate_update(resource, subresource, &value, &old)
+            }
+        };
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(json!(texts), case["errors"], "{}", kind.kind);
+    }
+}
+
+/// A write from its bytes to what is stored, and a patch on top, as a server does it.
+#[test]
+fn a_deployment_passes_all_stages() {
+    let body = br#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"n","uid":"1"},
+        "spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},
+        "spec":{"containers":[{"name":"c","image":"nginx","surprise":1}]}}}}"#;
+    let ty = type_of("apps", "v1", "Deployment").unwrap();
+    let resource = by_kind("apps", "v1", "Deployment").unwrap();
+    let decoded = ty.decode(parse(body).unwrap().root()).unwrap();
+    assert_eq!(
+        decoded.findings,
+        [r#"unknown field "spec.template.spec.containers[0].surprise""#]
+    );
+    let mut stored = decoded.value;
+    defaults::apply("apps", "v1", "Deployment", &mut stored);
+    let (groups, extra) = (Vec::new(), BTreeMap::new());
+    let context = Context {
+        now: Time::from_unix_seconds(0),
+        requester: Requester {
+            name: "alice",
+            uid: "",
+            groups: &groups,
+            extra: &extra,
+        },
+    };
+    prepare_create(resource, &mut stored, &context);
+    assert!(validate_create(resource, &stored).is_empty());
+    assert_eq!(stored["metadata"]["generation"], 1);
+    stored["metadata"]["resourceVersion"] = json!("1");
+
+    let change = json!({"spec": {"template": {"spec": {
+        "$setElementOrder/containers": [{"name": "c"}], "containers": [{"name": "c", "image": "nginx:2"}]}}}});
+    let patched = strategic_merge::patch(&stored, &change, ty).unwrap();
+    let mut updated = ty.from_unstructured(patched).unwrap().value;
+    defaults::apply("apps", "v1", "Deployment", &mut updated);
+    prepare_update(resource, "", &mut updated, &stored, &context);
+    assert!(validate_update(resource, "", &updated, &stored).is_empty());
+    assert_eq!(updated["metadata"]["generation"], 2);
+    assert_eq!(
+        updated["spec"]["template"]["spec"]["containers"][0]["image"],
+        "nginx:2"
+    );
+    assert_eq!(conversion::equivalents(resource).count(), 0);
+}
