@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod defaults;
+pub mod managed_fields;
 pub mod resource;
 pub mod strategic_merge;
 pub mod structural;
