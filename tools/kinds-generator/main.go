@@ -79,6 +79,8 @@ type goStruct struct {
 	name   string
 	fields []field
 	embeds []embed
+	// atomic says that the members have one owner, wherever the struct stands.
+	atomic bool
 }
 
 type embed struct {
@@ -184,6 +186,7 @@ func (g *generator) structOf(t reflect.Type) int {
 	g.structs[t] = i
 	g.structList = append(g.structList, goStruct{name: t.Name()})
 	s := goStruct{name: t.Name(), embeds: []embed{{}}}
+	s.atomic = first(g.comments.load(t.PkgPath())[t.Name()]["structType"]) == "atomic"
 	g.collect(t, 0, &s)
 	sort.Slice(s.fields, func(i, j int) bool { return s.fields[i].json < s.fields[j].json })
 	for n := 1; n < len(s.fields); n++ {

@@ -56,6 +56,13 @@ use super::data::{Embed, FieldRow, KindRow, PatchRow, Shape, StructRow};
 	table(&out, "FIELDS", "FieldRow", len(fields), func(i int) string { return fields[i] })
 	table(&out, "EMBEDS", "Embed", len(embeds), func(i int) string { return embeds[i] })
 	table(&out, "PATCHES", "PatchRow", len(patches), func(i int) string { return patches[i] })
+	var atomic []int
+	for i, s := range g.structList {
+		if s.atomic {
+			atomic = append(atomic, i)
+		}
+	}
+	table(&out, "ATOMIC_STRUCTS", "u16", len(atomic), func(i int) string { return fmt.Sprint(atomic[i]) })
 	return strings.TrimSuffix(out.String(), "\n")
 }
 

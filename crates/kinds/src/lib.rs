@@ -8,6 +8,7 @@ pub mod conversion;
 pub mod crd;
 pub mod defaults;
 pub mod equality;
+pub mod managed_fields;
 pub mod resource;
 pub mod strategic_merge;
 pub mod strategy;

@@ -15,7 +15,7 @@ mod tests;
 mod unstructured;
 
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
-use tables::{EMBEDS, FIELDS, KINDS, PATCHES, STRUCTS, TYPES};
+use tables::{ATOMIC_STRUCTS, EMBEDS, FIELDS, KINDS, PATCHES, STRUCTS, TYPES};
 
 pub use decode::{Decoded, MAX_FINDINGS};
 
@@ -160,6 +160,16 @@ impl Type {
         let owner = self.struct_row()?;
         let (_, row) = find_field(owner, json_name)?;
         Some(Field { row, owner })
+    }
+
+    /// Whether the members of this struct have one owner together, wherever the struct stands
+    /// (`+structType=atomic`). A field's own [`map_type`](Field::map_type) goes before it.
+    #[must_use]
+    pub fn is_atomic_struct(self) -> bool {
+        match self.target().shape() {
+            Shape::Struct(index) => ATOMIC_STRUCTS.binary_search(&index).is_ok(),
+            _ => false,
+        }
     }
 
     fn struct_row(self) -> Option<&'static StructRow> {

@@ -136,6 +136,10 @@ pub(crate) struct Node {
     pub(crate) embedded: bool,
     /// Whether maps of this type can be compared entry by entry with what they replace.
     pub(crate) correlatable: bool,
+    /// Whether a map of this type has one owner.
+    pub(crate) is_atomic_map: bool,
+    /// Whether text of this type has a format, other than that of bytes.
+    pub(crate) has_text_format: bool,
     /// Whether this schema or one below it has rules.
     pub(crate) has_rules: bool,
     /// Whether this schema has rules that cannot see its values.
@@ -333,6 +337,8 @@ impl Node {
                 props.opt_text("x-kubernetes-map-type"),
                 None | Some("granular" | "atomic")
             ),
+            is_atomic_map: props.text("x-kubernetes-map-type") == "atomic",
+            has_text_format: !matches!(props.text("format"), "" | "byte"),
             has_rules: false,
             has_blind_rules: false,
             list_type: props

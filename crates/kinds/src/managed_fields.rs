@@ -1,0 +1,140 @@
+//! Who owns which fields of an object: `metadata.managedFields`, as the API server keeps it.
+//!
+//! Every write that creates, replaces or patches an object goes through
+//! [`update`](FieldManager::update). Nothing here performs I/O, fills in defaults or keeps a state.
+//!
+//! # Map
+//!
+//! | module | is responsible for |
+//! |---|---|
+//! | `element`, `field_set` | sets of fields, and `FieldsV1` |
+//! | `shape` | which parts of an object have one owner, by tables or by schema |
+//! | `value` | when values are the same |
+//! | `validate`, `compare` | objects under a shape |
+//! | `reconcile` | owned fields after a change of schema |
+//! | `owners` | the list of owners, read and written |
+//! | `update` | writing |
+//! | `guard` | lists that others made, and writes that change nothing |
+//!
+//! Walks over objects recurse, so objects that nest deeper than [`MAX_DEPTH`] are not tracked. Values
+//! with one owner are compared and copied without recursion, whatever their depth.
+
+mod compare;
+mod element;
+mod field_set;
+mod guard;
+mod owners;
+mod reconcile;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod update;
+mod validate;
+mod value;
+
+use std::fmt;
+
+use serde_json::Value;
+
+pub use element::Element;
+pub use field_set::FieldSet;
+pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};
+pub use shape::Shape;
+
+/// How deep fields with owners of their own can be. Schemas of custom resources, the deepest of all
+/// tracked objects, end before.
+pub const MAX_DEPTH: usize = 600;
+
+const TOO_DEEP: &str = "the object is nested too deeply to track its fields";
+
+/// Tracks the owners of the fields of one kind of object, in one version.
+#[derive(Clone, Copy)]
+pub struct FieldManager<'a> {
+    /// What the object looks like in this version.
+    pub shape: Shape<'a>,
+    /// The version of the request, as objects spell it: `v1`, `apps/v1`.
+    pub api_version: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+    /// The subresource of the request; empty for the object itself.
+    pub subresource: &'a str,
+    /// Fields that this endpoint does not let clients set.
+    pub reset: Option<&'a Reset>,
+    /// The other versions of the kind.
+    pub versions: &'a dyn Versions,
+}
+
+impl fmt::Debug for FieldManager<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FieldManager")
+            .field("api_version", &self.api_version)
+            .field("kind", &self.kind)
+            .field("subresource", &self.subresource)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The other versions of a kind: owners name fields in the version they wrote in.
+pub trait Versions {
+    /// What the object looks like in a version; nothing if that version is not known.
+    fn shape(&self, api_version: &str) -> Option<Shape<'_>>;
+
+    /// The object in another version; nothing if that version is not known.
+    ///
+    /// # Errors
+    ///
+    /// Why the object cannot be converted.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String>;
+
+    /// Fields that the endpoint does not let clients set, in another version.
+    fn reset(&self, api_version: &str) -> Option<&Reset>;
+}
+
+/// A kind with one version. Owners in any other are forgotten.
+#[derive(Debug, Clone, Copy)]
+pub struct OneVersion;
+
+impl Versions for OneVersion {
+    fn shape(&self, _: &str) -> Option<Shape<'_>> {
+        None
+    }
+
+    fn convert(&self, _: &Value, _: &str) -> Result<Option<Value>, String> {
+        Ok(None)
+    }
+
+    fn reset(&self, _: &str) -> Option<&Reset> {
+        None
+    }
+}
+
+/// Fields that an endpoint does not let clients set, and that they therefore never own.
+#[derive(Debug, Clone)]
+pub enum Reset {
+    /// These, and all below them.
+    Fields(FieldSet),
+    /// All but those that a path leads to, and all below those. A step of `None` is any step.
+    AllBut(Vec<Vec<Option<Element>>>),
+}
+
+impl Reset {
+    fn filter(&self, fields: FieldSet) -> FieldSet {
+        match self {
+            Self::Fields(reset) => fields.recursive_difference(reset),
+            Self::AllBut(paths) => {
+                let paths: Vec<_> = paths.iter().map(Vec::as_slice).collect();
+                fields.only(&paths)
+            }
+        }
+    }
+}
+
+/// What is wrong with an object, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Problem(String);
+
+impl Problem {
+    fn too_deep() -> Self {
+        Self(String::from(TOO_DEEP))
+    }
+}

@@ -1,0 +1,284 @@
+//! Which fields two objects differ in, and which fields an object has.
+//!
+//! Both walk without checking: objects have been [validated](super::validate) before.
+//!
+//! UPSTREAM: structured-merge-diff typed/{compare,tofieldset}.go
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::element::Element;
+use super::field_set::{FieldSet, Part};
+use super::shape::{Atom, List, MapOf, Ref};
+use super::value::equal;
+use super::{MAX_DEPTH, Problem};
+
+/// The differences of two objects. A field is in at most one of the sets.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Comparison {
+    pub(super) added: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) removed: FieldSet,
+}
+
+/// Compares two objects.
+pub(super) fn compare(ty: Ref<'_>, old: &Value, new: &Value) -> Result<Comparison, Problem> {
+    let delta = differ(ty, Some(old), Some(new), 0)?;
+    Ok(Comparison {
+        added: delta.added.children,
+        modified: delta.modified.children,
+        removed: delta.removed.children,
+    })
+}
+
+/// The fields of an object.
+pub(super) fn fields(ty: Ref<'_>, value: &Value) -> Result<FieldSet, Problem> {
+    Ok(fields_of(ty, value, 0)?.children)
+}
+
+/// The differences at one place and below it.
+#[derive(Debug, Default)]
+struct Delta {
+    added: Part,
+    modified: Part,
+    removed: Part,
+}
+
+impl Delta {
+    fn union(self, other: Self) -> Self {
+        Self {
+            added: self.added.union(other.added),
+            modified: self.modified.union(other.modified),
+            removed: self.removed.union(other.removed),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+
+    /// Takes over the differences of a child.
+    fn take(&mut self, child: Self, step: impl FnOnce() -> Element) {
+        if child.is_empty() {
+            return;
+        }
+        let step = step();
+        let parts = [
+            (&mut self.added, child.added),
+            (&mut self.modified, child.modified),
+            (&mut self.removed, child.removed),
+        ];
+        for (part, child) in parts {
+            if !child.is_empty() {
+                part.children.add(step.clone(), child);
+            }
+        }
+    }
+}
+
+type Side<'v> = Option<&'v Value>;
+
+fn differ(ty: Ref<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Delta, Problem> {
+    if depth > MAX_DEPTH {
+        return Err(Problem::too_deep());
+    }
+    let atom = ty.resolve();
+    let (old_atom, new_atom) = (atom.deduce(old), atom.deduce(new));
+    let (mut delta, is_leaf) = match (old, new) {
+        (_, None) => by_atom(old_atom, old, new, depth)?,
+        (None, _) => by_atom(new_atom, old, new, depth)?,
+        _ if old_atom.is_same_kind(&new_atom) => by_atom(new_atom, old, new, depth)?,
+        _ => {
+            let (first, _) = by_atom(old_atom, old, new, depth)?;
+            let (second, is_leaf) = by_atom(new_atom, old, new, depth)?;
+            (first.union(second), is_leaf)
+        }
+    };
+    if !is_leaf {
+        delta.added.member |= old.is_none();
+        delta.removed.member |= old.is_some() && new.is_none();
+    }
+    Ok(delta)
+}
+
+/// The differences, and whether the values were compared as a whole.
+fn by_atom(
+    atom: Atom<'_>,
+    old: Side<'_>,
+    new: Side<'_>,
+    depth: usize,
+) -> Result<(Delta, bool), Problem> {
+    let has_items = |side: Side<'_>| match side {
+        Some(Value::Array(items)) if atom.map.is_none() => !items.is_empty(),
+        Some(Value::Object(entries)) if atom.map.is_some() => !entries.is_empty(),
+        _ => false,
+    };
+    let delta = match atom {
+        Atom { map: Some(map), .. } if !map.is_atomic && (has_items(old) || has_items(new)) => {
+            members(&map, old, new, depth)?
+        }
+        Atom {
+            map: None,
+            scalar: None,
+            list: Some(list),
+        } if !list.is_atomic() && (has_items(old) || has_items(new)) => {
+            elements(&list, old, new, depth)?
+        }
+        _ => return Ok((leaf(old, new), true)),
+    };
+    Ok((delta, false))
+}
+
+fn leaf(old: Side<'_>, new: Side<'_>) -> Delta {
+    let mut delta = Delta::default();
+    match (old, new) {
+        (None, _) => delta.added.member = true,
+        (_, None) => delta.removed.member = true,
+        (Some(old), Some(new)) => delta.modified.member = !equal(old, new),
+    }
+    delta
+}
+
+fn entries<'v>(side: Side<'v>) -> impl Iterator<Item = (&'v String, &'v Value)> {
+    side.and_then(Value::as_object).into_iter().flatten()
+}
+
+fn members(map: &MapOf<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Delta, Problem> {
+    let mut old = entries(old).peekable();
+    let mut new = entries(new).peekable();
+    let mut delta = Delta::default();
+    // Both are sorted by name.
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return Ok(delta),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((left, _)), Some((right, _))) => left.cmp(right),
+        };
+        let old = old.next_if(|_| order.is_le());
+        let new = new.next_if(|_| order.is_ge());
+        let Some((name, _)) = old.or(new) else {
+            return Ok(delta);
+        };
+        let (old, new) = (old.map(|entry| entry.1), new.map(|entry| entry.1));
+        let child = differ(map.member(name), old, new, depth + 1)?;
+        delta.take(child, || map.step(name));
+    }
+}
+
+/// The elements of a list with how they are called, sorted by that. Elements that are called the
+/// same stand together in the order of the list.
+pub(super) fn called<'v>(list: &List<'_>, side: Side<'v>) -> Vec<Called<'v>> {
+    let mut found: Vec<_> = side
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|value| Some((list.step(value).ok()?, value)))
+        .collect();
+    found.sort_by(|left, right| left.0.cmp(&right.0));
+    found
+}
+
+type Called<'v> = (Element, &'v Value);
+
+fn name<'g>(group: &'g [Called<'_>]) -> Option<&'g Element> {
+    group.first().map(|item| &item.0)
+}
+
+fn first<'v>(group: &[Called<'v>]) -> Option<&'v Value> {
+    group.first().map(|item| item.1)
+}
+
+fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Delta, Problem> {
+    let old = called(list, old);
+    let new = called(list, new);
+    let mut old = old.chunk_by(|left, right| left.0 == right.0).peekable();
+    let mut new = new.chunk_by(|left, right| left.0 == right.0).peekable();
+    let mut delta = Delta::default();
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return Ok(delta),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(left), Some(right)) => name(left).cmp(&name(right)),
+        };
+        let old = old.next_if(|_| order.is_le()).unwrap_or_default();
+        let new = new.next_if(|_| order.is_ge()).unwrap_or_default();
+        let Some(element) = name(old).or_else(|| name(new)) else {
+            return Ok(delta);
+        };
+        let child = match (old.len(), new.len()) {
+            (0 | 1, 0 | 1) => differ(list.element, first(old), first(new), depth + 1)?,
+            // Elements that are called the same are compared together.
+            (2.., 2..) => {
+                let mut child = Delta::default();
+                child.modified.member = old.len() != new.len()
+                    || old.iter().zip(new).any(|(old, new)| !equal(old.1, new.1));
+                child
+            }
+            (2.., _) => {
+                let mut child = match first(new) {
+                    Some(new) => differ(list.element, None, Some(new), depth + 1)?,
+                    None => Delta::default(),
+                };
+                child.removed.member = true;
+                child
+            }
+            (_, _) => {
+                let mut child = match first(old) {
+                    Some(old) => differ(list.element, Some(old), None, depth + 1)?,
+                    None => Delta::default(),
+                };
+                child.added.member = true;
+                child
+            }
+        };
+        delta.take(child, || element.clone());
+    }
+}
+
+fn fields_of(ty: Ref<'_>, value: &Value, depth: usize) -> Result<Part, Problem> {
+    if depth > MAX_DEPTH {
+        return Err(Problem::too_deep());
+    }
+    let mut part = Part::default();
+    match ty.resolve().deduce(Some(value)) {
+        Atom { map: Some(map), .. } if map.is_atomic => part.member = true,
+        Atom { map: Some(map), .. } => {
+            for (name, value) in value.as_object().into_iter().flatten() {
+                let field = map.field(name);
+                let mut child = fields_of(field.unwrap_or(map.element), value, depth + 1)?;
+                child.member |= field.is_none()
+                    || value.is_null()
+                    || value.as_object().is_some_and(Map::is_empty);
+                part.children.add(map.step(name), child);
+            }
+        }
+        Atom {
+            scalar: Some(_), ..
+        } => part.member = true,
+        Atom {
+            list: Some(list), ..
+        } if list.is_atomic() => part.member = true,
+        Atom {
+            list: Some(list), ..
+        } => {
+            for group in called(&list, Some(value)).chunk_by(|left, right| left.0 == right.0) {
+                let Some((element, value)) = group.first() else {
+                    continue;
+                };
+                // What is called the same is owned together.
+                let mut child = if group.len() == 1 {
+                    fields_of(list.element, value, depth + 1)?
+                } else {
+                    Part::default()
+                };
+                child.member = true;
+                part.children.add(element.clone(), child);
+            }
+        }
+        Atom { .. } => {}
+    }
+    Ok(part)
+}

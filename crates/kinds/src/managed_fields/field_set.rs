@@ -1,0 +1,338 @@
+//! Sets of fields, as trees.
+//!
+//! Upstream keeps members and the children below them in two lists; here one entry says both. An
+//! entry that is no member has children that are, so an empty set has no entries.
+//!
+//! UPSTREAM: structured-merge-diff fieldpath/{set,serialize}.go
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::MAX_DEPTH;
+use super::element::{Element, ElementError};
+
+/// A set of fields of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) element: Element,
+    pub(super) part: Part,
+}
+
+/// What a set says of one field: whether it belongs to the set, and which fields below it do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) member: bool,
+    pub(super) children: FieldSet,
+}
+
+impl Part {
+    pub(super) fn is_empty(&self) -> bool {
+        !self.member && self.children.is_empty()
+    }
+
+    pub(super) fn union(self, other: Self) -> Self {
+        Self {
+            member: self.member || other.member,
+            children: self.children.union(other.children),
+        }
+    }
+}
+
+impl FieldSet {
+    /// A set of members of members: every path is a list of names.
+    #[must_use]
+    pub fn of(paths: &[&[&str]]) -> Self {
+        let mut set = Self::default();
+        for path in paths {
+            set.insert(path.iter().map(|name| Element::field(name)));
+        }
+        set
+    }
+
+    /// Whether there are no fields in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn find(&self, element: &Element) -> Result<usize, usize> {
+        // Sets are mostly built and read in order.
+        match self.entries.last().map(|last| last.element.cmp(element)) {
+            None | Some(Ordering::Less) => Err(self.entries.len()),
+            _ => self
+                .entries
+                .binary_search_by(|entry| entry.element.cmp(element)),
+        }
+    }
+
+    /// What the set says of a child.
+    pub(super) fn get(&self, element: &Element) -> Option<&Part> {
+        let at = self.find(element).ok()?;
+        self.entries.get(at).map(|entry| &entry.part)
+    }
+
+    /// Adds what is said of a child.
+    pub(super) fn add(&mut self, element: Element, part: Part) {
+        if part.is_empty() {
+            return;
+        }
+        match self.find(&element) {
+            Ok(at) => {
+                if let Some(entry) = self.entries.get_mut(at) {
+                    entry.part = std::mem::take(&mut entry.part).union(part);
+                }
+            }
+            Err(at) => self.entries.insert(at, Entry { element, part }),
+        }
+    }
+
+    /// Adds a field. Nobody owns the whole object, so an empty path adds nothing.
+    pub fn insert(
+        &mut self,
+        path: impl IntoIterator<Item = Element, IntoIter: DoubleEndedIterator>,
+    ) {
+        let mut part = Part {
+            member: true,
+            children: Self::default(),
+        };
+        let mut steps = path.into_iter();
+        let Some(first) = steps.next() else {
+            return;
+        };
+        while let Some(step) = steps.next_back() {
+            let mut children = Self::default();
+            children.add(step, part);
+            part = Part {
+                member: false,
+                children,
+            };
+        }
+        self.add(first, part);
+    }
+
+    /// Whether a field is in the set.
+    #[must_use]
+    pub fn contains(&self, path: &[Element]) -> bool {
+        let Some((last, parents)) = path.split_last() else {
+            return false;
+        };
+        let mut set = self;
+        for step in parents {
+            match set.get(step) {
+                Some(part) => set = &part.children,
+                None => return false,
+            }
+        }
+        set.get(last).is_some_and(|part| part.member)
+    }
+
+    /// The fields of either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        if other.is_empty() {
+            return self;
+        }
+        if self.is_empty() {
+            return other;
+        }
+        let mut entries = Vec::with_capacity(self.entries.len().max(other.entries.len()));
+        let mut right = other.entries.into_iter().peekable();
+        for left in self.entries {
+            while let Some(entry) = right.next_if(|entry| entry.element < left.element) {
+                entries.push(entry);
+            }
+            let same = right.next_if(|entry| entry.element == left.element);
+            entries.push(match same {
+                Some(entry) => Entry {
+                    element: left.element,
+                    part: left.part.union(entry.part),
+                },
+                None => left,
+            });
+        }
+        entries.extend(right);
+        Self { entries }
+    }
+
+    /// The fields of both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut entries = Vec::new();
+        let mut right = other.entries.iter().peekable();
+        for left in &self.entries {
+            while right
+                .next_if(|entry| entry.element < left.element)
+                .is_some()
+            {}
+            let Some(entry) = right.next_if(|entry| entry.element == left.element) else {
+                continue;
+            };
+            let part = Part {
+                member: left.part.member && entry.part.member,
+                children: left.part.children.intersection(&entry.part.children),
+            };
+            if !part.is_empty() {
+                entries.push(Entry {
+                    element: left.element.clone(),
+                    part,
+                });
+            }
+        }
+        Self { entries }
+    }
+
+    /// The fields of this set that are not in the other.
+    #[must_use]
+    pub fn difference(self, other: &Self) -> Self {
+        self.without(other, &|part, other| {
+            Some(Part {
+                member: part.member && !other.member,
+                children: part.children.difference(&other.children),
+            })
+        })
+    }
+
+    /// The fields of this set that are neither in the other nor below one that is.
+    #[must_use]
+    pub fn recursive_difference(self, other: &Self) -> Self {
+        self.without(other, &|part, other| {
+            (!other.member).then(|| Part {
+                member: part.member,
+                children: part.children.recursive_difference(&other.children),
+            })
+        })
+    }
+
+    fn without(mut self, other: &Self, rest: &dyn Fn(Part, &Part) -> Option<Part>) -> Self {
+        if other.is_empty() || self.is_empty() {
+            return self;
+        }
+        let mut right = other.entries.iter().peekable();
+        self.entries.retain_mut(|left| {
+            while right
+                .next_if(|entry| entry.element < left.element)
+                .is_some()
+            {}
+            let Some(entry) = right.next_if(|entry| entry.element == left.element) else {
+                return true;
+            };
+            match rest(std::mem::take(&mut left.part), &entry.part) {
+                Some(part) => {
+                    left.part = part;
+                    !left.part.is_empty()
+                }
+                None => false,
+            }
+        });
+        self
+    }
+
+    /// The fields that paths lead to, and all below them. A step of `None` is any step.
+    pub(super) fn only(self, paths: &[&[Option<Element>]]) -> Self {
+        if paths.iter().any(|path| path.is_empty()) {
+            return self;
+        }
+        let entries = self.entries.into_iter().filter_map(|entry| {
+            let below: Vec<_> = paths
+                .iter()
+                .filter_map(|path| path.split_first())
+                .filter(|(step, _)| step.as_ref().is_none_or(|step| *step == entry.element))
+                .map(|(_, below)| below)
+                .collect();
+            (!below.is_empty()).then(|| Entry {
+                element: entry.element,
+                part: Part {
+                    member: entry.part.member,
+                    children: entry.part.children.only(&below),
+                },
+            })
+        });
+        Self {
+            entries: entries.filter(|entry| !entry.part.is_empty()).collect(),
+        }
+    }
+
+    /// Calls `each` with every field, those nearer to the root first.
+    pub(super) fn for_each(&self, each: &mut dyn FnMut(&[&Element])) {
+        self.visit(&mut Vec::new(), each);
+    }
+
+    fn visit<'s>(&'s self, path: &mut Vec<&'s Element>, each: &mut dyn FnMut(&[&Element])) {
+        for entry in self.entries.iter().filter(|entry| entry.part.member) {
+            path.push(&entry.element);
+            each(path);
+            path.pop();
+        }
+        for entry in &self.entries {
+            path.push(&entry.element);
+            entry.part.children.visit(path, each);
+            path.pop();
+        }
+    }
+
+    /// The set as `FieldsV1`.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.to_map(false))
+    }
+
+    fn to_map(&self, is_member: bool) -> Map<String, Value> {
+        let mut out = Map::new();
+        // A member without children is an empty map.
+        if is_member && !self.is_empty() {
+            out.insert(String::from("."), Value::Object(Map::new()));
+        }
+        for Entry { element, part } in &self.entries {
+            let below = part.children.to_map(part.member);
+            out.insert(element.encode(), Value::Object(below));
+        }
+        out
+    }
+
+    /// Reads `FieldsV1`. Types of elements that are not known are left out.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong. Sets deeper than any object that is tracked are refused.
+    pub fn from_value(value: &Value) -> Result<Self, String> {
+        Ok(read(value, 0)?.children)
+    }
+}
+
+fn read(value: &Value, depth: usize) -> Result<Part, String> {
+    if depth > MAX_DEPTH {
+        return Err(String::from("ReadMapCB: exceeded max depth"));
+    }
+    let entries = match value {
+        Value::Object(entries) => entries,
+        Value::Null => {
+            return Ok(Part {
+                member: true,
+                children: FieldSet::default(),
+            });
+        }
+        _ => return Err(String::from("ReadMapCB: expect { or n")),
+    };
+    let mut part = Part::default();
+    for (key, value) in entries {
+        if key == "." {
+            part.member = true;
+            continue;
+        }
+        match Element::parse(key) {
+            Ok(element) => part.children.add(element, read(value, depth + 1)?),
+            Err(ElementError::Unknown) => {}
+            Err(ElementError::Malformed(problem)) => {
+                return Err(format!("parsing key as path element: {problem}"));
+            }
+        }
+    }
+    part.member |= part.children.is_empty();
+    Ok(part)
+}

@@ -1,0 +1,80 @@
+//! Lists of owners that others made, and writes that change nothing but times.
+
+use serde_json::{Map, Value};
+
+use super::owners::{self, Owners};
+use super::value::equal;
+
+/// Puts the owners of an object back to what they were before admission if they cannot be read
+/// after it. The warning for the client is returned then.
+// UPSTREAM: apiserver pkg/endpoints/handlers/fieldmanager/admission.go
+pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Option<String> {
+    let problem = check(object).err()?;
+    owners::set_list(object, before.cloned());
+    Some(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by \
+         an outdated mutating admission controller; please fix your requests: {problem}"
+    ))
+}
+
+/// Whether the owners of an object can be read.
+///
+/// # Errors
+///
+/// What is wrong with them.
+pub fn check(object: &Value) -> Result<(), String> {
+    Owners::decode(owners::list_of(object).unwrap_or_default()).map(drop)
+}
+
+/// Takes back new times of owners where nothing else has changed, so that the write changes nothing
+/// at all.
+// UPSTREAM: apiserver pkg/endpoints/handlers/fieldmanager/equality.go
+pub fn ignore_timestamp_only_change(new: &mut Value, old: &Value) {
+    let Some(old_list) = owners::list_of(old) else {
+        return;
+    };
+    let Some(new_list) = owners::list_of(new) else {
+        return;
+    };
+    if old_list.is_empty() || old_list.len() != new_list.len() {
+        return;
+    }
+    let pairs = || new_list.iter().zip(old_list);
+    let is_same_time = |new: &Value, old: &Value| new.get("time") == old.get("time");
+    if pairs().all(|(new, old)| is_same_time(new, old))
+        || !pairs().all(|(new, old)| equal_but(new, old, "time", |_, _| true))
+        || !equal_but(new, old, "metadata", |new, old| {
+            equal_but(new, old, "managedFields", |_, _| true)
+        })
+    {
+        return;
+    }
+    owners::set_list(new, Some(Value::from(old_list)));
+}
+
+/// Whether two maps are the same, where one member is compared in another way.
+fn equal_but(
+    left: &Value,
+    right: &Value,
+    name: &str,
+    same: impl Fn(&Value, &Value) -> bool,
+) -> bool {
+    let (Some(left), Some(right)) = (left.as_object(), right.as_object()) else {
+        return equal(left, right);
+    };
+    let others =
+        |members: &Map<String, Value>| members.len() - usize::from(members.contains_key(name));
+    if others(left) != others(right) {
+        return false;
+    }
+    let rest = left.iter().filter(|(key, _)| *key != name);
+    for (key, left) in rest {
+        if !right.get(key).is_some_and(|right| equal(left, right)) {
+            return false;
+        }
+    }
+    match (left.get(name), right.get(name)) {
+        (Some(left), Some(right)) => same(left, right),
+        _ => true,
+    }
+}

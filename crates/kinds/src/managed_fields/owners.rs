@@ -1,0 +1,251 @@
+//! Who owns what: `metadata.managedFields`, read and written.
+//!
+//! UPSTREAM: apimachinery pkg/util/managedfields/internal/managedfields.go
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use lockgate_api::go::json::to_string;
+use lockgate_api::go::quote::quote;
+use lockgate_api::meta::time::Time;
+
+use super::field_set::FieldSet;
+
+/// How an owner came to its fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// What tells owners apart. Who applies is one owner in all versions, so `api_version` is empty
+/// then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Id {
+    pub(super) manager: String,
+    pub(super) operation: Operation,
+    pub(super) api_version: String,
+    pub(super) subresource: String,
+}
+
+impl Id {
+    pub(super) fn new(
+        manager: &str,
+        operation: Operation,
+        api_version: &str,
+        subresource: &str,
+    ) -> Self {
+        Self {
+            manager: manager.to_owned(),
+            operation,
+            api_version: match operation {
+                Operation::Apply => String::new(),
+                Operation::Update => api_version.to_owned(),
+            },
+            subresource: subresource.to_owned(),
+        }
+    }
+
+    /// The text that upstream sorts owners by.
+    pub(super) fn sort_key(&self) -> String {
+        let members = [
+            ("manager", self.manager.as_str()),
+            ("operation", self.operation.name()),
+            ("apiVersion", &self.api_version),
+            ("subresource", &self.subresource),
+        ];
+        let members: Vec<_> = members
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!("\"{name}\":{}", to_string(value)))
+            .collect();
+        format!("{{{}}}", members.join(","))
+    }
+
+    /// The owner as conflicts name it.
+    pub(super) fn shown(&self) -> String {
+        let mut text = quote(&self.manager);
+        if !self.subresource.is_empty() {
+            text = format!("{text} with subresource {}", quote(&self.subresource));
+        }
+        if self.operation == Operation::Update {
+            text = format!("{text} using {}", self.api_version);
+        }
+        text
+    }
+}
+
+/// One owner and its fields.
+#[derive(Debug, Clone)]
+pub(super) struct Owner {
+    pub(super) id: Id,
+    /// The version that the fields are named in.
+    pub(super) api_version: String,
+    pub(super) fields: FieldSet,
+    pub(super) time: Option<Time>,
+}
+
+impl Owner {
+    pub(super) fn has_applied(&self) -> bool {
+        self.id.operation == Operation::Apply
+    }
+
+    pub(super) fn seconds(&self) -> i64 {
+        self.time.map_or(0, Time::unix_seconds)
+    }
+}
+
+/// All owners of an object; every [`Id`] is there once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Owners {
+    pub(super) list: Vec<Owner>,
+}
+
+impl Owners {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn get(&self, id: &Id) -> Option<&Owner> {
+        self.list.iter().find(|owner| owner.id == *id)
+    }
+
+    /// Takes an owner out.
+    pub(super) fn take(&mut self, id: &Id) -> Option<Owner> {
+        let at = self.list.iter().position(|owner| owner.id == *id)?;
+        Some(self.list.swap_remove(at))
+    }
+
+    /// Puts an owner in, in the place of one with the same name.
+    pub(super) fn put(&mut self, owner: Owner) {
+        match self.list.iter_mut().find(|other| other.id == owner.id) {
+            Some(other) => *other = owner,
+            None => self.list.push(owner),
+        }
+    }
+
+    /// Reads a list as the API has it.
+    pub(super) fn decode(list: &[Value]) -> Result<Self, String> {
+        let mut owners = Self::default();
+        for (at, entry) in list.iter().enumerate() {
+            owners.put(decode_entry(entry, at)?);
+        }
+        Ok(owners)
+    }
+
+    /// The list as the API has it, or nothing if there are no owners.
+    pub(super) fn encode(mut self) -> Option<Value> {
+        if self.list.is_empty() {
+            return None;
+        }
+        // Ids are unique, so this order is total.
+        self.list.sort_by(|left, right| {
+            (left.id.operation.cmp(&right.id.operation))
+                .then_with(|| left.seconds().cmp(&right.seconds()))
+                .then_with(|| left.id.manager.cmp(&right.id.manager))
+                .then_with(|| left.api_version.cmp(&right.api_version))
+                .then_with(|| left.id.subresource.cmp(&right.id.subresource))
+        });
+        Some(self.list.into_iter().map(encode_entry).collect())
+    }
+}
+
+fn decode_entry(entry: &Value, at: usize) -> Result<Owner, String> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+    let operation = match text("operation") {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err(String::from("operation must be `Apply` or `Update`")),
+    };
+    let api_version = text("apiVersion");
+    if api_version.is_empty() {
+        return Err(String::from("apiVersion must not be empty"));
+    }
+    match text("fieldsType") {
+        "FieldsV1" => {}
+        "" => {
+            return Err(format!("missing fieldsType in managed fields entry {at}"));
+        }
+        other => {
+            return Err(format!(
+                "invalid fieldsType {} in managed fields entry {at}",
+                quote(other)
+            ));
+        }
+    }
+    let id = Id::new(text("manager"), operation, api_version, text("subresource"));
+    let fields = match entry.get("fieldsV1") {
+        None | Some(Value::Null) => FieldSet::default(),
+        Some(fields) => FieldSet::from_value(fields).map_err(|problem| {
+            format!(
+                "error decoding versioned set from {}: error decoding set: {problem}",
+                id.sort_key()
+            )
+        })?,
+    };
+    Ok(Owner {
+        id,
+        api_version: api_version.to_owned(),
+        fields,
+        time: Time::parse(text("time")).ok(),
+    })
+}
+
+fn encode_entry(owner: Owner) -> Value {
+    let Owner {
+        id,
+        api_version,
+        fields,
+        time,
+    } = owner;
+    let mut out = Map::new();
+    let mut text = |name: &str, value: Cow<'_, str>| {
+        if !value.is_empty() {
+            out.insert(name.to_owned(), Value::String(value.into_owned()));
+        }
+    };
+    text("apiVersion", api_version.into());
+    text("fieldsType", "FieldsV1".into());
+    text("manager", id.manager.into());
+    text("operation", id.operation.name().into());
+    text("subresource", id.subresource.into());
+    if let Some(time) = time {
+        text("time", time.to_string().into());
+    }
+    out.insert(String::from("fieldsV1"), fields.to_value());
+    Value::Object(out)
+}
+
+/// The list of an object, if it has one.
+pub(super) fn list_of(object: &Value) -> Option<&[Value]> {
+    let list = object.get("metadata")?.get("managedFields")?;
+    list.as_array().map(Vec::as_slice)
+}
+
+/// Takes the list off an object.
+pub(super) fn take_list(object: &mut Value) -> Option<Value> {
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove("managedFields")
+}
+
+/// Gives an object a list, in the place of the one it has.
+pub(super) fn set_list(object: &mut Value, list: Option<Value>) {
+    take_list(object);
+    let (Some(list), Some(object)) = (list, object.as_object_mut()) else {
+        return;
+    };
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert(String::from("managedFields"), list);
+    }
+}

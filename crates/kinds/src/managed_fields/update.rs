@@ -1,0 +1,358 @@
+//! Writes that are not applied: who owns the fields that changed.
+//!
+//! UPSTREAM: apimachinery pkg/util/managedfields/internal/{fieldmanager,skipnonapplied,capmanagers,
+//! managedfieldsupdater,stripmeta,structuredmerge}.go, structured-merge-diff merge/update.go
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use lockgate_api::meta::time::Time;
+
+use super::compare::{Comparison, compare};
+use super::field_set::FieldSet;
+use super::owners::{self, Id, Operation, Owner, Owners};
+use super::reconcile::reconcile;
+use super::shape::{Ref, Shape};
+use super::validate::{Duplicates, validate};
+use super::{FieldManager, Problem};
+
+/// So many owners by update are kept; of more, the oldest become one.
+const MAX_UPDATERS: usize = 10;
+
+/// Who owns what others, long ago, changed.
+const ANCIENT: &str = "ancient-changes";
+
+/// What nobody owns.
+pub(super) fn unowned() -> &'static FieldSet {
+    static SET: OnceLock<FieldSet> = OnceLock::new();
+    SET.get_or_init(|| {
+        FieldSet::of(&[
+            &["apiVersion"],
+            &["kind"],
+            &["metadata"],
+            &["metadata", "name"],
+            &["metadata", "namespace"],
+            &["metadata", "creationTimestamp"],
+            &["metadata", "selfLink"],
+            &["metadata", "uid"],
+            &["metadata", "clusterName"],
+            &["metadata", "generation"],
+            &["metadata", "managedFields"],
+            &["metadata", "resourceVersion"],
+        ])
+    })
+}
+
+impl FieldManager<'_> {
+    /// Sets `metadata.managedFields` of an object that a client created, replaced or patched in any
+    /// other way than by applying. `live` is the object before; there is none when it is created.
+    ///
+    /// The object has the form that Go would write, without fields that the strategy resets. A list
+    /// of owners in it counts, so that clients can edit it: `[]` and `[{}]` end tracking, one that
+    /// cannot be read is passed over. Where tracking fails, the object has no owners afterwards.
+    #[must_use]
+    pub fn update(&self, live: Option<&Value>, mut new: Value, manager: &str, now: Time) -> Value {
+        let edited = owners::take_list(&mut new);
+        let edited = edited.as_ref().and_then(Value::as_array);
+        let known = self.known_owners(live, edited.map(Vec::as_slice));
+        let has_uid = live
+            .and_then(|live| live.get("metadata")?.get("uid")?.as_str())
+            .is_some_and(|uid| !uid.is_empty());
+        // Nobody is tracked who was not tracked from the start.
+        if known.is_empty() && has_uid {
+            return new;
+        }
+        let live = match live {
+            Some(live) => Cow::Borrowed(live),
+            None => Cow::Owned(self.unset()),
+        };
+        let list = self.track(&live, &new, known, manager, now).ok();
+        owners::set_list(&mut new, list.and_then(Owners::encode));
+        new
+    }
+
+    /// The owners to start from.
+    fn known_owners(&self, live: Option<&Value>, edited: Option<&[Value]>) -> Owners {
+        if self.subresource.is_empty() {
+            match edited {
+                Some([]) => return Owners::default(),
+                Some([entry]) if *entry == json!({}) => return Owners::default(),
+                _ => {}
+            }
+            let edited = edited.and_then(|list| Owners::decode(list).ok());
+            if let Some(owners) = edited.filter(|owners| !owners.is_empty()) {
+                return owners;
+            }
+        }
+        live.and_then(owners::list_of)
+            .and_then(|list| Owners::decode(list).ok())
+            .unwrap_or_default()
+    }
+
+    /// An object of this kind of which nothing is set.
+    pub(super) fn unset(&self) -> Value {
+        let mut object = match self.shape {
+            Shape::BuiltIn(ty) => ty.zero(),
+            Shape::Custom(_) | Shape::Deduced => json!({}),
+        };
+        if let Some(members) = object.as_object_mut() {
+            members.insert(String::from("apiVersion"), self.api_version.into());
+            members.insert(String::from("kind"), self.kind.into());
+        }
+        object
+    }
+
+    /// The owners after a change by `manager`.
+    pub(super) fn track(
+        &self,
+        live: &Value,
+        new: &Value,
+        owners: Owners,
+        manager: &str,
+        now: Time,
+    ) -> Result<Owners, Problem> {
+        let ty = self.shape.root();
+        validate(ty, new, Duplicates::Allowed)?;
+        validate(ty, live, Duplicates::Allowed)?;
+        let mut owners = self.reconciled(live, owners)?;
+        let change = self.compare_for_owners(live, new, &owners, None)?;
+        let Changed { ours, theirs } = change;
+        owners.give_up(&theirs);
+        let fields = ours.modified.union(ours.added);
+        let fields = self.without_reset(fields, self.api_version);
+        let fields = fields.difference(unowned());
+        if !fields.is_empty() {
+            let manager = if manager.is_empty() {
+                "unknown"
+            } else {
+                manager
+            };
+            let id = Id::new(
+                manager,
+                Operation::Update,
+                self.api_version,
+                self.subresource,
+            );
+            let before = owners.take(&id).map(|owner| owner.fields);
+            owners.put(Owner {
+                id,
+                api_version: self.api_version.to_owned(),
+                fields: fields.union(before.unwrap_or_default()),
+                time: Some(now),
+            });
+        }
+        owners.cap();
+        Ok(owners)
+    }
+
+    /// The owners with their fields in line with the schema of today. Owners in versions that are
+    /// no longer known are dropped.
+    pub(super) fn reconciled(&self, live: &Value, owners: Owners) -> Result<Owners, Problem> {
+        let mut list = Vec::with_capacity(owners.list.len() + 1);
+        for mut owner in owners.list {
+            if self.convert(live, &owner.api_version)?.is_none() {
+                continue;
+            }
+            let Some(ty) = self.type_at(&owner.api_version) else {
+                continue;
+            };
+            reconcile(ty, &mut owner.fields);
+            list.push(owner);
+        }
+        Ok(Owners { list })
+    }
+
+    /// The type of the object in a version.
+    pub(super) fn type_at(&self, api_version: &str) -> Option<Ref<'_>> {
+        if api_version == self.api_version {
+            return Some(self.shape.root());
+        }
+        self.versions.shape(api_version).map(Shape::root)
+    }
+
+    /// The object in a version; nothing if that version is not known.
+    pub(super) fn convert<'v>(
+        &self,
+        object: &'v Value,
+        api_version: &str,
+    ) -> Result<Option<Cow<'v, Value>>, Problem> {
+        let current = object.get("apiVersion").and_then(Value::as_str);
+        if current.unwrap_or(self.api_version) == api_version {
+            return Ok(Some(Cow::Borrowed(object)));
+        }
+        if api_version.split('/').count() > 2 {
+            return Err(Problem(format!(
+                "unexpected GroupVersion string: {api_version}"
+            )));
+        }
+        let Some(ty) = self.type_at(api_version) else {
+            return Ok(None);
+        };
+        let Some(converted) = self
+            .versions
+            .convert(object, api_version)
+            .map_err(Problem)?
+        else {
+            return Ok(None);
+        };
+        validate(ty, &converted, Duplicates::Refused)?;
+        Ok(Some(Cow::Owned(converted)))
+    }
+
+    pub(super) fn without_reset(&self, fields: FieldSet, api_version: &str) -> FieldSet {
+        let reset = if api_version == self.api_version {
+            self.reset
+        } else {
+            self.versions.reset(api_version)
+        };
+        match reset {
+            Some(reset) => reset.filter(fields),
+            None => fields,
+        }
+    }
+
+    /// Compares two objects in the versions of all owners but one.
+    pub(super) fn compare_for_owners(
+        &self,
+        old: &Value,
+        new: &Value,
+        owners: &Owners,
+        except: Option<&Id>,
+    ) -> Result<Changed, Problem> {
+        let compare_at = |old: &Value, new: &Value, api_version: &str| {
+            let Some(ty) = self.type_at(api_version) else {
+                return Ok(None);
+            };
+            let found = compare(ty, old, new)?;
+            let keep = |fields| self.without_reset(fields, api_version);
+            Ok::<_, Problem>(Some(Comparison {
+                added: keep(found.added),
+                modified: keep(found.modified),
+                removed: keep(found.removed),
+            }))
+        };
+        let ours = compare_at(old, new, self.api_version)?.unwrap_or_default();
+        let mut others: BTreeMap<&str, Option<Comparison>> = BTreeMap::new();
+        let mut theirs = Vec::with_capacity(owners.list.len());
+        for owner in &owners.list {
+            if except == Some(&owner.id) {
+                theirs.push(Loss::default());
+                continue;
+            }
+            let version = owner.api_version.as_str();
+            let comparison = if version == self.api_version {
+                Some(&ours)
+            } else {
+                if !others.contains_key(version) {
+                    let old = self.convert(old, version)?;
+                    let new = self.convert(new, version)?;
+                    let comparison = match (old, new) {
+                        (Some(old), Some(new)) => compare_at(&old, &new, version)?,
+                        _ => None,
+                    };
+                    others.insert(version, comparison);
+                }
+                others.get(version).and_then(Option::as_ref)
+            };
+            theirs.push(match comparison {
+                Some(found) => Loss {
+                    conflicts: owner
+                        .fields
+                        .intersection(&found.modified)
+                        .union(owner.fields.intersection(&found.added)),
+                    removed: owner.fields.intersection(&found.removed),
+                    all: false,
+                },
+                None => Loss {
+                    all: true,
+                    ..Loss::default()
+                },
+            });
+        }
+        Ok(Changed { ours, theirs })
+    }
+}
+
+/// What a change comes to.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// The differences in the version of the request.
+    pub(super) ours: Comparison,
+    /// What every owner loses, in their order.
+    pub(super) theirs: Vec<Loss>,
+}
+
+/// What one owner loses.
+#[derive(Debug, Default)]
+pub(super) struct Loss {
+    /// Fields that somebody else sets.
+    pub(super) conflicts: FieldSet,
+    /// Fields that are gone.
+    removed: FieldSet,
+    /// Whether the owner's version is not known any more.
+    all: bool,
+}
+
+impl Owners {
+    /// Takes from every owner what it loses.
+    pub(super) fn give_up(&mut self, losses: &[Loss]) {
+        for (owner, loss) in self.list.iter_mut().zip(losses) {
+            let fields = std::mem::take(&mut owner.fields);
+            if !loss.all {
+                owner.fields = fields.difference(&loss.conflicts).difference(&loss.removed);
+            }
+        }
+        self.list.retain(|owner| !owner.fields.is_empty());
+    }
+
+    /// Merges the oldest owners by update until there are few enough, each into one of its version.
+    fn cap(&mut self) {
+        let mut updaters: Vec<_> = self
+            .list
+            .iter()
+            .filter(|owner| !owner.has_applied())
+            .map(|owner| (owner.seconds(), owner.id.sort_key(), owner.id.clone()))
+            .collect();
+        let mut count = updaters.len();
+        if count <= MAX_UPDATERS {
+            return;
+        }
+        updaters.sort_by(|left, right| (left.0, &left.1).cmp(&(right.0, &right.1)));
+        let mut first_of: BTreeMap<String, Id> = BTreeMap::new();
+        for (_, _, id) in updaters {
+            if count <= MAX_UPDATERS {
+                return;
+            }
+            let Some(api_version) = self.get(&id).map(|owner| owner.api_version.clone()) else {
+                continue;
+            };
+            let Some(first) = first_of.get(&api_version).cloned() else {
+                first_of.insert(api_version, id);
+                continue;
+            };
+            let bucket = Id::new(ANCIENT, Operation::Update, &api_version, "");
+            if self.get(&bucket).is_none()
+                && let Some(owner) = self.take(&first)
+            {
+                self.put(Owner {
+                    id: bucket.clone(),
+                    ..owner
+                });
+            }
+            let Some(merged) = self.take(&id) else {
+                continue;
+            };
+            let before = self.take(&bucket).map(|owner| owner.fields);
+            self.put(Owner {
+                id: bucket,
+                api_version,
+                fields: merged.fields.union(before.unwrap_or_default()),
+                time: merged.time,
+            });
+            count -= 1;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Values as ownership compares them: a number is its value, however it is spelled.
+//!
+//! UPSTREAM: structured-merge-diff value/{value,list,map}.go
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use lockgate_api::go::quote::quote;
+use lockgate_cel::number::format_double;
+
+use crate::structural::json::Go;
+
+/// Below this depth the order of two values no longer matters. Only keys of list elements are
+/// ordered, and they are scalars.
+const ORDER_DEPTH: usize = 32;
+
+/// Whether two values are the same. Depth costs heap only.
+pub(super) fn equal(left: &Value, right: &Value) -> bool {
+    let mut rest = vec![(left, right)];
+    while let Some((left, right)) = rest.pop() {
+        let same = match (left, right) {
+            (Value::Array(left), Value::Array(right)) => {
+                rest.extend(left.iter().zip(right));
+                left.len() == right.len()
+            }
+            (Value::Object(left), Value::Object(right)) => {
+                let mut same = left.len() == right.len();
+                for ((left_key, left), (right_key, right)) in left.iter().zip(right) {
+                    same &= left_key == right_key;
+                    rest.push((left, right));
+                }
+                same
+            }
+            (Value::Number(_), Value::Number(_)) => order(left, right) == Ordering::Equal,
+            (left, right) => left == right,
+        };
+        if !same {
+            return false;
+        }
+    }
+    true
+}
+
+/// The order of values in sets of fields: numbers, texts, booleans, lists, maps, null.
+pub(super) fn order(left: &Value, right: &Value) -> Ordering {
+    order_within(left, right, ORDER_DEPTH)
+}
+
+fn order_within(left: &Value, right: &Value, depth: usize) -> Ordering {
+    if depth == 0 {
+        return Ordering::Equal;
+    }
+    match (Go::from(left), Go::from(right)) {
+        (Go::Int(left), Go::Int(right)) => left.cmp(&right),
+        (Go::Int(left), Go::Float(right)) => order_floats(as_float(left), right),
+        (Go::Float(left), Go::Int(right)) => order_floats(left, as_float(right)),
+        (Go::Float(left), Go::Float(right)) => order_floats(left, right),
+        (Go::Text(left), Go::Text(right)) => left.cmp(right),
+        (Go::Bool(left), Go::Bool(right)) => left.cmp(&right),
+        (Go::List(left), Go::List(right)) => left
+            .iter()
+            .zip(right)
+            .map(|(left, right)| order_within(left, right, depth - 1))
+            .find(|order| order.is_ne())
+            .unwrap_or_else(|| left.len().cmp(&right.len())),
+        (Go::Map(left), Go::Map(right)) => left
+            .iter()
+            .zip(right)
+            .map(|((left_key, left), (right_key, right))| {
+                left_key
+                    .cmp(right_key)
+                    .then_with(|| order_within(left, right, depth - 1))
+            })
+            .find(|order| order.is_ne())
+            .unwrap_or_else(|| left.len().cmp(&right.len())),
+        (left, right) => rank(left).cmp(&rank(right)),
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "integers meet floats as Go's conversion makes them"
+)]
+fn as_float(integer: i64) -> f64 {
+    integer as f64
+}
+
+fn order_floats(left: f64, right: f64) -> Ordering {
+    left.partial_cmp(&right).unwrap_or(Ordering::Equal)
+}
+
+fn rank(value: Go<'_>) -> u8 {
+    match value {
+        Go::Int(_) | Go::Float(_) => 0,
+        Go::Text(_) => 1,
+        Go::Bool(_) => 2,
+        Go::List(_) => 3,
+        Go::Map(_) => 4,
+        Go::Nil => 5,
+    }
+}
+
+/// A scalar as paths show it.
+pub(super) fn shown(value: &Value) -> String {
+    match Go::from(value) {
+        Go::Int(number) => number.to_string(),
+        Go::Float(number) => format_double(number),
+        Go::Text(text) => quote(text),
+        Go::Bool(flag) => flag.to_string(),
+        Go::Nil | Go::List(_) | Go::Map(_) => String::from("null"),
+    }
+}
+
+/// A value in Go's syntax, as its `%#v` prints it.
+pub(super) fn go_syntax(value: &Value) -> String {
+    enum Step<'v> {
+        Value(&'v Value),
+        Text(String),
+    }
+    let mut out = String::new();
+    let mut rest = vec![Step::Value(value)];
+    while let Some(step) = rest.pop() {
+        let value = match step {
+            Step::Text(text) => {
+                out.push_str(&text);
+                continue;
+            }
+            Step::Value(value) => value,
+        };
+        match Go::from(value) {
+            Go::Nil => out.push_str("interface {}(nil)"),
+            Go::List(items) => {
+                out.push_str("[]interface {}{");
+                rest.push(Step::Text(String::from("}")));
+                for (at, item) in items.iter().enumerate().rev() {
+                    rest.push(Step::Value(item));
+                    if at > 0 {
+                        rest.push(Step::Text(String::from(", ")));
+                    }
+                }
+            }
+            Go::Map(entries) => {
+                out.push_str("map[string]interface {}{");
+                rest.push(Step::Text(String::from("}")));
+                for (at, (key, item)) in entries.iter().enumerate().rev() {
+                    rest.push(Step::Value(item));
+                    let comma = if at > 0 { ", " } else { "" };
+                    rest.push(Step::Text(format!("{comma}{}:", quote(key))));
+                }
+            }
+            Go::Bool(_) | Go::Int(_) | Go::Float(_) | Go::Text(_) => out.push_str(&shown(value)),
+        }
+    }
+    out
+}
