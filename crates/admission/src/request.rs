@@ -72,6 +72,10 @@ pub struct Request {
     pub dry_run: bool,
     /// When the request is over, whatever happens.
     pub deadline: Option<Instant>,
+    /// Whether the object has just been given times that are finer than JSON shows them. Upstream's
+    /// objects have, when a write changed `managedFields`: the first patch of a webhook rounds them,
+    /// and so counts as a change whatever else it does.
+    pub fine_times: bool,
 }
 
 impl Request {
@@ -95,6 +99,7 @@ impl Request {
             options: None,
             dry_run: false,
             deadline: None,
+            fine_times: false,
         }
     }
 

@@ -9,7 +9,7 @@ use lockgate_api::document;
 use lockgate_api::field::FieldErrors;
 use lockgate_api::go::quote::quote;
 use lockgate_kinds::crd::{CustomResource, ScalePaths, Scope, Version};
-use lockgate_kinds::structural::Source;
+use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;
 use serde_json::Value;
 
@@ -63,6 +63,10 @@ impl CustomVersion {
             .map(|path| format!("unknown field {}", quote(path)))
             .collect();
         Ok((object, findings))
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.version.schema
     }
 
     pub(crate) fn apply_defaults(&self, object: &mut Value) {

@@ -5,6 +5,7 @@ pub(crate) mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod metadata;
+pub(crate) mod owners;
 pub(crate) mod patch;
 pub(crate) mod strategy;
 pub(crate) mod subresource;

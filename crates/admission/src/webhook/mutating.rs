@@ -192,10 +192,13 @@ impl Pass<'_> {
             let position = admission.running.hooks.len().saturating_sub(1);
             let under_way = (position, self.host.clock.now());
             admission.under_way.calls.push(under_way);
-            let call = self
+            let mut call = self
                 .call(hook, &admission.request, target, resource, kind)
                 .await;
             admission.under_way.calls.clear();
+            if let Some(patch) = &mut call.patch {
+                patch.changed |= std::mem::take(&mut admission.request.fine_times);
+            }
             let changed = call.patch.as_ref().is_some_and(|patch| patch.changed);
             admission.reinvocation.called(hook, changed);
             let decision = self.conclude(hook, &admission.request, &call);

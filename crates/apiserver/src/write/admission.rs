@@ -5,12 +5,15 @@ use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
 use lockgate_api::admission::GroupVersionKind;
+use lockgate_kinds::managed_fields::restore_after_admission;
 use serde_json::Value;
 
 use crate::call::Call;
 use crate::error::Outcome;
 use crate::registry::Resource;
 use crate::server::Server;
+use crate::write::metadata;
+use crate::write::owners::Tracked;
 
 /// What stays the same in every attempt at a write.
 #[derive(Debug)]
@@ -64,6 +67,9 @@ pub(crate) struct Attempt<'a> {
     server: &'a Server,
     admission: Admission,
     told: bool,
+    /// The owners of fields before admission, if they were noted.
+    owners: Option<Value>,
+    guards_owners: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -82,7 +88,28 @@ impl<'a> Attempt<'a> {
             server,
             admission: Admission::new(request),
             told: false,
+            owners: None,
+            guards_owners: false,
         }
+    }
+
+    /// An attempt at an object whose owners were noted. Owners that a webhook spoils are restored.
+    pub(crate) fn tracked(
+        server: &'a Server,
+        call: &Call,
+        resource: &Resource,
+        facts: &Facts,
+        tracked: Tracked,
+        old: Option<Object>,
+    ) -> Self {
+        let owners = metadata::of(&tracked.object)
+            .and_then(|metadata| metadata.get("managedFields"))
+            .cloned();
+        let mut attempt = Self::new(server, call, resource, facts, Some(tracked.object), old);
+        attempt.admission.request_mut().fine_times = tracked.fine_times;
+        attempt.owners = owners;
+        attempt.guards_owners = true;
+        attempt
     }
 
     /// The first step; the object may be another afterwards.
@@ -90,9 +117,15 @@ impl<'a> Attempt<'a> {
         let decision = self.server.engine.admit(&mut self.admission).await;
         self.conclude(call, decision)?;
         let object = self.admission.request().object.as_ref();
-        Ok(object
+        let mut object = object
             .map(|object| object.value().clone())
-            .unwrap_or_default())
+            .unwrap_or_default();
+        if self.guards_owners
+            && let Some(warning) = restore_after_admission(&mut object, self.owners.as_ref())
+        {
+            call.notes.warn(&warning);
+        }
+        Ok(object)
     }
 
     /// The second step on the final object. May be repeated with another one.

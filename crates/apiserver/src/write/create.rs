@@ -18,7 +18,7 @@ use crate::respond::Reply;
 use crate::server::Server;
 use crate::stored;
 use crate::write::admission::{Attempt, Facts};
-use crate::write::{metadata, strategy};
+use crate::write::{metadata, owners, strategy};
 
 /// How often a name is made up before giving in.
 const NAME_ATTEMPTS: usize = 8;
@@ -65,7 +65,8 @@ pub(crate) async fn create(
     if let Some(warning) = metadata::drop_duplicate_owners(&mut object, false) {
         call.notes.warn(&warning);
     }
-    let mut attempt = Attempt::new(server, call, resource, &facts, Some(object), None);
+    let tracked = owners::track(server, call, resource, &options, None, object);
+    let mut attempt = Attempt::tracked(server, call, resource, &facts, tracked, None);
     let mut object = attempt.mutate(call).await?;
     if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
         call.notes.warn(&warning);

@@ -10,6 +10,7 @@
 
 use lockgate_admission::object::Object;
 use lockgate_admission::request::Operation;
+use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
 use lockgate_store::{Entry, ReadAt, Revision, WriteError};
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ use crate::server::Server;
 use crate::stored;
 use crate::write::admission::{Attempt, Facts};
 use crate::write::create::insert_new;
-use crate::write::{metadata, strategy};
+use crate::write::{metadata, owners, strategy};
 
 /// Replaces the object a call is about with the one in its body.
 pub(crate) async fn update(
@@ -215,7 +216,8 @@ impl Change<'_> {
     ) -> Outcome<Round> {
         let object = make(None)?;
         let facts = self.facts(Operation::Create, call);
-        let mut attempt = Attempt::new(server, call, self.resource, &facts, Some(object), None);
+        let tracked = owners::track(server, call, self.resource, self.options, None, object);
+        let mut attempt = Attempt::tracked(server, call, self.resource, &facts, tracked, None);
         let mut object = attempt.mutate(call).await?;
         if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
             call.notes.warn(&warning);
@@ -253,13 +255,21 @@ impl Change<'_> {
         self.check_uid(key, &old, &call.target.name)?;
         let object = make(Some(&old))?;
         let facts = self.facts(Operation::Update, call);
+        let tracked = owners::track(
+            server,
+            call,
+            self.resource,
+            self.options,
+            Some(&old),
+            object,
+        );
         let old = Object::new(old);
-        let mut attempt = Attempt::new(
+        let mut attempt = Attempt::tracked(
             server,
             call,
             self.resource,
             &facts,
-            Some(object),
+            tracked,
             Some(old.clone()),
         );
         let object = attempt.mutate(call).await?;
@@ -307,6 +317,7 @@ impl Change<'_> {
             call.notes.warn(&warning);
         }
         strategy::canonicalize(self.resource, &mut object);
+        ignore_timestamp_only_change(&mut object, old);
         attempt.validate(call, Some(&object), &name).await?;
         self.resource.shape.prune(&mut object);
         let dry_run = self.options.is_dry_run();
