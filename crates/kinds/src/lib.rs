@@ -1,6 +1,33 @@
 //! What objects look like: the built-in kinds as data, and the schemas of custom resources.
 //!
 //! Every object is a JSON tree. Nothing here performs I/O.
+//!
+//! A built-in object passes through these modules on its way in:
+//!
+//! ```text
+//! bytes ► typed (normal form, strict findings) ► defaults ► mutating admission
+//!       ► strategy (prepare, validate, canonicalize) ► validating admission ► conversion ► store
+//! ```
+//!
+//! ```
+//! use lockgate_api::document::json::parse;
+//! use lockgate_kinds::{defaults, resource, strategy, typed};
+//!
+//! let body = br#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "size": 1}]}}"#;
+//! let document = parse(body)?;
+//! let ty = typed::type_of("", "v1", "Pod").expect("pods are built in");
+//! let decoded = ty.decode(document.root())?;
+//! assert_eq!(decoded.findings, [r#"unknown field "spec.containers[0].size""#]);
+//!
+//! let mut pod = decoded.value;
+//! defaults::apply("", "v1", "Pod", &mut pod);
+//! assert_eq!(pod["spec"]["restartPolicy"], "Always");
+//!
+//! let pods = resource::find("", "v1", "pods").expect("pods are served");
+//! let errors = strategy::validate_create(pods, &pod);
+//! assert_eq!(errors[0].to_string(), "spec.containers[0].image: Required value");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![warn(missing_docs)]
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::defaults::object::{Object, at_mut, each, flag, get, get_mut, list, open, text};
+use crate::defaults::object::{Object, at_mut, each, flag, get, get_mut, has, list, open, text};
 use crate::equality::semantically_equal;
 use crate::resource::{Generation, Resource};
 use crate::typed::{Type, type_of};
@@ -34,7 +34,7 @@ pub fn prepare_create(resource: &Resource, value: &mut Value, context: &Context<
             let status = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
             object.insert("status".to_owned(), status);
         }
-        ("", "persistentvolumeclaims") => data_sources(object),
+        ("", "persistentvolumeclaims") => data_sources(object, None),
         ("", "serviceaccounts") => secret_references(object),
         ("apps", "daemonsets") => {
             let generation = template_generation(object).max(1);
@@ -199,7 +199,7 @@ fn prepare_whole(resource: &Resource, object: &mut Object, old: &Object) {
         }
         ("", "services") => service::drop_type_dependent(object, old),
         ("", "serviceaccounts") => secret_references(object),
-        ("", "persistentvolumeclaims") => data_sources(object),
+        ("", "persistentvolumeclaims") => data_sources(object, Some(old)),
         ("apps", "daemonsets") => {
             let member = |object: &Object, key: &str| {
                 get(object, "spec")
@@ -322,11 +322,25 @@ fn namespace_finalizer(object: &mut Object) {
     spec.insert("finalizers".to_owned(), Value::Array(finalizers));
 }
 
-/// The older and the newer way to name where data comes from say the same.
-fn data_sources(object: &mut Object) {
+/// The older and the newer way to name where data comes from say the same. The older one never took
+/// anything but claims and snapshots, and still drops the rest.
+fn data_sources(object: &mut Object, old: Option<&Object>) {
     let Some(spec) = get_mut(object, "spec") else {
         return;
     };
+    let was_used = old
+        .and_then(|old| get(old, "spec"))
+        .is_some_and(|old| has(old, "dataSource") || has(old, "dataSourceRef"));
+    let is_foreign = get(spec, "dataSource").is_some_and(|source| {
+        let pair = (text(source, "apiGroup"), text(source, "kind"));
+        !matches!(
+            pair,
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    });
+    if is_foreign && !was_used && !has(spec, "dataSourceRef") {
+        spec.remove("dataSource");
+    }
     match (
         get(spec, "dataSource").cloned(),
         get(spec, "dataSourceRef").cloned(),

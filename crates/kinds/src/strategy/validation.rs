@@ -8,6 +8,7 @@
 
 mod common;
 mod core;
+mod networking;
 mod pod;
 mod rbac;
 mod workload;
@@ -49,6 +50,13 @@ pub fn validate_create(resource: &Resource, value: &Value) -> FieldErrors {
         ("", "persistentvolumeclaims") => core::persistent_volume_claim(&mut errors, object),
         ("", "configmaps") => core::config_map(&mut errors, object),
         ("", "secrets") => core::secret(&mut errors, object),
+        ("networking.k8s.io", "ingresses") => networking::ingress(&mut errors, object),
+        ("networking.k8s.io", "networkpolicies") => {
+            networking::network_policy(&mut errors, object);
+        }
+        ("policy", "poddisruptionbudgets") => networking::disruption_budget(&mut errors, object),
+        ("autoscaling", _) => networking::autoscaler(&mut errors, object, None),
+        ("storage.k8s.io", "storageclasses") => core::storage_class(&mut errors, object),
         ("rbac.authorization.k8s.io", plural) => rbac::create(&mut errors, object, plural),
         _ => {}
     }
@@ -144,7 +152,16 @@ pub fn validate_update(
             core::secret_update(&mut errors, object, old_object);
             core::secret(&mut errors, object);
         }
+        ("networking.k8s.io", "ingresses") => networking::ingress(&mut errors, object),
+        ("networking.k8s.io", "networkpolicies") => {
+            networking::network_policy(&mut errors, object);
+        }
+        ("policy", "poddisruptionbudgets") => networking::disruption_budget(&mut errors, object),
+        ("autoscaling", _) => {
+            networking::autoscaler(&mut errors, object, Some(old_object));
+        }
         ("storage.k8s.io", "storageclasses") => {
+            core::storage_class(&mut errors, object);
             core::storage_class_update(&mut errors, object, old_object);
         }
         ("scheduling.k8s.io", "priorityclasses") => {

@@ -255,6 +255,17 @@ pub(super) fn secret_update(errors: &mut FieldErrors, object: &Object, old: &Obj
     sealed(errors, object, old, &["data"]);
 }
 
+pub(super) fn storage_class(errors: &mut FieldErrors, object: &Object) {
+    let provisioner = text(object, "provisioner");
+    let path = Path::root("provisioner");
+    if provisioner.is_empty() {
+        required(errors, &path);
+    } else {
+        let lower = provisioner.to_lowercase();
+        invalid_each(errors, &path, &lower, check_qualified_name(&lower));
+    }
+}
+
 pub(super) fn storage_class_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     for key in [
         "parameters",

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::meta::names::check_subdomain;
+use lockgate_api::meta::names::{check_label_value, check_qualified_name, check_subdomain};
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::validate_metadata;
 use lockgate_cel::ext::quantity::Quantity;
@@ -138,18 +138,8 @@ fn pod_spec(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
         path,
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
-    for (key, check) in [
-        (
-            "serviceAccountName",
-            check_subdomain as fn(&str) -> Vec<String>,
-        ),
-        ("nodeName", check_subdomain),
-    ] {
-        let value = text(spec, key);
-        if !value.is_empty() {
-            invalid_each(errors, &path.child(key), value, check(value));
-        }
-    }
+    let names = ["serviceAccountName", "nodeName"];
+    named(errors, spec, path, &names, check_subdomain);
     let deadline = number(spec, "activeDeadlineSeconds");
     if has(spec, "activeDeadlineSeconds") && !(1..=i64::from(i32::MAX)).contains(&deadline) {
         errors.push(FieldError::invalid(
@@ -158,15 +148,86 @@ fn pod_spec(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
             "must be between 1 and 2147483647, inclusive",
         ));
     }
-    for (key, check) in [
-        ("hostname", check_label as fn(&str) -> Vec<String>),
-        ("subdomain", check_label),
-        ("priorityClassName", check_subdomain),
-        ("runtimeClassName", check_subdomain),
-    ] {
-        let value = text(spec, key);
+    named(errors, spec, path, &["hostname", "subdomain"], check_label);
+    tolerations(errors, spec, &path.child("tolerations"));
+    let classes = ["priorityClassName", "runtimeClassName"];
+    named(errors, spec, path, &classes, check_subdomain);
+}
+
+/// Members that are names, where they are set.
+fn named(
+    errors: &mut FieldErrors,
+    object: &Object,
+    path: &Path<'_>,
+    keys: &[&str],
+    check: fn(&str) -> Vec<String>,
+) {
+    for key in keys {
+        let value = text(object, key);
         if !value.is_empty() {
             invalid_each(errors, &path.child(key), value, check(value));
+        }
+    }
+}
+
+fn tolerations(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
+    for (index, toleration) in list(spec, "tolerations")
+        .iter()
+        .filter_map(Value::as_object)
+        .enumerate()
+    {
+        let path = path.index(index);
+        let (key, value) = (text(toleration, "key"), text(toleration, "value"));
+        let operator = text(toleration, "operator");
+        let operator_path = path.child("operator");
+        if !key.is_empty() {
+            invalid_each(errors, &path.child("key"), key, check_qualified_name(key));
+        } else if operator != "Exists" {
+            errors.push(FieldError::invalid(
+                &operator_path,
+                Shown::Named(operator),
+                "operator must be Exists when `key` is empty, which means \"match all values and all \
+                 keys\"",
+            ));
+        }
+        let effect = text(toleration, "effect");
+        if has(toleration, "tolerationSeconds") && effect != "NoExecute" {
+            errors.push(FieldError::invalid(
+                &path.child("effect"),
+                Shown::Named(effect),
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            ));
+        }
+        match operator {
+            "Equal" | "" => {
+                let messages = check_label_value(value);
+                if !messages.is_empty() {
+                    let detail = messages.join(";");
+                    errors.push(FieldError::invalid(
+                        &operator_path,
+                        Shown::Text(value),
+                        detail,
+                    ));
+                }
+            }
+            "Exists" if !value.is_empty() => errors.push(FieldError::invalid(
+                &operator_path,
+                Shown::Text(value),
+                "value must be empty when `operator` is 'Exists'",
+            )),
+            "Exists" | "Lt" | "Gt" => {}
+            _ => errors.push(FieldError::not_supported(
+                &operator_path,
+                Shown::Named(operator),
+                &["Equal", "Exists"],
+            )),
+        }
+        if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+            errors.push(FieldError::not_supported(
+                &path.child("effect"),
+                Shown::Named(effect),
+                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+            ));
         }
     }
 }
