@@ -173,10 +173,13 @@ impl Patch {
             out.push(b'}');
         }
         out.push(b']');
-        match String::from_utf8(out) {
-            Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        // Go replaces each byte that is not UTF-8 by itself.
+        let mut text = String::with_capacity(out.len());
+        for chunk in out.utf8_chunks() {
+            text.push_str(chunk.valid());
+            text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
         }
+        text
     }
 }
 

@@ -465,3 +465,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn bytes_that_are_no_text_are_replaced_one_by_one() {
+    let patch = Patch::parse(b"[{\"op\": \"add\xef\xbf\", \"path\": \"/a\"}]").unwrap();
+    let written = patch.to_json();
+    assert_eq!(
+        written,
+        "[{\"op\":\"add\u{fffd}\u{fffd}\",\"path\":\"/a\"}]"
+    );
+    let again = Patch::parse(written.as_bytes()).unwrap();
+    for patch in [patch, again] {
+        let error = patch.apply(&json!({})).unwrap_err();
+        assert_eq!(error.to_string(), "Unexpected kind: add\u{fffd}\u{fffd}");
+    }
+}
