@@ -1,9 +1,11 @@
 //! The chain with its webhooks and its metrics, ready to be asked.
 
+use std::fmt;
 use std::sync::Arc;
 
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 
+use crate::call::Caller;
 use crate::chain::Chain;
 use crate::configuration::Configurations;
 use crate::decision::Decision;
@@ -44,6 +46,8 @@ impl Engine {
             validating,
             plugins: Plugins::default(),
             conditions: ConditionsGate::default(),
+            mutating_caller: None,
+            validating_caller: None,
         }
     }
 
@@ -129,13 +133,20 @@ impl Drop for Ward<'_> {
 }
 
 /// An engine in the making.
-#[derive(Debug)]
 pub struct EngineBuilder {
     host: Host,
     mutating: Arc<Configurations>,
     validating: Arc<Configurations>,
     plugins: Plugins,
     conditions: ConditionsGate,
+    mutating_caller: Option<Arc<dyn Caller>>,
+    validating_caller: Option<Arc<dyn Caller>>,
+}
+
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineBuilder").finish_non_exhaustive()
+    }
 }
 
 impl EngineBuilder {
@@ -153,6 +164,17 @@ impl EngineBuilder {
     #[must_use]
     pub fn match_conditions(mut self, gate: ConditionsGate) -> Self {
         self.conditions = gate;
+        self
+    }
+
+    /// Calls the webhooks of one kind through another caller than the host's, with credentials of
+    /// its own.
+    #[must_use]
+    pub fn caller(mut self, kind: ConfigurationKind, caller: Arc<dyn Caller>) -> Self {
+        match kind {
+            ConfigurationKind::Mutating => self.mutating_caller = Some(caller),
+            ConfigurationKind::Validating => self.validating_caller = Some(caller),
+        }
         self
     }
 
@@ -191,10 +213,17 @@ impl EngineBuilder {
     }
 
     fn webhooks(&self) -> Vec<Arc<dyn Plugin>> {
-        let (host, mutating) = (self.host.clone(), Arc::clone(&self.mutating));
-        let mutating = MutatingWebhooks::with_configurations(host, mutating);
-        let (host, validating) = (self.host.clone(), Arc::clone(&self.validating));
-        let validating = ValidatingWebhooks::with_configurations(host, validating);
+        let host = |caller: &Option<Arc<dyn Caller>>| {
+            let mut host = self.host.clone();
+            if let Some(caller) = caller {
+                host.caller = Arc::clone(caller);
+            }
+            host
+        };
+        let (own, mutating) = (host(&self.mutating_caller), Arc::clone(&self.mutating));
+        let mutating = MutatingWebhooks::with_configurations(own, mutating);
+        let (own, validating) = (host(&self.validating_caller), Arc::clone(&self.validating));
+        let validating = ValidatingWebhooks::with_configurations(own, validating);
         vec![
             Arc::new(mutating.with_conditions(self.conditions)),
             Arc::new(validating.with_conditions(self.conditions)),

@@ -40,7 +40,12 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
         resource.shape.apply_defaults(&mut object);
         metadata::fill(&mut object);
         server.allocate(resource, &mut object);
-        strategy::prepare_create(resource, &mut object, &UserInfo::default());
+        strategy::prepare_create(
+            resource,
+            &mut object,
+            &UserInfo::default(),
+            server.settings.feature_gates,
+        );
         strategy::canonicalize(resource, &mut object);
         let key = server.key(
             resource,

@@ -33,6 +33,42 @@ pub struct ServiceMapping {
     pub address: String,
 }
 
+/// What is switched on and off, as in v1.36.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureGates {
+    /// `AdmissionWebhookMatchConditions`: off, stored conditions are ignored and new ones dropped.
+    pub match_conditions: bool,
+    /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
+    pub static_manifests: bool,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self {
+            match_conditions: true,
+            static_manifests: false,
+        }
+    }
+}
+
+impl FeatureGates {
+    /// The names of all gates.
+    pub const NAMES: [&'static str; 2] = [
+        "AdmissionWebhookMatchConditions",
+        "ManifestBasedAdmissionControlConfig",
+    ];
+
+    /// Sets a gate by its name. Returns whether there is one of that name.
+    pub fn set(&mut self, name: &str, on: bool) -> bool {
+        match name {
+            "AdmissionWebhookMatchConditions" => self.match_conditions = on,
+            "ManifestBasedAdmissionControlConfig" => self.static_manifests = on,
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// Is told of every run through admission when it is over, with its trace.
 #[derive(Clone)]
 pub struct Observer(Arc<dyn Fn(&Admission) + Send + Sync>);
@@ -79,6 +115,10 @@ pub struct Settings {
     pub audit_policy_file: Option<PathBuf>,
     /// Where to; `-` is standard output. None writes no log.
     pub audit_log_path: Option<PathBuf>,
+    /// The `AdmissionConfiguration`: whom webhooks are called as, and where static manifests are.
+    pub admission_control_config_file: Option<PathBuf>,
+    /// What is switched on and off.
+    pub feature_gates: FeatureGates,
     /// Plugins to switch on.
     pub enable_plugins: Vec<String>,
     /// Plugins to switch off.
@@ -113,6 +153,8 @@ impl Default for Settings {
             authorization_mode: AuthorizationMode::Rbac,
             audit_policy_file: None,
             audit_log_path: None,
+            admission_control_config_file: None,
+            feature_gates: FeatureGates::default(),
             enable_plugins: Vec::new(),
             disable_plugins: Vec::new(),
             request_timeout: Duration::from_secs(60),

@@ -39,6 +39,7 @@ mod decode;
 
 // 5 to 7. Mutate, validate, persist: the recipes of the verbs that write, and of those that read.
 mod allocate;
+mod apply;
 mod effects;
 mod read;
 mod reviews;
@@ -68,9 +69,10 @@ mod observe;
 
 mod test_server;
 
+pub use apply::ApplyError;
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
-pub use config::{AuthorizationMode, Observer, ServiceMapping, Settings};
+pub use config::{AuthorizationMode, FeatureGates, Observer, ServiceMapping, Settings};
 pub use http::tls::TlsError;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;

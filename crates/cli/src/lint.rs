@@ -7,14 +7,11 @@
 //! Checking never prints and rendering never decides: a [`Report`] stands between them.
 
 pub mod check;
-mod conditions;
 pub mod finding;
 mod locate;
 pub mod render;
 pub mod source;
 mod suggest;
-
-pub use conditions::MatchConditions;
 
 use crate::text::Source;
 use finding::{Finding, Severity};

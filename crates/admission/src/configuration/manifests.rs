@@ -17,10 +17,11 @@ use lockgate_api::document::{Kind, Value, json, yaml};
 use lockgate_api::field::{FieldError, Path as FieldPath, Shown, aggregate};
 use lockgate_api::go::quote::quote;
 use lockgate_api::registration::strategy::STATIC_SUFFIX;
-use lockgate_api::registration::validation::{Environment, ExpressionChecker, validate};
+use lockgate_api::registration::validation::validate;
 use lockgate_api::registration::{Configuration, ConfigurationKind, GROUP, Version, codec};
-use lockgate_cel::admission::check_condition;
 use sha2::{Digest, Sha256};
+
+use crate::conditions::MatchConditionChecker;
 
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -288,7 +289,7 @@ impl Loader {
         }
         let configuration = decoded.value;
         let name = &configuration.metadata.name;
-        let errors = validate(&configuration, Version::V1, &Expressions);
+        let errors = validate(&configuration, Version::V1, &MatchConditionChecker);
         if !errors.is_empty() {
             let kind = self.kind.name();
             return Err(format!("{kind} {}: {}", quote(name), aggregate(&errors)));
@@ -345,15 +346,6 @@ const KINDS: [&str; 6] = [
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
 ];
-
-/// Compiles match conditions as the API does.
-struct Expressions;
-
-impl ExpressionChecker for Expressions {
-    fn check(&self, expression: &str, _: Environment) -> Result<(), String> {
-        check_condition(expression)
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -127,10 +127,13 @@ impl Shape {
         Some(decoded.value)
     }
 
-    /// Drops what is not to be stored.
-    pub(crate) fn prune(&self, value: &mut Value) {
-        if let Self::Custom(custom) = self {
-            custom.prune(value);
+    /// Brings an object into the form in which it is stored: what a schema does not know goes, and
+    /// defaults come that depend on what the server has set.
+    pub(crate) fn complete(&self, value: &mut Value) {
+        match self {
+            Self::Custom(custom) => custom.prune(value),
+            Self::BuiltIn { .. } => self.apply_defaults(value),
+            Self::Registration { .. } | Self::Plain(_) => {}
         }
     }
 

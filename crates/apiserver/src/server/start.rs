@@ -5,14 +5,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use lockgate_admission::configuration::{Configurations, ManifestGate, StaticManifests};
 use lockgate_admission::engine::Engine;
 use lockgate_admission::host::Host;
+use lockgate_admission::https::credentials::{self, Credentials};
 use lockgate_admission::https::{
-    ClusterIpResolver, HttpsCaller, MappedResolver, Proxies, Settings as CallerSettings,
+    ClusterIpResolver, HttpsCaller, MappedResolver, Proxies, ServiceResolver,
+    Settings as CallerSettings,
 };
+use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::PluginError;
 use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::registration::ConfigurationKind;
 use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
@@ -22,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Server;
 use crate::allocate::Addresses;
+use crate::apply::ApplyError;
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::tokens::{TokenFileError, Tokens};
@@ -81,6 +87,9 @@ pub enum StartError {
     /// The plugins that were named.
     #[error(transparent)]
     Plugins(#[from] PluginError),
+    /// The file that configures admission, or the manifests it names.
+    #[error("{0}")]
+    Admission(String),
     /// Storage.
     #[error(transparent)]
     Storage(#[from] Unavailable),
@@ -202,6 +211,16 @@ impl Running {
         )
     }
 
+    /// Applies the objects of a YAML or JSON stream through admission, in order; what exists is merged
+    /// with. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// The first object that the server does not take, and why. Those before it stay.
+    pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
+        crate::apply::apply(&self.server, manifests).await
+    }
+
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
@@ -234,12 +253,16 @@ fn build(
             &mapping.address,
         );
     }
-    let caller = Arc::new(HttpsCaller::new(CallerSettings {
-        resolver: Arc::new(resolver),
-        proxies: Proxies::from_values(std::env::vars()).unwrap_or_default(),
-        redirects: settings.webhook_redirects,
-        ..CallerSettings::default()
-    }));
+    let resolver: Arc<dyn ServiceResolver> = Arc::new(resolver);
+    let caller_with = |credentials: Credentials| {
+        Arc::new(HttpsCaller::new(CallerSettings {
+            resolver: Arc::clone(&resolver),
+            credentials,
+            proxies: Proxies::from_values(std::env::vars()).unwrap_or_default(),
+            redirects: settings.webhook_redirects,
+        }))
+    };
+    let caller = caller_with(Credentials::default());
     let kinds = Arc::new(ServedKinds {
         registry: Arc::clone(&registry),
         server: OnceLock::new(),
@@ -249,7 +272,38 @@ fn build(
     host.kinds = Arc::clone(&kinds) as _;
     host.authorizer = Arc::clone(&authorizer);
     let priority_classes = Arc::new(PriorityClasses::default());
-    let engine = Engine::builder(host.clone())
+    let conditions = if settings.feature_gates.match_conditions {
+        ConditionsGate::Enabled
+    } else {
+        ConditionsGate::Disabled
+    };
+    let mut builder = Engine::builder(host.clone()).match_conditions(conditions);
+    let mut manifests = Vec::new();
+    if let Some(file) = &settings.admission_control_config_file {
+        for kind in ConfigurationKind::ALL {
+            let plugin = match kind {
+                ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
+                ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
+            };
+            let configuration = credentials::load(file, plugin).map_err(StartError::Admission)?;
+            builder = builder.caller(kind, caller_with(configuration.credentials));
+            if let Some(folder) = configuration.static_manifests_dir {
+                let configurations = Arc::new(Configurations::new(kind));
+                builder = builder.configurations(Arc::clone(&configurations));
+                let gate = if settings.feature_gates.static_manifests {
+                    ManifestGate::Enabled
+                } else {
+                    ManifestGate::Disabled
+                };
+                let folder = folder.display().to_string();
+                let opened = StaticManifests::open(&folder, gate, configurations);
+                let opened = opened.map_err(|error| StartError::Admission(error.to_string()))?;
+                manifests.push(Arc::new(opened));
+            }
+        }
+    }
+    let static_manifests = settings.feature_gates.static_manifests;
+    let engine = builder
         .plugin(NamespaceLifecycle::new(host))
         .plugin(DefaultTolerationSeconds::default())
         .plugin(AlwaysPullImages)
@@ -282,13 +336,18 @@ fn build(
         priority_classes,
         terminating: Terminating::default(),
         address,
-        static_manifests: false,
+        static_manifests,
         effects: tokio::sync::Mutex::default(),
         stop,
         tasks: TaskTracker::new(),
         itself: itself.clone(),
     });
     let _ = kinds.server.set(Arc::downgrade(&server));
+    for manifests in manifests {
+        server.spawn(manifests.run(|error| {
+            tracing::error!(%error, "static manifests cannot be read; the old ones stay");
+        }));
+    }
     Ok(server)
 }
 

@@ -126,7 +126,12 @@ async fn insert_once(
     };
     metadata::match_namespace(&mut object, &expected)?;
     server.allocate(resource, &mut object);
-    strategy::prepare_create(resource, &mut object, &call.user);
+    strategy::prepare_create(
+        resource,
+        &mut object,
+        &call.user,
+        server.settings.feature_gates,
+    );
     strategy::check_create(server, resource, &object)?;
     for warning in strategy::warnings_on_create(resource, &object) {
         call.notes.warn(&warning);
@@ -139,7 +144,7 @@ async fn insert_once(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    resource.shape.prune(&mut object);
+    resource.shape.complete(&mut object);
     let key = server.key(resource, &expected, &name);
     let taken = || {
         if makes_name {

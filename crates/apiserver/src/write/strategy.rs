@@ -16,6 +16,7 @@ use lockgate_kinds::crd;
 use lockgate_kinds::strategy::{self as built_in, Context, Requester};
 use serde_json::{Value, json};
 
+use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
 use crate::registry::{Resource, Shape};
 use crate::server::Server;
@@ -147,16 +148,46 @@ pub(crate) fn mark_scheduled(object: &mut Value) {
 }
 
 /// Sets and takes back what is the server's in a new object.
-pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, user: &UserInfo) {
+pub(crate) fn prepare_create(
+    resource: &Resource,
+    object: &mut Value,
+    user: &UserInfo,
+    gates: FeatureGates,
+) {
     match &resource.shape {
         Shape::BuiltIn { .. } if is_definition(resource) => crd::prepare_create(object),
         Shape::BuiltIn { row, .. } => with_context(user, |context| {
             built_in::prepare_create(row, object, context)
         }),
-        Shape::Registration { .. } => metadata::set(object, "generation", 1),
+        Shape::Registration { .. } => {
+            if !gates.match_conditions {
+                drop_conditions(object);
+            }
+            metadata::set(object, "generation", 1);
+        }
         Shape::Custom(custom) => custom.prepare_create(object),
         Shape::Plain(_) => {}
     }
+}
+
+/// Drops the match conditions of a configuration.
+fn drop_conditions(object: &mut Value) {
+    let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+    for webhook in webhooks
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+    {
+        webhook.remove("matchConditions");
+    }
+}
+
+fn has_conditions(object: &Value) -> bool {
+    let webhooks = object.get("webhooks").and_then(Value::as_array);
+    webhooks
+        .into_iter()
+        .flatten()
+        .any(|webhook| webhook.get("matchConditions").is_some())
 }
 
 /// Checks a new object.
@@ -256,6 +287,7 @@ pub(crate) fn prepare_update(
     object: &mut Value,
     old: &Value,
     user: &UserInfo,
+    gates: FeatureGates,
 ) {
     keep(object, old, "generation", Keep::Always);
     match &resource.shape {
@@ -269,6 +301,10 @@ pub(crate) fn prepare_update(
             });
         }
         Shape::Registration { .. } => {
+            // Conditions that are stored already may stay, so that an update does not lose them.
+            if !gates.match_conditions && !has_conditions(old) {
+                drop_conditions(object);
+            }
             // An absent list and an empty one are different on purpose: upstream compares them so.
             if object.get("webhooks") != old.get("webhooks") {
                 let generation = metadata::number(old, "generation").unwrap_or_default();

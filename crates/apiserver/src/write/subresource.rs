@@ -178,7 +178,12 @@ async fn set_scale(
             uid: None,
             create_when_missing: false,
         };
-        let set = |object: &mut Value| scale::take_over(resource, object, &scale);
+        let (user, gates) = (call.user.clone(), server.settings.feature_gates);
+        let set = |object: &mut Value| {
+            scale::take_over(resource, object, &scale)?;
+            strategy::prepare_update(resource, "", object, &old, &user, gates);
+            strategy::check_update(resource, "", object, &old)
+        };
         match change
             .set_without_admission(server, call, &old, set)
             .await?

@@ -155,8 +155,8 @@ impl Change<'_> {
         }
     }
 
-    /// Changes what was read as `old` where webhooks were asked about something else already. None if
-    /// somebody else was faster.
+    /// Stores what `set` makes of the object that was read as `old`, where webhooks were asked about
+    /// something else already. None if somebody else was faster.
     pub(crate) async fn set_without_admission(
         self,
         server: &Server,
@@ -167,9 +167,6 @@ impl Change<'_> {
         let name = &call.target.name;
         let mut object = old.clone();
         set(&mut object)?;
-        let subresource = &call.target.subresource;
-        strategy::prepare_update(self.resource, subresource, &mut object, old, &call.user);
-        strategy::check_update(self.resource, subresource, &object, old)?;
         let expected = list::revision(metadata::text(old, "resourceVersion"))
             .map_err(|error| internal(&error))?;
         let key = server.key(self.resource, &call.target.namespace, name);
@@ -311,6 +308,7 @@ impl Change<'_> {
             &mut object,
             old,
             &call.user,
+            server.settings.feature_gates,
         );
         strategy::check_update(self.resource, &call.target.subresource, &object, old)?;
         for warning in strategy::warnings_on_update(self.resource, &object, old) {
@@ -319,7 +317,7 @@ impl Change<'_> {
         strategy::canonicalize(self.resource, &mut object);
         ignore_timestamp_only_change(&mut object, old);
         attempt.validate(call, Some(&object), &name).await?;
-        self.resource.shape.prune(&mut object);
+        self.resource.shape.complete(&mut object);
         let dry_run = self.options.is_dry_run();
         if is_gone_now(self.resource, &object, old) {
             if !dry_run && let Err(error) = server.remove(self.resource, key, entry.revision).await

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use lockgate_admission::conditions::MatchConditionChecker;
+
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::lint::finding::Severity;
 use crate::lint::render::{github, human, json, sarif, summary};
 use crate::lint::source;
-use crate::lint::{MatchConditions, Report, check};
+use crate::lint::{Report, check};
 use crate::output::Printer;
 use crate::text::Source;
 
@@ -91,7 +93,7 @@ pub enum FailOn {
 ///
 /// A file cannot be read, or standard output cannot be written.
 pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let report = check::check(read(args)?, &MatchConditions);
+    let report = check::check(read(args)?, &MatchConditionChecker);
     let text = match args.output {
         OutputFormat::Table => human::render(
             &report,

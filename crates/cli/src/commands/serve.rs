@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockgate_apiserver::{AuthorizationMode, Running, ServiceMapping, Settings, StartError};
+use lockgate_admission::https::Redirects;
+use lockgate_apiserver::{
+    AuthorizationMode, FeatureGates, Running, ServiceMapping, Settings, StartError,
+};
 use lockgate_store::MemoryStore;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
+use crate::lint::source;
 use crate::output::Printer;
 
 /// Run a Kubernetes-compatible API server whose every write passes admission
@@ -61,6 +65,15 @@ pub struct ServeArgs {
     /// Where the audit log goes, as JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
+    /// The AdmissionConfiguration: credentials for webhooks, static manifests
+    #[arg(long, value_name = "FILE")]
+    admission_control_config_file: Option<PathBuf>,
+    /// Features to switch on or off: NAME=true,NAME=false
+    #[arg(long, value_delimiter = ',', value_name = "GATES")]
+    feature_gates: Vec<Gate>,
+    /// What a redirect from a webhook means: a failure, or another address to call
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    webhook_redirects: RedirectsArg,
     /// Admission plugins to switch on
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
@@ -73,9 +86,46 @@ pub struct ServeArgs {
     /// A service reference goes to this address instead: NS/NAME[:PORT]=HOST:PORT
     #[arg(long, value_name = "MAPPING")]
     map_service: Vec<Mapping>,
+    /// Manifests to apply through admission at start: a file, a folder, or - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
+    filename: Vec<PathBuf>,
     /// Where to write a kubeconfig with which one may do everything
     #[arg(long, default_value = "lockgate.kubeconfig", value_name = "FILE")]
     kubeconfig_out: PathBuf,
+}
+
+/// `NAME=true`.
+#[derive(Debug, Clone)]
+struct Gate(String, bool);
+
+impl FromStr for Gate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or("expected NAME=true or NAME=false")?;
+        if !FeatureGates::NAMES.contains(&name) {
+            return Err(format!(
+                "unknown gate `{name}`; there are {}",
+                FeatureGates::NAMES.join(", ")
+            ));
+        }
+        let value = value
+            .parse()
+            .map_err(|_| format!("expected true or false, found `{value}`"))?;
+        Ok(Self(name.to_owned(), value))
+    }
+}
+
+/// What a redirect from a webhook means.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum RedirectsArg {
+    /// The call failed
+    #[default]
+    Refuse,
+    /// Call the other address, as kube-apiserver does
+    Follow,
 }
 
 /// Who may do what.
@@ -131,6 +181,10 @@ impl FromStr for Mapping {
 
 impl ServeArgs {
     fn settings(&self) -> Settings {
+        let mut feature_gates = FeatureGates::default();
+        for Gate(name, on) in &self.feature_gates {
+            feature_gates.set(name, *on);
+        }
         Settings {
             bind_address: self.bind_address,
             secure_port: self.secure_port,
@@ -144,6 +198,12 @@ impl ServeArgs {
             },
             audit_policy_file: self.audit_policy_file.clone(),
             audit_log_path: self.audit_log_path.clone(),
+            admission_control_config_file: self.admission_control_config_file.clone(),
+            feature_gates,
+            webhook_redirects: match self.webhook_redirects {
+                RedirectsArg::Refuse => Redirects::Refuse,
+                RedirectsArg::Follow => Redirects::Follow,
+            },
             enable_plugins: self.enable_admission_plugins.clone(),
             disable_plugins: self.disable_admission_plugins.clone(),
             request_timeout: self.request_timeout,
@@ -176,6 +236,10 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
         return Err(CommandError::failed("cannot listen for signals").into());
     };
+    let mut sources = Vec::new();
+    for path in &args.filename {
+        sources.extend(source::read(path).map_err(CommandError::from)?);
+    }
     let running = Running::start(args.settings(), Arc::new(MemoryStore::new()))
         .await
         .map_err(explain)?;
@@ -186,6 +250,12 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         ))
         .with_help("name another file with --kubeconfig-out")
     })?;
+    for source in sources {
+        let applied = running.apply(&source.text).await.map_err(|error| {
+            CommandError::invalid_input(format!("`{}` was not applied: {error}", source.name))
+        })?;
+        Printer::note(&format!("applied {applied} objects of {}", source.name));
+    }
     printer.line(&format!(
         "serving on {} after {:.1} ms; kubeconfig in {}",
         running.url(),
