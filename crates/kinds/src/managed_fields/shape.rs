@@ -17,6 +17,7 @@ use crate::structural::schema::{Additional, ListType, Node, Type as NodeType};
 use crate::typed::{self, Field, Form, Type};
 
 use super::element::Element;
+use super::value::is_shallow;
 
 /// What an object looks like, and so how its fields are shared among owners.
 #[derive(Debug, Clone, Copy)]
@@ -457,9 +458,9 @@ impl<'s> List<'s> {
         for at in 0..keys.len() {
             let name = keys.get(at);
             let value = match members.get(&*name) {
+                Some(value) if is_shallow(value) => Some(value.clone()),
                 // Only scalars tell elements apart; others fail their own type anyway.
-                Some(Value::Array(_) | Value::Object(_)) => Some(Value::Null),
-                Some(value) => Some(value.clone()),
+                Some(_) => Some(Value::Null),
                 None => match map {
                     Some(map) => map.default_of(&name),
                     None => {
