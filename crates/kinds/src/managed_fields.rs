@@ -142,4 +142,9 @@ impl Problem {
     fn too_deep() -> Self {
         Self(String::from(TOO_DEEP))
     }
+
+    /// What failed because of the problem.
+    fn of(what: impl fmt::Display) -> impl FnOnce(Self) -> Self {
+        move |problem| Self(format!("{what}: {}", problem.0))
+    }
 }

@@ -93,11 +93,6 @@ impl From<Problem> for Failure {
     }
 }
 
-fn failed(what: &str) -> impl Fn(Problem) -> Failure + use<> {
-    let what = what.to_owned();
-    move |problem| Failure::Other(format!("{what}: {}", problem.0))
-}
-
 struct Conflict {
     owner: Id,
     path: Vec<Element>,
@@ -176,7 +171,7 @@ impl FieldManager<'_> {
             let unset = self.unset();
             owners = self
                 .track(&unset, live, owners, BEFORE_FIRST_APPLY, now)
-                .map_err(failed("failed to create manager for existing fields"))?;
+                .map_err(Problem::of("failed to create manager for existing fields"))?;
         }
         if owners::list_of(config).is_some() {
             return Err(Failure::Bad(String::from(
@@ -184,14 +179,16 @@ impl FieldManager<'_> {
             )));
         }
         let ty = self.shape.root();
-        let named = |what: &str, object: &Value| {
-            failed(&format!(
-                "failed to create typed {what} object ({})",
-                self.shown(object)
-            ))
-        };
-        validate(ty, config, Duplicates::Refused).map_err(named("patch", config))?;
-        validate(ty, live, Duplicates::Allowed).map_err(named("live", live))?;
+        validate(ty, config, Duplicates::Refused).map_err(self.failed(
+            "failed to create typed patch object",
+            config,
+            "",
+        ))?;
+        validate(ty, live, Duplicates::Allowed).map_err(self.failed(
+            "failed to create typed live object",
+            live,
+            "",
+        ))?;
         let manager = if manager.is_empty() {
             "unknown"
         } else {
@@ -205,9 +202,9 @@ impl FieldManager<'_> {
         );
         let time_before = owners.get(&id).and_then(|owner| owner.time);
         let mut owners = self.reconciled(live, owners)?;
-        let merged = merge(ty, live, config).map_err(failed("failed to merge config"))?;
+        let merged = merge(ty, live, config).map_err(Problem::of("failed to merge config"))?;
         let last = owners.get(&id).cloned();
-        let wanted = fields(ty, config).map_err(failed("failed to get field set"))?;
+        let wanted = fields(ty, config).map_err(Problem::of("failed to get field set"))?;
         owners.put(Owner {
             id: id.clone(),
             api_version: self.api_version.to_owned(),
@@ -216,7 +213,7 @@ impl FieldManager<'_> {
         });
         let merged = self
             .prune(merged, &owners, last)
-            .map_err(failed("failed to prune fields"))?;
+            .map_err(Problem::of("failed to prune fields"))?;
         let Changed { theirs, .. } = self.compare_for_owners(live, &merged, &owners, Some(&id))?;
         if !force {
             let conflicts: Vec<_> = owners
@@ -268,15 +265,23 @@ impl FieldManager<'_> {
             return Ok(merged);
         };
         let version = last.api_version.as_str();
-        let (Some(ty), Some(converted)) = (self.type_at(version), self.convert(&merged, version)?)
-        else {
+        let converted = self.convert(&merged, version).map_err(Problem::of(
+            "failed to convert merged object to last applied version",
+        ))?;
+        let (Some(ty), Some(converted)) = (self.type_at(version), converted) else {
             return Ok(merged);
         };
         let last_fields = with_named(ty, last.fields);
         let pruned = remove(ty, &converted, &last_fields);
-        let pruned = self.add_back_owned(&converted, pruned, version, owners)?;
+        let pruned = self
+            .add_back_owned(&converted, pruned, version, owners)
+            .map_err(Problem::of("failed add back owned items"))?;
+        let pruned = self.convert(&pruned, version).map_err(Problem::of(
+            "failed add back dangling items: failed to convert pruned object to last applied \
+             version",
+        ))?;
         // What was unowned, or somebody's who does not apply, stays.
-        let pruned = match self.convert(&pruned, version)? {
+        let pruned = match pruned {
             Some(pruned) => {
                 let kept = named_fields(ty, &pruned)?;
                 let gone = named_fields(ty, &converted)?.difference(&kept);
@@ -311,11 +316,16 @@ impl FieldManager<'_> {
         // Conversion may need fields that were taken off, so the version at hand comes first.
         let own = by_version.remove(first).map(|fields| (first, fields));
         for (version, owned) in own.into_iter().chain(by_version) {
-            let (Some(ty), Some(merged)) = (self.type_at(version), self.convert(merged, version)?)
-            else {
+            let failed = |which| {
+                Problem::of(format!(
+                    "failed to convert {which} object at version {version}"
+                ))
+            };
+            let merged = self.convert(merged, version).map_err(failed("merged"))?;
+            let (Some(ty), Some(merged)) = (self.type_at(version), merged) else {
                 continue;
             };
-            let Some(kept) = self.convert(&pruned, version)? else {
+            let Some(kept) = self.convert(&pruned, version).map_err(failed("pruned"))? else {
                 continue;
             };
             let kept = named_fields(ty, &kept)?.union(with_named(ty, owned));
@@ -361,7 +371,7 @@ impl FieldManager<'_> {
         )
     }
 
-    fn shown(&self, object: &Value) -> String {
+    pub(super) fn shown(&self, object: &Value) -> String {
         let text = |name: &str| {
             let metadata = object.get("metadata");
             let text = metadata.and_then(|metadata| metadata.get(name)?.as_str());

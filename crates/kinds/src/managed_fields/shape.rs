@@ -191,6 +191,15 @@ fn resolve_typed<'s>(ty: Type, field: Option<Field>) -> Atom<'s> {
             }),
             ..Atom::default()
         },
+        // A struct without fields is published as a map of anything.
+        Form::Struct if ty.fields().len() == 0 => Atom {
+            map: Some(MapOf {
+                fields: Fields::None,
+                element: Ref::Deduced,
+                is_atomic: false,
+            }),
+            ..Atom::default()
+        },
         Form::Struct => Atom {
             map: Some(MapOf {
                 fields: Fields::Typed(ty),

@@ -14,8 +14,9 @@ const SEQUENCES: &str = include_str!("tests/sequences.jsonl");
 /// The definitions of the custom resources that sequences name by number.
 const DEFINITIONS: &str = include_str!("tests/definitions.jsonl");
 
+/// A kind in all its versions.
 struct Kind {
-    schema: Option<Schema>,
+    custom: Vec<(String, Schema)>,
 }
 
 fn time(step: usize) -> Time {
@@ -28,29 +29,57 @@ fn split(api_version: &str) -> (&str, &str) {
 
 impl Kind {
     fn of(sequence: &Value) -> Self {
-        let schema = sequence.get("crd").map(|crd| {
-            let crd = match crd.as_u64() {
-                Some(at) => {
-                    let line = DEFINITIONS.lines().nth(usize::try_from(at).unwrap());
-                    serde_json::from_str(line.unwrap()).unwrap()
-                }
-                None => crd.clone(),
-            };
-            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-            Schema::parse(schema).unwrap()
+        let definition = match sequence.get("crd") {
+            None => return Self { custom: Vec::new() },
+            Some(Value::Number(at)) => {
+                let at = usize::try_from(at.as_u64().unwrap()).unwrap();
+                serde_json::from_str(DEFINITIONS.lines().nth(at).unwrap()).unwrap()
+            }
+            Some(definition) => definition.clone(),
+        };
+        let spec = &definition["spec"];
+        let versions = spec["versions"].as_array().unwrap().iter();
+        let custom = versions.map(|version| {
+            let group = spec["group"].as_str().unwrap();
+            let name = version["name"].as_str().unwrap();
+            let schema = Schema::parse(&version["schema"]["openAPIV3Schema"]).unwrap();
+            (format!("{group}/{name}"), schema)
         });
-        Self { schema }
+        Self {
+            custom: custom.collect(),
+        }
     }
 
-    fn shape(&self, object: &Value) -> Shape<'_> {
-        match &self.schema {
-            Some(schema) => Shape::Custom(schema),
-            None => {
-                let (group, version) = split(object["apiVersion"].as_str().unwrap());
-                let kind = object["kind"].as_str().unwrap();
-                Shape::BuiltIn(typed::type_of(group, version, kind).unwrap())
-            }
+    fn is_custom(&self) -> bool {
+        !self.custom.is_empty()
+    }
+
+    fn shape_of(&self, object: &Value) -> Option<Shape<'_>> {
+        let api_version = object["apiVersion"].as_str().unwrap();
+        if self.is_custom() {
+            return self.shape(api_version);
         }
+        let (group, version) = split(api_version);
+        let ty = typed::type_of(group, version, object["kind"].as_str().unwrap())?;
+        Some(Shape::BuiltIn(ty))
+    }
+}
+
+/// Versions of a custom resource differ in nothing but their name and schema.
+impl Versions for Kind {
+    fn shape(&self, api_version: &str) -> Option<Shape<'_>> {
+        let found = self.custom.iter().find(|(name, _)| name == api_version);
+        found.map(|(_, schema)| Shape::Custom(schema))
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String> {
+        let mut object = object.clone();
+        object["apiVersion"] = api_version.into();
+        Ok(self.shape(api_version).map(|_| object))
+    }
+
+    fn reset(&self, _: &str) -> Option<&Reset> {
+        None
     }
 }
 
@@ -114,9 +143,16 @@ fn run(sequence: &Value) -> Vec<Value> {
             kind = Kind::of(step);
         }
         // Only what is applied may be of another kind.
-        let known = live.clone();
-        let known = known.as_ref().unwrap_or(object);
-        let shape = kind.shape(known);
+        let known = match &live {
+            Some(live) if kind.shape_of(object).is_none() || live["kind"] != object["kind"] => {
+                live.clone()
+            }
+            _ => object.clone(),
+        };
+        if let Some(live) = &mut live {
+            live["apiVersion"] = known["apiVersion"].clone();
+        }
+        let shape = kind.shape_of(&known).unwrap();
         let text = |name: &str| step[name].as_str().unwrap_or_default();
         let reset = step["reset"].as_array().map(|paths| {
             let mut set = FieldSet::default();
@@ -132,7 +168,7 @@ fn run(sequence: &Value) -> Vec<Value> {
             kind: known["kind"].as_str().unwrap(),
             subresource: text("subresource"),
             reset: reset.as_ref(),
-            versions: &OneVersion,
+            versions: &kind,
         };
         let result = if text("op") == "apply" {
             let force = step["force"] == true;
