@@ -1,7 +1,8 @@
-//! Who owns which fields of an object: `metadata.managedFields`, as the API server keeps it.
+//! Who owns which fields of an object: `metadata.managedFields` and server-side apply.
 //!
-//! Every write that creates, replaces or patches an object goes through
-//! [`update`](FieldManager::update). Nothing here performs I/O, fills in defaults or keeps a state.
+//! Every write goes through a [`FieldManager`]: [`update`](FieldManager::update) for those that
+//! create, replace or patch an object, [`apply`](FieldManager::apply) for those that say which fields
+//! they want to own. Nothing here performs I/O, fills in defaults or keeps a state.
 //!
 //! # Map
 //!
@@ -10,21 +11,24 @@
 //! | `element`, `field_set` | sets of fields, and `FieldsV1` |
 //! | `shape` | which parts of an object have one owner, by tables or by schema |
 //! | `value` | when values are the same |
-//! | `validate`, `compare` | objects under a shape |
+//! | `validate`, `compare`, `merge`, `remove` | objects under a shape |
 //! | `reconcile` | owned fields after a change of schema |
 //! | `owners` | the list of owners, read and written |
-//! | `update` | writing |
+//! | `update`, `apply` | the two ways of writing |
 //! | `guard` | lists that others made, and writes that change nothing |
 //!
 //! Walks over objects recurse, so objects that nest deeper than [`MAX_DEPTH`] are not tracked. Values
 //! with one owner are compared and copied without recursion, whatever their depth.
 
+mod apply;
 mod compare;
 mod element;
 mod field_set;
 mod guard;
+mod merge;
 mod owners;
 mod reconcile;
+mod remove;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -36,6 +40,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+pub use apply::{ApplyError, ConflictCause};
 pub use element::Element;
 pub use field_set::FieldSet;
 pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};
@@ -136,5 +141,10 @@ struct Problem(String);
 impl Problem {
     fn too_deep() -> Self {
         Self(String::from(TOO_DEEP))
+    }
+
+    /// What failed because of the problem.
+    fn of(what: impl fmt::Display) -> impl FnOnce(Self) -> Self {
+        move |problem| Self(format!("{what}: {}", problem.0))
     }
 }

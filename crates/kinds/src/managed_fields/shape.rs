@@ -17,6 +17,7 @@ use crate::structural::schema::{Additional, ListType, Node, Type as NodeType};
 use crate::typed::{self, Field, Form, Type};
 
 use super::element::Element;
+use super::value::is_shallow;
 
 /// What an object looks like, and so how its fields are shared among owners.
 #[derive(Debug, Clone, Copy)]
@@ -187,6 +188,15 @@ fn resolve_typed<'s>(ty: Type, field: Option<Field>) -> Atom<'s> {
                 fields: Fields::None,
                 element: Ref::Typed(element, None),
                 is_atomic: field.map_or("", Field::map_type) == "atomic",
+            }),
+            ..Atom::default()
+        },
+        // A struct without fields is published as a map of anything.
+        Form::Struct if ty.fields().len() == 0 => Atom {
+            map: Some(MapOf {
+                fields: Fields::None,
+                element: Ref::Deduced,
+                is_atomic: false,
             }),
             ..Atom::default()
         },
@@ -457,9 +467,9 @@ impl<'s> List<'s> {
         for at in 0..keys.len() {
             let name = keys.get(at);
             let value = match members.get(&*name) {
+                Some(value) if is_shallow(value) => Some(value.clone()),
                 // Only scalars tell elements apart; others fail their own type anyway.
-                Some(Value::Array(_) | Value::Object(_)) => Some(Value::Null),
-                Some(value) => Some(value.clone()),
+                Some(_) => Some(Value::Null),
                 None => match map {
                     Some(map) => map.default_of(&name),
                     None => {

@@ -115,11 +115,20 @@ impl FieldManager<'_> {
         now: Time,
     ) -> Result<Owners, Problem> {
         let ty = self.shape.root();
-        validate(ty, new, Duplicates::Allowed)?;
-        validate(ty, live, Duplicates::Allowed)?;
-        let mut owners = self.reconciled(live, owners)?;
-        let change = self.compare_for_owners(live, new, &owners, None)?;
-        let Changed { ours, theirs } = change;
+        validate(ty, new, Duplicates::Allowed).map_err(self.failed(
+            "failed to convert new object",
+            new,
+            " to smd typed",
+        ))?;
+        validate(ty, live, Duplicates::Allowed).map_err(self.failed(
+            "failed to convert live object",
+            live,
+            " to smd typed",
+        ))?;
+        let failed = self.failed("failed to update ManagedFields", new, "");
+        let mut owners = self.reconciled(live, owners).map_err(&failed)?;
+        let change = self.compare_for_owners(live, new, &owners, None);
+        let Changed { ours, theirs } = change.map_err(&failed)?;
         owners.give_up(&theirs);
         let fields = ours.modified.union(ours.added);
         let fields = self.without_reset(fields, self.api_version);
@@ -146,6 +155,22 @@ impl FieldManager<'_> {
         }
         owners.cap();
         Ok(owners)
+    }
+
+    /// A problem with an object, as upstream tells it.
+    pub(super) fn failed<'f>(
+        &'f self,
+        what: &'static str,
+        object: &'f Value,
+        how: &'static str,
+    ) -> impl Fn(Problem) -> Problem + 'f {
+        move |problem| {
+            Problem(format!(
+                "{what} ({}){how}: {}",
+                self.shown(object),
+                problem.0
+            ))
+        }
     }
 
     /// The owners with their fields in line with the schema of today. Owners in versions that are
@@ -226,7 +251,7 @@ impl FieldManager<'_> {
             let Some(ty) = self.type_at(api_version) else {
                 return Ok(None);
             };
-            let found = compare(ty, old, new)?;
+            let found = compare(ty, old, new).map_err(Problem::of("failed to compare objects"))?;
             let keep = |fields| self.without_reset(fields, api_version);
             Ok::<_, Problem>(Some(Comparison {
                 added: keep(found.added),
@@ -247,8 +272,9 @@ impl FieldManager<'_> {
                 Some(&ours)
             } else {
                 if !others.contains_key(version) {
-                    let old = self.convert(old, version)?;
-                    let new = self.convert(new, version)?;
+                    let failed = |which| Problem::of(format!("failed to convert {which} object"));
+                    let old = self.convert(old, version).map_err(failed("old"))?;
+                    let new = self.convert(new, version).map_err(failed("new"))?;
                     let comparison = match (old, new) {
                         (Some(old), Some(new)) => compare_at(&old, &new, version)?,
                         _ => None,

@@ -12,7 +12,7 @@ use lockgate_cel::number::format_double;
 use crate::structural::json::Go;
 
 /// Below this depth the order of two values no longer matters. Only keys of list elements are
-/// ordered, and they are scalars.
+/// ordered, and valid keys are scalars.
 const ORDER_DEPTH: usize = 32;
 
 /// Whether two values are the same. Depth costs heap only.
@@ -101,15 +101,36 @@ fn rank(value: Go<'_>) -> u8 {
     }
 }
 
-/// A scalar as paths show it.
+/// A value as paths show it. Values in paths are [shallow](is_shallow).
 pub(super) fn shown(value: &Value) -> String {
     match Go::from(value) {
+        Go::Nil => String::from("null"),
         Go::Int(number) => number.to_string(),
         Go::Float(number) => format_double(number),
         Go::Text(text) => quote(text),
         Go::Bool(flag) => flag.to_string(),
-        Go::Nil | Go::List(_) | Go::Map(_) => String::from("null"),
+        Go::List(items) => {
+            let items: Vec<_> = items.iter().map(shown).collect();
+            format!("[{}]", items.join(","))
+        }
+        Go::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| format!("{key}={}", shown(value)))
+            .collect(),
     }
+}
+
+/// Whether a value can be handled by recursion.
+pub(super) fn is_shallow(value: &Value) -> bool {
+    fn within(value: &Value, depth: usize) -> bool {
+        depth > 0
+            && match value {
+                Value::Array(items) => items.iter().all(|item| within(item, depth - 1)),
+                Value::Object(entries) => entries.values().all(|item| within(item, depth - 1)),
+                _ => true,
+            }
+    }
+    within(value, ORDER_DEPTH)
 }
 
 /// A value in Go's syntax, as its `%#v` prints it.

@@ -1,0 +1,485 @@
+//! Server-side apply: a client says which fields it wants, and owns exactly those.
+//!
+//! UPSTREAM: apimachinery pkg/util/managedfields/internal/{fieldmanager,versioncheck,
+//! lastappliedupdater,lastappliedmanager,skipnonapplied,structuredmerge,conflict}.go,
+//! structured-merge-diff merge/{update,conflict}.go
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use lockgate_api::meta::time::Time;
+
+use crate::structural::json::compact;
+use crate::tree;
+
+use super::compare::{compare, fields};
+use super::element::Element;
+use super::field_set::FieldSet;
+use super::merge::merge;
+use super::owners::{self, Id, Operation, Owner, Owners};
+use super::remove::{remove, with_named};
+use super::shape::Ref;
+use super::update::{Changed, unowned};
+use super::validate::{Duplicates, validate};
+use super::value::equal;
+use super::{FieldManager, Problem};
+
+/// Who is said to own what was there before anybody was tracked.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// The client whose client-side apply is taken over.
+const KUBECTL: &str = "kubectl";
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The annotations of an object may come to so many bytes.
+// UPSTREAM: apimachinery pkg/api/validation/objectmeta.go (TotalAnnotationSizeLimitB)
+const MAX_ANNOTATIONS: usize = 256 << 10;
+
+/// How much text conflicts may come to. Many conflicts far down in long keys would come to
+/// gigabytes.
+const TEXT_BUDGET: usize = 1 << 20;
+
+/// Why a configuration was not applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplyError {
+    /// Others own fields that would change: 409, with one cause for each.
+    Conflicts {
+        /// The message of the answer.
+        message: String,
+        /// The fields and their owners.
+        causes: Vec<ConflictCause>,
+    },
+    /// The configuration is not one: 400.
+    BadRequest(String),
+    /// The configuration does not fit its type, or the object cannot be merged into: 500.
+    Other(String),
+}
+
+/// A field that somebody else owns; the reason is `FieldManagerConflict`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConflictCause {
+    /// With whom the conflict is.
+    pub message: String,
+    /// The path of the field.
+    pub field: String,
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflicts { message, .. } | Self::BadRequest(message) | Self::Other(message) => {
+                f.write_str(message)
+            }
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+/// Why merging failed.
+enum Failure {
+    Conflicts(Vec<Conflict>),
+    Bad(String),
+    Other(String),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Other(problem.0)
+    }
+}
+
+struct Conflict {
+    owner: Id,
+    path: Vec<Element>,
+}
+
+/// What applying came to: an object and its owners, or only owners where the object stays as it is.
+struct Applied {
+    object: Option<Value>,
+    owners: Owners,
+}
+
+impl FieldManager<'_> {
+    /// Applies a configuration to an object, or creates one. The result has its owners in
+    /// `metadata.managedFields`; reading it as its type and filling in defaults is left to the
+    /// caller.
+    ///
+    /// # Errors
+    ///
+    /// [`ApplyError`], in upstream's words.
+    pub fn apply(
+        &self,
+        live: Option<&Value>,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Value, ApplyError> {
+        let list = live.and_then(owners::list_of).unwrap_or_default();
+        let known = Owners::decode(list).map_err(|problem| {
+            ApplyError::Other(format!("failed to decode managed fields: {problem}"))
+        })?;
+        let live = match live {
+            Some(live) => without_owners(live),
+            None => self.unset(),
+        };
+        let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
+        if text("apiVersion") != self.api_version || text("kind") != self.kind {
+            return Err(ApplyError::BadRequest(format!(
+                "invalid object type: {}",
+                kind_shown(text("apiVersion"), text("kind"))
+            )));
+        }
+        let first = self.try_apply(&live, config, known.clone(), manager, force, now);
+        let applied = match first {
+            Err(Failure::Conflicts(conflicts)) if manager == KUBECTL => {
+                match self.remaining_conflicts(&live, conflicts) {
+                    Ok(()) => self.try_apply(&live, config, known, manager, true, now),
+                    Err(conflicts) => Err(Failure::Conflicts(conflicts)),
+                }
+            }
+            other => other,
+        };
+        let Applied { object, owners } = applied.map_err(|failure| match failure {
+            Failure::Conflicts(conflicts) => worded(conflicts),
+            Failure::Bad(message) => ApplyError::BadRequest(message),
+            Failure::Other(message) => ApplyError::Other(message),
+        })?;
+        let mut object = object.unwrap_or(live);
+        if manager == KUBECTL {
+            update_last_applied(&mut object, config);
+        }
+        owners::set_list(&mut object, owners.encode());
+        Ok(object)
+    }
+
+    fn try_apply(
+        &self,
+        live: &Value,
+        config: &Value,
+        mut owners: Owners,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Applied, Failure> {
+        if owners.is_empty() {
+            let unset = self.unset();
+            owners = self
+                .track(&unset, live, owners, BEFORE_FIRST_APPLY, now)
+                .map_err(Problem::of("failed to create manager for existing fields"))?;
+        }
+        if owners::list_of(config).is_some() {
+            return Err(Failure::Bad(String::from(
+                "metadata.managedFields must be nil",
+            )));
+        }
+        let ty = self.shape.root();
+        validate(ty, config, Duplicates::Refused).map_err(self.failed(
+            "failed to create typed patch object",
+            config,
+            "",
+        ))?;
+        validate(ty, live, Duplicates::Allowed).map_err(self.failed(
+            "failed to create typed live object",
+            live,
+            "",
+        ))?;
+        let manager = if manager.is_empty() {
+            "unknown"
+        } else {
+            manager
+        };
+        let id = Id::new(
+            manager,
+            Operation::Apply,
+            self.api_version,
+            self.subresource,
+        );
+        let time_before = owners.get(&id).and_then(|owner| owner.time);
+        let mut owners = self.reconciled(live, owners)?;
+        let merged = merge(ty, live, config).map_err(Problem::of("failed to merge config"))?;
+        let last = owners.get(&id).cloned();
+        let wanted = fields(ty, config).map_err(Problem::of("failed to get field set"))?;
+        owners.put(Owner {
+            id: id.clone(),
+            api_version: self.api_version.to_owned(),
+            fields: self.without_reset(wanted, self.api_version),
+            time: time_before,
+        });
+        let merged = self
+            .prune(merged, &owners, last)
+            .map_err(Problem::of("failed to prune fields"))?;
+        let Changed { theirs, .. } = self.compare_for_owners(live, &merged, &owners, Some(&id))?;
+        if !force {
+            let conflicts: Vec<_> = owners
+                .list
+                .iter()
+                .zip(&theirs)
+                .filter(|(_, loss)| !loss.conflicts.is_empty())
+                .collect();
+            if !conflicts.is_empty() {
+                let mut found = Vec::new();
+                for (owner, loss) in conflicts {
+                    loss.conflicts.for_each(&mut |path| {
+                        found.push(Conflict {
+                            owner: owner.id.clone(),
+                            path: path.iter().copied().cloned().collect(),
+                        });
+                    });
+                }
+                return Err(Failure::Conflicts(found));
+            }
+        }
+        owners.give_up(&theirs);
+        if let Some(mut owner) = owners.take(&id) {
+            owner.fields = owner.fields.difference(unowned());
+            if !owner.fields.is_empty() {
+                owners.put(owner);
+            }
+        }
+        if equal(live, &merged) {
+            return Ok(Applied {
+                object: None,
+                owners,
+            });
+        }
+        for owner in &mut owners.list {
+            if owner.id == id {
+                owner.time = Some(now);
+            }
+        }
+        Ok(Applied {
+            object: Some(merged),
+            owners,
+        })
+    }
+
+    /// Takes off what the owner wanted last time, no longer wants, and nobody else owns.
+    fn prune(&self, merged: Value, owners: &Owners, last: Option<Owner>) -> Result<Value, Problem> {
+        let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
+            return Ok(merged);
+        };
+        let version = last.api_version.as_str();
+        let converted = self.convert(&merged, version).map_err(Problem::of(
+            "failed to convert merged object to last applied version",
+        ))?;
+        let (Some(ty), Some(converted)) = (self.type_at(version), converted) else {
+            return Ok(merged);
+        };
+        let last_fields = with_named(ty, last.fields);
+        let pruned = remove(ty, &converted, &last_fields);
+        let pruned = self
+            .add_back_owned(&converted, pruned, version, owners)
+            .map_err(Problem::of("failed add back owned items"))?;
+        let pruned = self.convert(&pruned, version).map_err(Problem::of(
+            "failed add back dangling items: failed to convert pruned object to last applied \
+             version",
+        ))?;
+        // What was unowned, or somebody's who does not apply, stays.
+        let pruned = match pruned {
+            Some(pruned) => {
+                let kept = named_fields(ty, &pruned)?;
+                let gone = named_fields(ty, &converted)?.difference(&kept);
+                remove(ty, &converted, &gone.intersection(&last_fields))
+            }
+            None => converted.into_owned(),
+        };
+        match self.convert(&pruned, self.api_version)? {
+            Some(Cow::Owned(pruned)) => Ok(pruned),
+            Some(Cow::Borrowed(_)) => Ok(pruned),
+            None => Err(Problem(format!(
+                "no corresponding type for {}",
+                kind_shown(self.api_version, self.kind)
+            ))),
+        }
+    }
+
+    /// Adds back what owners own, in the versions they own it in.
+    fn add_back_owned(
+        &self,
+        merged: &Value,
+        mut pruned: Value,
+        first: &str,
+        owners: &Owners,
+    ) -> Result<Value, Problem> {
+        let mut by_version: BTreeMap<&str, FieldSet> = BTreeMap::new();
+        for owner in &owners.list {
+            let fields = by_version.remove(owner.api_version.as_str());
+            let fields = fields.unwrap_or_default().union(owner.fields.clone());
+            by_version.insert(&owner.api_version, fields);
+        }
+        // Conversion may need fields that were taken off, so the version at hand comes first.
+        let own = by_version.remove(first).map(|fields| (first, fields));
+        for (version, owned) in own.into_iter().chain(by_version) {
+            let failed = |which| {
+                Problem::of(format!(
+                    "failed to convert {which} object at version {version}"
+                ))
+            };
+            let merged = self.convert(merged, version).map_err(failed("merged"))?;
+            let (Some(ty), Some(merged)) = (self.type_at(version), merged) else {
+                continue;
+            };
+            let Some(kept) = self.convert(&pruned, version).map_err(failed("pruned"))? else {
+                continue;
+            };
+            let kept = named_fields(ty, &kept)?.union(with_named(ty, owned));
+            let gone = named_fields(ty, &merged)?.difference(&kept);
+            pruned = remove(ty, &merged, &gone);
+        }
+        Ok(pruned)
+    }
+
+    /// Conflicts that are not explained by kubectl's having applied the same fields on its own.
+    fn remaining_conflicts(
+        &self,
+        live: &Value,
+        conflicts: Vec<Conflict>,
+    ) -> Result<(), Vec<Conflict>> {
+        let Some(allowed) = self.last_applied_fields(live) else {
+            return Err(conflicts);
+        };
+        let rest: Vec<_> = conflicts
+            .into_iter()
+            .filter(|conflict| !allowed.contains(&conflict.path))
+            .collect();
+        if rest.is_empty() { Ok(()) } else { Err(rest) }
+    }
+
+    /// The fields that client-side apply set and that are still as it set them.
+    fn last_applied_fields(&self, live: &Value) -> Option<FieldSet> {
+        let ty = self.shape.root();
+        let last = last_applied(live)?;
+        validate(ty, live, Duplicates::Refused).ok()?;
+        let last: Value = serde_json::from_str(last).ok()?;
+        let text = |name: &str| last.get(name).and_then(Value::as_str).unwrap_or_default();
+        if text("apiVersion") != self.api_version || text("kind") != self.kind {
+            return None;
+        }
+        validate(ty, &last, Duplicates::Refused).ok()?;
+        let set = fields(ty, &last).ok()?;
+        let found = compare(ty, &last, live).ok()?;
+        Some(
+            set.difference(&found.modified)
+                .difference(&found.added)
+                .difference(&found.removed),
+        )
+    }
+
+    pub(super) fn shown(&self, object: &Value) -> String {
+        let text = |name: &str| {
+            let metadata = object.get("metadata");
+            let text = metadata.and_then(|metadata| metadata.get(name)?.as_str());
+            text.unwrap_or_default()
+        };
+        format!(
+            "{}/{}; {}",
+            text("namespace"),
+            text("name"),
+            kind_shown(self.api_version, self.kind)
+        )
+    }
+}
+
+fn named_fields(ty: Ref<'_>, object: &Value) -> Result<FieldSet, Problem> {
+    Ok(with_named(ty, fields(ty, object)?))
+}
+
+fn kind_shown(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{group}/{version}, Kind={kind}")
+}
+
+fn without_owners(live: &Value) -> Value {
+    let mut live = tree::copy(live);
+    owners::take_list(&mut live);
+    live
+}
+
+fn worded(mut conflicts: Vec<Conflict>) -> ApplyError {
+    conflicts.sort_by_cached_key(|conflict| conflict.owner.sort_key());
+    let shown = |path: &[Element]| path.iter().map(Element::to_string).collect::<String>();
+    let count = conflicts.len();
+    let mut left = TEXT_BUDGET;
+    let mut causes = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
+    let mut owner: Option<&Id> = None;
+    for conflict in &conflicts {
+        let field = shown(&conflict.path);
+        if field.len() > left {
+            break;
+        }
+        left -= field.len();
+        if owner != Some(&conflict.owner) {
+            lines.push(format!("conflicts with {}:", conflict.owner.shown()));
+            owner = Some(&conflict.owner);
+        }
+        lines.push(format!("- {field}"));
+        causes.push(ConflictCause {
+            message: format!("conflict with {}", conflict.owner.shown()),
+            field,
+        });
+    }
+    let message = match (count, causes.first()) {
+        (1, Some(cause)) => {
+            format!(
+                "Apply failed with 1 conflict: {}: {}",
+                cause.message, cause.field
+            )
+        }
+        _ => format!("Apply failed with {count} conflicts: {}", lines.join("\n")),
+    };
+    ApplyError::Conflicts { message, causes }
+}
+
+fn last_applied(object: &Value) -> Option<&str> {
+    let annotations = object.get("metadata")?.get("annotations")?;
+    let text = annotations.get(LAST_APPLIED)?.as_str()?;
+    (!text.is_empty()).then_some(text)
+}
+
+/// Keeps the annotation of client-side apply up to date where there is one.
+fn update_last_applied(object: &mut Value, config: &Value) {
+    if last_applied(object).is_none() {
+        return;
+    }
+    let mut config = tree::copy(config);
+    if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
+        match annotations_of(metadata) {
+            Some(annotations) => {
+                annotations.remove(LAST_APPLIED);
+            }
+            None => {
+                metadata.remove("annotations");
+            }
+        }
+    }
+    let text = compact(&config) + "\n";
+    tree::dismantle(config);
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    let Some(annotations) = metadata.and_then(annotations_of) else {
+        return;
+    };
+    annotations.insert(LAST_APPLIED.to_owned(), json!(text));
+    let size: usize = annotations
+        .iter()
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
+    if size > MAX_ANNOTATIONS {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// The annotations of an object; what is null among them is empty.
+fn annotations_of(metadata: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
+    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
+    for value in annotations.values_mut().filter(|value| value.is_null()) {
+        *value = json!("");
+    }
+    Some(annotations)
+}

@@ -1,0 +1,169 @@
+//! Putting an applied configuration on top of an object.
+//!
+//! UPSTREAM: structured-merge-diff typed/merge.go
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::tree;
+
+use super::element::Element;
+use super::shape::{Atom, List, MapOf, Ref};
+use super::{MAX_DEPTH, Problem};
+
+/// The object with all that the configuration says, and what it does not speak of left as it is.
+/// Both have been [validated](super::validate), the configuration without duplicates.
+pub(super) fn merge(ty: Ref<'_>, live: &Value, config: &Value) -> Result<Value, Problem> {
+    Ok(both(ty, live, config, 0)?.unwrap_or_default())
+}
+
+fn both(ty: Ref<'_>, live: &Value, config: &Value, depth: usize) -> Result<Option<Value>, Problem> {
+    if depth > MAX_DEPTH {
+        return Err(Problem::too_deep());
+    }
+    // What the configuration holds decides what the value is.
+    match ty.resolve().deduce(Some(config)) {
+        Atom { map: Some(map), .. } if !map.is_atomic => {
+            let is_empty = |value: &Value| value.as_object().is_none_or(Map::is_empty);
+            if is_empty(live) && is_empty(config) {
+                return Ok(Some(tree::copy(config)));
+            }
+            members(&map, live, config, depth)
+        }
+        Atom {
+            map: None,
+            scalar: None,
+            list: Some(list),
+        } if !list.is_atomic() => {
+            let is_empty = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
+            if is_empty(live) && is_empty(config) {
+                return Ok(Some(tree::copy(config)));
+            }
+            elements(&list, live, config, depth)
+        }
+        Atom { .. } => Ok(Some(tree::copy(config))),
+    }
+}
+
+/// Where only one side has a value, that value is kept.
+fn either(
+    ty: Ref<'_>,
+    live: Option<&Value>,
+    config: Option<&Value>,
+    depth: usize,
+) -> Result<Option<Value>, Problem> {
+    match (live, config) {
+        (Some(live), Some(config)) => both(ty, live, config, depth),
+        (Some(only), None) | (None, Some(only)) => Ok(Some(tree::copy(only))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn members(
+    map: &MapOf<'_>,
+    live: &Value,
+    config: &Value,
+    depth: usize,
+) -> Result<Option<Value>, Problem> {
+    let empty = Map::new();
+    let live = live.as_object().unwrap_or(&empty);
+    let config = config.as_object().unwrap_or(&empty);
+    let mut out = Map::new();
+    let added = config.keys().filter(|name| !live.contains_key(*name));
+    for name in live.keys().chain(added) {
+        let merged = either(
+            map.member(name),
+            live.get(name),
+            config.get(name),
+            depth + 1,
+        )?;
+        if let Some(merged) = merged {
+            out.insert(name.clone(), merged);
+        }
+    }
+    Ok((!out.is_empty()).then_some(Value::Object(out)))
+}
+
+/// The elements of a list in their order, with how they are called.
+fn called<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|value| Some((list.step(value).ok()?, value)))
+        .collect()
+}
+
+/// Elements of both lists come in the order of the configuration; those of the object alone stay
+/// near the elements they stood between.
+fn elements(
+    list: &List<'_>,
+    live: &Value,
+    config: &Value,
+    depth: usize,
+) -> Result<Option<Value>, Problem> {
+    static ABSENT: Value = Value::Null;
+    let live = called(list, live);
+    let config = called(list, config);
+    let mut live_by_name: BTreeMap<&Element, &Value> = BTreeMap::new();
+    for (name, value) in &live {
+        live_by_name
+            .entry(name)
+            // Elements that are called the same are not merged into.
+            .and_modify(|value| *value = &ABSENT)
+            .or_insert(value);
+    }
+    let config_names: BTreeSet<&Element> = config.iter().map(|(name, _)| name).collect();
+    let mut shared = config
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|name| live_by_name.contains_key(name));
+    let mut next_shared = shared.next();
+    let mut merged: BTreeSet<&Element> = BTreeSet::new();
+    let mut out = Vec::with_capacity(live.len().max(config.len()));
+    let (mut at_live, mut at_config) = (0, 0);
+    loop {
+        let (left, right) = (live.get(at_live), config.get(at_config));
+        if let Some((name, value)) = left {
+            let is_shared = config_names.contains(name);
+            match right {
+                Some((wanted, value)) if name == wanted => {
+                    merged.insert(wanted);
+                    let live = live_by_name.get(name).copied();
+                    out.extend(either(list.element, live, Some(value), depth + 1)?);
+                    at_live += 1;
+                    at_config += 1;
+                    next_shared = shared.next();
+                    continue;
+                }
+                // It is shared, but another one is next.
+                Some(_) if is_shared && next_shared.is_some_and(|next| next != name) => {
+                    at_live += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            if !is_shared {
+                out.push(tree::copy(value));
+                at_live += 1;
+                continue;
+            }
+            if merged.contains(name) {
+                at_live += 1;
+            }
+        }
+        if let Some((name, value)) = right {
+            merged.insert(name);
+            let live = live_by_name.get(name).copied();
+            out.extend(either(list.element, live, Some(value), depth + 1)?);
+            at_config += 1;
+            if next_shared == Some(name) {
+                next_shared = shared.next();
+            }
+        } else if left.is_none() {
+            break;
+        }
+    }
+    Ok((!out.is_empty()).then_some(Value::Array(out)))
+}
