@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -174,10 +174,7 @@ impl Client {
         let method = Method::from_bytes(question.method.as_bytes());
         let mut request = Request::new(Full::from(body.unwrap_or_default()));
         *request.method_mut() = method.map_err(|error| error.to_string())?;
-        *request.uri_mut() = question
-            .path
-            .parse()
-            .map_err(|error: http::uri::InvalidUri| error.to_string())?;
+        *request.uri_mut() = uri(question.path)?;
         *request.headers_mut() = headers;
         Ok(request)
     }
@@ -193,6 +190,24 @@ impl Client {
         tokio::spawn(connection);
         Ok(sender)
     }
+}
+
+/// A path and query as they are, or with what is not allowed there encoded.
+fn uri(path: &str) -> Result<Uri, String> {
+    path.parse::<Uri>()
+        .or_else(|_| {
+            let mut encoded = String::new();
+            for byte in path.bytes() {
+                match byte {
+                    b'<' | b'>' | b'"' | b'`' | b'^' | b'{' | b'}' | 0x80.. => {
+                        encoded.push_str(&format!("%{byte:02X}"));
+                    }
+                    _ => encoded.push(char::from(byte)),
+                }
+            }
+            encoded.parse()
+        })
+        .map_err(|error| error.to_string())
 }
 
 /// Follows an audit log of JSON lines.
@@ -253,4 +268,11 @@ impl AuditLog {
         }
         Ok(())
     }
+}
+
+#[test]
+fn encodes_only_what_a_uri_cannot_hold() {
+    assert_eq!(uri("/a%2Fb?c=d%20e").unwrap(), "/a%2Fb?c=d%20e");
+    assert_eq!(uri("/a?b=<c>").unwrap(), "/a?b=%3Cc%3E");
+    assert!(uri("no path").is_err());
 }

@@ -209,9 +209,8 @@ fn answer(behaviour: &Node, review: &Node) -> Answer {
     }
     let answer = headers
         .iter()
-        .filter_map(|(name, value)| Some((name, value.as_str()?)))
         .fold(Answer::http(code, body), |answer, (name, value)| {
-            answer.header(name, value)
+            answer.header(name, &value.spelled())
         });
     delayed(answer, behaviour)
 }
@@ -234,13 +233,9 @@ fn build_review(behaviour: &Node, review: &Node) -> Map {
         "uid": or_own("uid", review.lookup("request/uid")),
         "allowed": behaviour.get("deny").is_none(),
     };
-    for status in [
-        behaviour.get("deny").filter(|status| !status.is_null()),
-        behaviour.get("status"),
-    ] {
-        if let Some(status) = status {
-            response.set("status", status.clone());
-        }
+    let denial = behaviour.get("deny").filter(|status| !status.is_null());
+    for status in denial.into_iter().chain(behaviour.get("status")) {
+        response.set("status", status.clone());
     }
     if let Some(patch) = behaviour.get("patch") {
         let text = match patch {

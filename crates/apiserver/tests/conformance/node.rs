@@ -24,7 +24,7 @@ pub(crate) enum Node {
     Int(i128),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
+    List(Vec<Self>),
     Map(Map),
 }
 
@@ -297,6 +297,11 @@ impl Node {
         let mut out = String::new();
         self.write(&mut out, Order::Sorted);
         out
+    }
+
+    /// A scalar as it stands in a header: a text as it is, anything else as JSON.
+    pub(crate) fn spelled(&self) -> String {
+        self.as_str().map_or_else(|| self.to_json(), str::to_owned)
     }
 
     /// JSON for people, with an end.

@@ -420,10 +420,10 @@ impl<'b> Run<'b> {
             .get(kind)
             .ok_or_else(|| format!("the kind `{kind}` is not known"))?;
         let root = if version.contains('/') { "apis" } else { "api" };
-        let metadata = object.get("metadata").ok_or("no metadata")?;
         Ok(match scope {
             Scope::Cluster => format!("/{root}/{version}/{plural}"),
             Scope::Namespaced => {
+                let metadata = object.get("metadata").ok_or("no metadata")?;
                 let namespace = match metadata.get("namespace") {
                     Some(_) => metadata.text("namespace")?,
                     None => &self.names.namespace,
@@ -463,10 +463,9 @@ fn list(node: &Node, key: &str) -> Vec<Node> {
 /// The headers of a step, those of impersonation among them.
 fn headers(step: &Node) -> Result<Vec<(String, Vec<String>)>, String> {
     let texts = |node: &Node| -> Vec<String> {
-        let text = |node: &Node| node.as_str().map_or_else(|| node.to_json(), str::to_owned);
         match node {
-            Node::List(items) => items.iter().map(text).collect(),
-            single => vec![text(single)],
+            Node::List(items) => items.iter().map(Node::spelled).collect(),
+            single => vec![single.spelled()],
         }
     };
     let mut headers: Vec<(String, Vec<String>)> = step
