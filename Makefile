@@ -30,11 +30,13 @@ bench: ## Measure: criterion benches of every crate
 	$(CARGO) bench --workspace --locked
 
 .PHONY: conformance
-conformance: ## Compare with recorded truth only; VECTORS=DIR takes the recordings of another folder
+conformance: ## Compare with recorded truth only; VECTORS=DIR and SCENARIOS=DIR take those of another folder
 	$(if $(VECTORS),LOCKGATE_REGISTRATION_VECTORS=$(abspath $(VECTORS))/registration.jsonl \
 	LOCKGATE_REVIEW_RESPONSE_VECTORS=$(abspath $(VECTORS))/review-responses.jsonl) \
 	$(CARGO) test --locked -p lockgate-api --test it -- vectors
 	$(CARGO) test --locked -p lockgate-cel
+	$(if $(SCENARIOS),LOCKGATE_SCENARIOS=$(abspath $(SCENARIOS))) \
+	$(CARGO) test --locked -p lockgate-apiserver --test conformance
 
 .PHONY: tools
 tools:

@@ -17,6 +17,7 @@ use crate::Gate;
 #[derive(Clone)]
 pub struct Answer {
     pub(crate) gate: Option<Gate>,
+    pub(crate) delay: Option<Duration>,
     pub(crate) act: Act,
 }
 
@@ -25,6 +26,8 @@ pub struct Answer {
 pub enum Ending {
     /// It is closed in order.
     Close,
+    /// It ends without TLS's farewell, as when a process dies.
+    Cut,
     /// It is reset.
     Reset,
     /// It stays open and silent until the client gives up or the server stops.
@@ -160,6 +163,7 @@ impl Answer {
     pub fn raw(bytes: impl Into<Bytes>, ending: Ending) -> Self {
         Self {
             gate: None,
+            delay: None,
             act: Act::Raw(bytes.into(), ending),
         }
     }
@@ -180,9 +184,17 @@ impl Answer {
         self
     }
 
+    /// Waits so long first, whatever the client thinks of it.
+    #[must_use]
+    pub fn delayed(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
     fn with_body(code: u16, body: Body) -> Self {
         Self {
             gate: None,
+            delay: None,
             act: Act::Http {
                 code,
                 headers: Vec::new(),

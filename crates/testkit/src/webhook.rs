@@ -77,6 +77,17 @@ pub struct Builder {
     client_ca_pem: Option<String>,
     http1_only: bool,
     stall: Option<Stall>,
+    responder: Option<Responder>,
+}
+
+/// Chooses the answer to a request.
+#[derive(Clone)]
+struct Responder(Arc<dyn Fn(&Recorded) -> Answer + Send + Sync>);
+
+impl std::fmt::Debug for Responder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Responder")
+    }
 }
 
 /// Where a server falls silent.
@@ -122,6 +133,16 @@ impl Builder {
         self
     }
 
+    /// Answers with what `respond` chooses for each request, in place of scripts.
+    #[must_use]
+    pub fn respond(
+        mut self,
+        respond: impl Fn(&Recorded) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        self.responder = Some(Responder(Arc::new(respond)));
+        self
+    }
+
     /// Starts the server.
     ///
     /// # Panics
@@ -141,7 +162,10 @@ impl Builder {
         let tls = identity.server_config(self.client_ca_pem.as_deref(), protocols);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            responder: self.responder,
+            ..Shared::default()
+        });
         let (stop, stopped) = watch::channel(false);
         let acceptor = TlsAcceptor::from(tls);
         let accepting = accept(listener, acceptor, self.stall, Arc::clone(&shared), stopped);
@@ -241,6 +265,7 @@ impl Drop for WebhookServer {
 
 #[derive(Debug)]
 struct Shared {
+    responder: Option<Responder>,
     state: Mutex<State>,
     seen: watch::Sender<usize>,
     open: watch::Sender<usize>,
@@ -257,6 +282,7 @@ struct State {
 impl Default for Shared {
     fn default() -> Self {
         Self {
+            responder: None,
             state: Mutex::default(),
             seen: watch::Sender::new(0),
             open: watch::Sender::new(0),
@@ -270,9 +296,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_answer(&self, path: &str) -> Answer {
+    fn next_answer(&self, request: &Recorded) -> Answer {
+        if let Some(Responder(respond)) = &self.responder {
+            return respond(request);
+        }
         let mut state = self.lock();
-        let Some(answers) = state.scripts.get_mut(path) else {
+        let Some(answers) = state.scripts.get_mut(&request.path) else {
             return Answer::allow();
         };
         if answers.len() > 1 {
@@ -380,6 +409,9 @@ async fn write_raw(mut stream: TlsStream<TcpStream>, bytes: &[u8], ending: Endin
         Ending::Close => {
             let _ = stream.shutdown().await;
         }
+        Ending::Cut => {
+            let _ = stream.get_mut().0.shutdown().await;
+        }
         Ending::Reset => {
             let _ = stream.get_ref().0.set_zero_linger();
         }
@@ -399,11 +431,9 @@ async fn answer(
 ) -> Result<Response<Play>, hyper::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let path = head.uri.path().to_owned();
-    let answer = shared.next_answer(&path);
     let recorded = Recorded {
         method: head.method.to_string(),
-        path,
+        path: head.uri.path().to_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head
             .headers
@@ -418,10 +448,14 @@ async fn answer(
         connection,
         server_name,
     };
+    let answer = shared.next_answer(&recorded);
     shared.lock().requests.push(recorded);
     shared.seen.send_modify(|seen| *seen += 1);
     if let Some(gate) = answer.gate {
         gate.passed().await;
+    }
+    if let Some(delay) = answer.delay {
+        tokio::time::sleep(delay).await;
     }
     let (code, headers, play) = match answer.act {
         Act::Raw(bytes, ending) => {
