@@ -20,7 +20,7 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::stored;
 use crate::write::delete::Deletion;
-use crate::write::update::Change;
+use crate::write::update::{Change, New};
 use crate::write::{metadata, strategy};
 
 /// Who the server is when it writes on its own.
@@ -169,12 +169,12 @@ async fn finalize(
         create_when_missing: false,
     };
     let emptied = change
-        .apply(server, &mut call, |old| {
+        .apply(server, &mut call, |_, old| {
             let mut object = old.cloned().unwrap_or_default();
             if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
                 spec.remove("finalizers");
             }
-            Ok(object)
+            Ok(New::Object(object))
         })
         .await;
     match emptied {
@@ -228,10 +228,10 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
             create_when_missing: false,
         };
         let changed = change
-            .apply(server, &mut call, |old| {
+            .apply(server, &mut call, |_, old| {
                 let mut object = old.cloned().unwrap_or_default();
                 object["status"] = status.clone();
-                Ok(object)
+                Ok(New::Object(object))
             })
             .await;
         if let Err(failure) = changed {
@@ -301,7 +301,7 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
         create_when_missing: false,
     };
     let removed = change
-        .apply(server, &mut call, |old| {
+        .apply(server, &mut call, |_, old| {
             let mut object = old.cloned().unwrap_or_default();
             let finalizers: Vec<String> = metadata::finalizers(&object)
                 .into_iter()
@@ -315,7 +315,7 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
                     metadata.insert(String::from("finalizers"), finalizers.into());
                 }
             });
-            Ok(object)
+            Ok(New::Object(object))
         })
         .await;
     if let Err(failure) = removed {

@@ -137,6 +137,15 @@ pub(crate) fn modified(resource: &Resource, name: &str) -> Failure {
     conflict(resource.group(), resource.plural(), name, MODIFIED)
 }
 
+/// 409: others own what would be applied.
+pub(crate) fn apply_conflict(message: String, causes: Vec<StatusCause>) -> Failure {
+    let details = StatusDetails {
+        causes: Some(causes),
+        ..StatusDetails::default()
+    };
+    failure(409, "Conflict", message, Some(details))
+}
+
 /// 422: the object is not valid.
 pub(crate) fn invalid(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Failure {
     Status::invalid(kind, group, name, errors).into()

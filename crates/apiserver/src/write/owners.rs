@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 
-use lockgate_kinds::managed_fields::{FieldManager, FieldSet, Reset, Shape as Owned, Versions};
+use lockgate_api::meta::status::StatusCause;
+use lockgate_kinds::managed_fields::{
+    ApplyError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
+};
 use serde_json::Value;
 
 use crate::call::Call;
 use crate::decode::options::WriteOptions;
+use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plain};
 use crate::registry::{Resource, Shape, Snapshot};
 use crate::server::Server;
 use crate::write::metadata;
@@ -18,6 +22,7 @@ use crate::write::metadata;
 const MANAGER_MAX: usize = 128;
 
 /// An object with its owners.
+#[derive(Debug)]
 pub(crate) struct Tracked {
     pub(crate) object: Value,
     /// Whether this write is told of in them. Its time is then finer than JSON shows it.
@@ -33,11 +38,60 @@ pub(crate) fn track(
     live: Option<&Value>,
     object: Value,
 ) -> Tracked {
+    let before = live.map(entries).unwrap_or_default().to_vec();
+    let object = with_manager(server, call, resource, |manager| match manager {
+        Some(manager) => manager.update(live, object, &name(call, options), metadata::now()),
+        None => object,
+    });
+    Tracked::new(resource, object, &before)
+}
+
+/// Applies a configuration: the fields in it are its owner's from now on, and those that were in it
+/// before and are not any more go.
+pub(crate) fn apply(
+    server: &Server,
+    call: &Call,
+    resource: &Resource,
+    options: &WriteOptions,
+    live: Option<&Value>,
+    configuration: &Value,
+) -> Outcome<Tracked> {
+    let before = live.map(entries).unwrap_or_default().to_vec();
+    let force = options.force.unwrap_or_default();
+    let applied = with_manager(server, call, resource, |manager| {
+        let manager = manager.ok_or_else(|| internal("the type of the object is unknown"))?;
+        let now = metadata::now();
+        manager
+            .apply(live, configuration, &options.field_manager, force, now)
+            .map_err(not_applied)
+    })?;
+    Ok(Tracked::new(resource, applied, &before))
+}
+
+fn not_applied(error: ApplyError) -> Failure {
+    match error {
+        ApplyError::Conflicts { message, causes } => {
+            let causes = causes.into_iter().map(|cause| StatusCause {
+                reason: String::from("FieldManagerConflict"),
+                message: cause.message,
+                field: cause.field,
+            });
+            apply_conflict(message, causes.collect())
+        }
+        ApplyError::BadRequest(message) => bad_request(message),
+        ApplyError::Other(message) => plain(message),
+    }
+}
+
+/// Calls back with the field manager of an endpoint; none where owners are not tracked.
+fn with_manager<T>(
+    server: &Server,
+    call: &Call,
+    resource: &Resource,
+    then: impl FnOnce(Option<FieldManager<'_>>) -> T,
+) -> T {
     let Some(shape) = owned(&resource.shape) else {
-        return Tracked {
-            object,
-            fine_times: false,
-        };
+        return then(None);
     };
     let subresource = call.target.subresource.as_str();
     let reset = reset(resource, subresource);
@@ -46,20 +100,23 @@ pub(crate) fn track(
         resource,
         reset: reset.as_ref(),
     };
-    let manager = FieldManager {
+    then(Some(FieldManager {
         shape,
         api_version: resource.api_version(),
         kind: resource.kind(),
         subresource,
         reset: reset.as_ref(),
         versions: &versions,
-    };
-    let before = live.map(entries).unwrap_or_default().to_vec();
-    let object = manager.update(live, object, &name(call, options), metadata::now());
-    let is_new = entries(&object).iter().any(|entry| !before.contains(entry));
-    Tracked {
-        fine_times: is_new && !resource.is_custom(),
-        object,
+    }))
+}
+
+impl Tracked {
+    fn new(resource: &Resource, object: Value, before: &[Value]) -> Self {
+        let is_new = entries(&object).iter().any(|entry| !before.contains(entry));
+        Self {
+            fine_times: is_new && !resource.is_custom(),
+            object,
+        }
     }
 }
 

@@ -16,15 +16,14 @@ use crate::decode::body;
 use crate::decode::negotiate::{self, PatchType, Sent};
 use crate::decode::options::{FieldValidation, WriteOptions};
 use crate::error::{
-    Failure, Outcome, bad_request, internal, invalid, too_large, unprocessable,
-    unsupported_media_type,
+    Failure, Outcome, bad_request, conflict, internal, invalid, too_large, unprocessable,
 };
 use crate::http::limits;
 use crate::registry::{Resource, Shape};
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::write::update::{Change, check_name};
-use crate::write::{metadata, strategy};
+use crate::write::update::{Change, New, check_name};
+use crate::write::{metadata, owners, strategy};
 
 /// A patch that was read.
 #[derive(Debug)]
@@ -32,6 +31,8 @@ pub(crate) enum Patch {
     Json(JsonPatch),
     Merge(Value),
     Strategic(Value),
+    /// A configuration to apply.
+    Apply(Value),
 }
 
 /// Patches the object a call is about.
@@ -47,7 +48,26 @@ pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource)
     };
     let name = call.target.name.clone();
     let validation = options.field_validation();
-    let make = |old: Option<&Value>| {
+    let make = |call: &Call, old: Option<&Value>| {
+        if let Patch::Apply(configuration) = &patch {
+            let mut tracked = owners::apply(server, call, resource, &options, old, configuration)?;
+            let uid = metadata::text(&tracked.object, "uid");
+            if old.is_none() && !uid.is_empty() {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(conflict(resource.group(), resource.plural(), &name, &why));
+            }
+            let (mut object, _) = resource
+                .shape
+                .decode_value(tracked.object)
+                .map_err(|error| bad_request(error))?;
+            resource.shape.apply_defaults(&mut object);
+            metadata::match_namespace(&mut object, &expected)?;
+            check_name(&object, &name)?;
+            tracked.object = object;
+            return Ok(New::Tracked(tracked));
+        }
         let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
         let (mut object, found) = patch.apply(old, &resource.shape)?;
         strict(&object, &found, validation)?;
@@ -57,13 +77,13 @@ pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource)
         resource.shape.apply_defaults(&mut object);
         metadata::match_namespace(&mut object, &expected)?;
         check_name(&object, &name)?;
-        Ok(object)
+        Ok(New::Object(object))
     };
     let change = Change {
         resource,
         options: &options,
         uid: None,
-        create_when_missing: false,
+        create_when_missing: patch_type == PatchType::Apply,
     };
     let changed = change.apply(server, call, make).await;
     if validation == FieldValidation::Warn {
@@ -121,11 +141,12 @@ impl Patch {
                     Self::Strategic(value)
                 })
             }
-            PatchType::Apply => Err(unsupported_media_type(&[
-                "application/json-patch+json",
-                "application/merge-patch+json",
-                "application/strategic-merge-patch+json",
-            ])),
+            PatchType::Apply => {
+                let decoded = body::parse(bytes, Sent::Yaml);
+                let document = decoded
+                    .map_err(|error| bad_request(format!("error decoding YAML: {error}")))?;
+                Ok(Self::Apply(tree::from_document(document.root())))
+            }
         }
     }
 
@@ -138,6 +159,7 @@ impl Patch {
                 merge(&mut object, patch);
                 object
             }
+            Self::Apply(_) => return Err(internal("a configuration is applied, not patched")),
             Self::Strategic(patch) => {
                 let ty = shape
                     .merge_type()

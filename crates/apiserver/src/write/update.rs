@@ -29,6 +29,7 @@ use crate::server::Server;
 use crate::stored;
 use crate::write::admission::{Attempt, Facts};
 use crate::write::create::insert_new;
+use crate::write::owners::Tracked;
 use crate::write::{metadata, owners, strategy};
 
 /// Replaces the object a call is about with the one in its body.
@@ -66,7 +67,9 @@ pub(crate) async fn update(
         uid: (!uid.is_empty()).then_some(uid.as_str()),
         create_when_missing: resource.rules.create_on_update && call.target.subresource.is_empty(),
     };
-    let changed = change.apply(server, call, |_| Ok(object.clone())).await?;
+    let changed = change
+        .apply(server, call, |_, _| Ok(New::Object(object.clone())))
+        .await?;
     Ok(changed.into_reply())
 }
 
@@ -93,6 +96,15 @@ pub(crate) struct Change<'c> {
     /// The object must be this very one.
     pub(crate) uid: Option<&'c str>,
     pub(crate) create_when_missing: bool,
+}
+
+/// What a change makes of an object.
+#[derive(Debug)]
+pub(crate) enum New {
+    /// An object whose owners are still to be noted.
+    Object(Value),
+    /// One whose owners are noted.
+    Tracked(Tracked),
 }
 
 /// An object that was changed, or made.
@@ -123,7 +135,7 @@ impl Change<'_> {
         self,
         server: &Server,
         call: &mut Call,
-        make: impl Fn(Option<&Value>) -> Outcome<Value>,
+        make: impl Fn(&Call, Option<&Value>) -> Outcome<New>,
     ) -> Outcome<Changed> {
         let target = &call.target;
         let key = server.key(self.resource, &target.namespace, &target.name);
@@ -205,15 +217,24 @@ impl Change<'_> {
         facts
     }
 
+    fn track(&self, server: &Server, call: &Call, old: Option<&Value>, new: New) -> Tracked {
+        match new {
+            New::Tracked(tracked) => tracked,
+            New::Object(object) => {
+                owners::track(server, call, self.resource, self.options, old, object)
+            }
+        }
+    }
+
     async fn create_missing(
         &self,
         server: &Server,
         call: &mut Call,
-        make: &impl Fn(Option<&Value>) -> Outcome<Value>,
+        make: &impl Fn(&Call, Option<&Value>) -> Outcome<New>,
     ) -> Outcome<Round> {
-        let object = make(None)?;
+        let new = make(call, None)?;
         let facts = self.facts(Operation::Create, call);
-        let tracked = owners::track(server, call, self.resource, self.options, None, object);
+        let tracked = self.track(server, call, None, new);
         let mut attempt = Attempt::tracked(server, call, self.resource, &facts, tracked, None);
         let mut object = attempt.mutate(call).await?;
         if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
@@ -246,20 +267,13 @@ impl Change<'_> {
         call: &mut Call,
         key: &str,
         entry: &Entry,
-        make: &impl Fn(Option<&Value>) -> Outcome<Value>,
+        make: &impl Fn(&Call, Option<&Value>) -> Outcome<New>,
     ) -> Outcome<Round> {
         let old = server.show(entry, self.resource).await?;
         self.check_uid(key, &old, &call.target.name)?;
-        let object = make(Some(&old))?;
+        let new = make(call, Some(&old))?;
         let facts = self.facts(Operation::Update, call);
-        let tracked = owners::track(
-            server,
-            call,
-            self.resource,
-            self.options,
-            Some(&old),
-            object,
-        );
+        let tracked = self.track(server, call, Some(&old), new);
         let old = Object::new(old);
         let mut attempt = Attempt::tracked(
             server,
