@@ -7,6 +7,7 @@ pub(crate) mod delete;
 pub(crate) mod metadata;
 pub(crate) mod owners;
 pub(crate) mod patch;
+pub(crate) mod scale_owners;
 pub(crate) mod strategy;
 pub(crate) mod subresource;
 pub(crate) mod update;

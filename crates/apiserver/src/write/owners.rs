@@ -129,7 +129,7 @@ pub(crate) fn entries(object: &Value) -> &[Value] {
 }
 
 /// What a client calls itself, or what it looks like.
-fn name(call: &Call, options: &WriteOptions) -> String {
+pub(crate) fn name(call: &Call, options: &WriteOptions) -> String {
     if !options.field_manager.is_empty() {
         return options.field_manager.clone();
     }

@@ -24,7 +24,7 @@ use crate::write::admission::{Attempt, Facts};
 use crate::write::delete::Deletion;
 use crate::write::patch::Patch;
 use crate::write::update::{Change, Changed};
-use crate::write::{metadata, patch, strategy, update};
+use crate::write::{metadata, owners, patch, scale_owners, strategy, update};
 
 /// Serves a part of an object.
 pub(crate) async fn serve(
@@ -133,12 +133,14 @@ async fn set_scale(
             (options, None, Some(Patch::read(&call.body, patch_type)?))
         }
     };
-    let shape =
-        lockgate_kinds::typed::type_of(&part.group, &part.version, &part.kind).map(Shape::Plain);
-    let shape = shape.ok_or_else(|| internal("the type of a scale is unknown"))?;
+    let ty = lockgate_kinds::typed::type_of(&part.group, &part.version, &part.kind)
+        .ok_or_else(|| internal("the type of a scale is unknown"))?;
+    let shape = Shape::Plain(ty);
     loop {
         let old = get::get_value(server, call, resource).await?;
-        let old_scale = scale::of(resource, &old)?;
+        let mut old_scale = scale::of(resource, &old)?;
+        let parent = owners::entries(&old).to_vec();
+        scale_owners::set(&mut old_scale, scale_owners::of_scale(resource, &parent));
         let wanted = match (&sent, &patch) {
             (Some(scale), _) => scale.clone(),
             (None, Some(patch)) => patch.apply(&old_scale, &shape)?.0,
@@ -148,6 +150,7 @@ async fn set_scale(
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
             return Err(crate::error::modified(resource, &call.target.name));
         }
+        let wanted = scale_owners::track(call, ty, &options, &old_scale, wanted);
         let facts = facts(Operation::Update, call, resource, part, &options);
         let mut attempt = Attempt::new(
             server,
@@ -181,6 +184,8 @@ async fn set_scale(
         let (user, gates) = (call.user.clone(), server.settings.feature_gates);
         let set = |object: &mut Value| {
             scale::take_over(resource, object, &scale)?;
+            let entries = scale_owners::of_parent(resource, &parent, owners::entries(&scale));
+            scale_owners::set(object, entries);
             strategy::prepare_update(resource, "", object, &old, &user, gates);
             strategy::check_update(resource, "", object, &old)
         };
