@@ -4,6 +4,34 @@
 //! create, replace or patch an object, [`apply`](FieldManager::apply) for those that say which fields
 //! they want to own. Nothing here performs I/O, fills in defaults or keeps a state.
 //!
+//! ```
+//! use lockgate_api::meta::time::Time;
+//! use lockgate_kinds::managed_fields::{FieldManager, OneVersion, Shape};
+//! use lockgate_kinds::typed;
+//! use serde_json::json;
+//!
+//! let config_maps = FieldManager {
+//!     shape: Shape::BuiltIn(typed::type_of("", "v1", "ConfigMap").unwrap()),
+//!     api_version: "v1",
+//!     kind: "ConfigMap",
+//!     subresource: "",
+//!     reset: None,
+//!     versions: &OneVersion,
+//! };
+//! let object = |value: &str| json!({
+//!     "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "k": value },
+//! });
+//! let now = Time::from_unix_seconds(0);
+//! let live = config_maps.update(None, object("v"), "curl", now);
+//! let entry = &live["metadata"]["managedFields"][0];
+//! assert_eq!(entry["fieldsV1"], json!({ "f:data": { ".": {}, "f:k": {} } }));
+//! let error = config_maps.apply(Some(&live), &object("w"), "me", false, now).unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "Apply failed with 1 conflict: conflict with \"curl\" using v1: .data.k",
+//! );
+//! ```
+//!
 //! # Map
 //!
 //! | module | is responsible for |

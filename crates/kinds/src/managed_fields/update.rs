@@ -257,10 +257,7 @@ impl FieldManager<'_> {
         except: Option<&Id>,
     ) -> Result<Changed, Problem> {
         let compare_at = |old: &Value, new: &Value, api_version: &str| {
-            let Some(ty) = self.type_at(api_version) else {
-                return None;
-            };
-            let found = compare(ty, old, new);
+            let found = compare(self.type_at(api_version)?, old, new);
             let keep = |fields| self.without_reset(fields, api_version);
             Some(Comparison {
                 added: keep(found.added),
