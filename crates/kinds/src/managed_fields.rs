@@ -43,6 +43,7 @@
 //! | `reconcile` | owned fields after a change of schema |
 //! | `owners` | the list of owners, read and written |
 //! | `update`, `apply` | the two ways of writing |
+//! | `scale` | owners seen through `scale` |
 //! | `guard` | lists that others made, and writes that change nothing |
 //!
 //! Walks over objects recurse, so objects that nest deeper than [`MAX_DEPTH`] are not tracked.
@@ -56,6 +57,7 @@ mod merge;
 mod owners;
 mod reconcile;
 mod remove;
+mod scale;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -71,6 +73,7 @@ pub use apply::{ApplyError, ConflictCause};
 pub use element::Element;
 pub use field_set::FieldSet;
 pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};
+pub use scale::ScalePaths;
 pub use shape::Shape;
 
 /// How deep objects with owners can be. Upstream has no limit of its own and reads 10,000 levels;

@@ -538,3 +538,23 @@ fn many_errors_in_long_keys_stay_bounded() {
     let error = pod.apply(None, &config, "m", false, time(0)).unwrap_err();
     assert!(error.to_string().len() < 4 << 20);
 }
+
+#[test]
+fn owners_of_the_scale_are_those_that_upstream_gives() {
+    let paths = ScalePaths {
+        versions: &[("apps/v1", &["spec", "replicas"]), ("g/v1", &["spec", "n"])],
+    };
+    let with = |list: &Value| json!({ "metadata": { "managedFields": list } });
+    for line in include_str!("tests/scale.jsonl").lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let parent = with(&case["parent"]);
+        let scale = paths.to_scale(&parent).unwrap();
+        assert_eq!(scale.unwrap_or_default(), case["want_scale"], "{line}");
+        let after = paths.to_parent(&parent, &with(&case["scale"]), "apps/v1");
+        assert_eq!(
+            after.unwrap().unwrap_or_default(),
+            case["want_parent"],
+            "{line}"
+        );
+    }
+}
