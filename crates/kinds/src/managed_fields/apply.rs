@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 use lockgate_api::meta::time::Time;
 
 use crate::structural::json::compact;
-use crate::tree;
 
 use super::compare::{compare, fields};
 use super::element::Element;
@@ -124,6 +123,9 @@ impl FieldManager<'_> {
         let known = Owners::decode(list).map_err(|problem| {
             ApplyError::Other(format!("failed to decode managed fields: {problem}"))
         })?;
+        for object in live.iter().copied().chain([config]) {
+            Problem::if_too_deep(object).map_err(|problem| ApplyError::Other(problem.0))?;
+        }
         let live = match live {
             Some(live) => without_owners(live),
             None => self.unset(),
@@ -202,9 +204,9 @@ impl FieldManager<'_> {
         );
         let time_before = owners.get(&id).and_then(|owner| owner.time);
         let mut owners = self.reconciled(live, owners)?;
-        let merged = merge(ty, live, config).map_err(Problem::of("failed to merge config"))?;
+        let merged = merge(ty, live, config);
         let last = owners.get(&id).cloned();
-        let wanted = fields(ty, config).map_err(Problem::of("failed to get field set"))?;
+        let wanted = fields(ty, config);
         owners.put(Owner {
             id: id.clone(),
             api_version: self.api_version.to_owned(),
@@ -283,8 +285,8 @@ impl FieldManager<'_> {
         // What was unowned, or somebody's who does not apply, stays.
         let pruned = match pruned {
             Some(pruned) => {
-                let kept = named_fields(ty, &pruned)?;
-                let gone = named_fields(ty, &converted)?.difference(&kept);
+                let kept = named_fields(ty, &pruned);
+                let gone = named_fields(ty, &converted).difference(&kept);
                 remove(ty, &converted, &gone.intersection(&last_fields))
             }
             None => converted.into_owned(),
@@ -328,8 +330,8 @@ impl FieldManager<'_> {
             let Some(kept) = self.convert(&pruned, version).map_err(failed("pruned"))? else {
                 continue;
             };
-            let kept = named_fields(ty, &kept)?.union(with_named(ty, owned));
-            let gone = named_fields(ty, &merged)?.difference(&kept);
+            let kept = named_fields(ty, &kept).union(with_named(ty, owned));
+            let gone = named_fields(ty, &merged).difference(&kept);
             pruned = remove(ty, &merged, &gone);
         }
         Ok(pruned)
@@ -362,8 +364,8 @@ impl FieldManager<'_> {
             return None;
         }
         validate(ty, &last, Duplicates::Refused).ok()?;
-        let set = fields(ty, &last).ok()?;
-        let found = compare(ty, &last, live).ok()?;
+        let set = fields(ty, &last);
+        let found = compare(ty, &last, live);
         Some(
             set.difference(&found.modified)
                 .difference(&found.added)
@@ -386,8 +388,8 @@ impl FieldManager<'_> {
     }
 }
 
-fn named_fields(ty: Ref<'_>, object: &Value) -> Result<FieldSet, Problem> {
-    Ok(with_named(ty, fields(ty, object)?))
+fn named_fields(ty: Ref<'_>, object: &Value) -> FieldSet {
+    with_named(ty, fields(ty, object))
 }
 
 fn kind_shown(api_version: &str, kind: &str) -> String {
@@ -396,8 +398,8 @@ fn kind_shown(api_version: &str, kind: &str) -> String {
 }
 
 fn without_owners(live: &Value) -> Value {
-    let mut live = tree::copy(live);
-    owners::take_list(&mut live);
+    let mut live = live.clone();
+    owners::set_list(&mut live, None);
     live
 }
 
@@ -448,7 +450,7 @@ fn update_last_applied(object: &mut Value, config: &Value) {
     if last_applied(object).is_none() {
         return;
     }
-    let mut config = tree::copy(config);
+    let mut config = config.clone();
     if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         match annotations_of(metadata) {
             Some(annotations) => {
@@ -460,7 +462,6 @@ fn update_last_applied(object: &mut Value, config: &Value) {
         }
     }
     let text = compact(&config) + "\n";
-    tree::dismantle(config);
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     let Some(annotations) = metadata.and_then(annotations_of) else {
         return;

@@ -12,7 +12,6 @@ use super::element::Element;
 use super::field_set::{FieldSet, Part};
 use super::shape::{Atom, List, MapOf, Ref};
 use super::value::equal;
-use super::{MAX_DEPTH, Problem};
 
 /// The differences of two objects. A field is in at most one of the sets.
 #[derive(Debug, Clone, Default)]
@@ -23,18 +22,18 @@ pub(super) struct Comparison {
 }
 
 /// Compares two objects.
-pub(super) fn compare(ty: Ref<'_>, old: &Value, new: &Value) -> Result<Comparison, Problem> {
-    let delta = differ(ty, Some(old), Some(new), 0)?;
-    Ok(Comparison {
+pub(super) fn compare(ty: Ref<'_>, old: &Value, new: &Value) -> Comparison {
+    let delta = differ(ty, Some(old), Some(new));
+    Comparison {
         added: delta.added.children,
         modified: delta.modified.children,
         removed: delta.removed.children,
-    })
+    }
 }
 
 /// The fields of an object.
-pub(super) fn fields(ty: Ref<'_>, value: &Value) -> Result<FieldSet, Problem> {
-    Ok(fields_of(ty, value, 0)?.children)
+pub(super) fn fields(ty: Ref<'_>, value: &Value) -> FieldSet {
+    fields_of(ty, value).children
 }
 
 /// The differences at one place and below it.
@@ -79,19 +78,16 @@ impl Delta {
 
 type Side<'v> = Option<&'v Value>;
 
-fn differ(ty: Ref<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Delta, Problem> {
-    if depth > MAX_DEPTH {
-        return Err(Problem::too_deep());
-    }
+fn differ(ty: Ref<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
     let atom = ty.resolve();
     let (old_atom, new_atom) = (atom.deduce(old), atom.deduce(new));
     let (mut delta, is_leaf) = match (old, new) {
-        (_, None) => by_atom(old_atom, old, new, depth)?,
-        (None, _) => by_atom(new_atom, old, new, depth)?,
-        _ if old_atom.is_same_kind(&new_atom) => by_atom(new_atom, old, new, depth)?,
+        (_, None) => by_atom(old_atom, old, new),
+        (None, _) => by_atom(new_atom, old, new),
+        _ if old_atom.is_same_kind(&new_atom) => by_atom(new_atom, old, new),
         _ => {
-            let (first, _) = by_atom(old_atom, old, new, depth)?;
-            let (second, is_leaf) = by_atom(new_atom, old, new, depth)?;
+            let (first, _) = by_atom(old_atom, old, new);
+            let (second, is_leaf) = by_atom(new_atom, old, new);
             (first.union(second), is_leaf)
         }
     };
@@ -99,16 +95,11 @@ fn differ(ty: Ref<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Del
         delta.added.member |= old.is_none();
         delta.removed.member |= old.is_some() && new.is_none();
     }
-    Ok(delta)
+    delta
 }
 
 /// The differences, and whether the values were compared as a whole.
-fn by_atom(
-    atom: Atom<'_>,
-    old: Side<'_>,
-    new: Side<'_>,
-    depth: usize,
-) -> Result<(Delta, bool), Problem> {
+fn by_atom(atom: Atom<'_>, old: Side<'_>, new: Side<'_>) -> (Delta, bool) {
     let has_items = |side: Side<'_>| match side {
         Some(Value::Array(items)) if atom.map.is_none() => !items.is_empty(),
         Some(Value::Object(entries)) if atom.map.is_some() => !entries.is_empty(),
@@ -116,18 +107,16 @@ fn by_atom(
     };
     let delta = match atom {
         Atom { map: Some(map), .. } if !map.is_atomic && (has_items(old) || has_items(new)) => {
-            members(&map, old, new, depth)?
+            members(&map, old, new)
         }
         Atom {
             map: None,
             scalar: None,
             list: Some(list),
-        } if !list.is_atomic() && (has_items(old) || has_items(new)) => {
-            elements(&list, old, new, depth)?
-        }
-        _ => return Ok((leaf(old, new), true)),
+        } if !list.is_atomic() && (has_items(old) || has_items(new)) => elements(&list, old, new),
+        _ => return (leaf(old, new), true),
     };
-    Ok((delta, false))
+    (delta, false)
 }
 
 fn leaf(old: Side<'_>, new: Side<'_>) -> Delta {
@@ -144,14 +133,14 @@ fn entries<'v>(side: Side<'v>) -> impl Iterator<Item = (&'v String, &'v Value)> 
     side.and_then(Value::as_object).into_iter().flatten()
 }
 
-fn members(map: &MapOf<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Delta, Problem> {
+fn members(map: &MapOf<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
     let mut old = entries(old).peekable();
     let mut new = entries(new).peekable();
     let mut delta = Delta::default();
     // Both are sorted by name.
     loop {
         let order = match (old.peek(), new.peek()) {
-            (None, None) => return Ok(delta),
+            (None, None) => return delta,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some((left, _)), Some((right, _))) => left.cmp(right),
@@ -159,11 +148,12 @@ fn members(map: &MapOf<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Resul
         let old = old.next_if(|_| order.is_le());
         let new = new.next_if(|_| order.is_ge());
         let Some((name, _)) = old.or(new) else {
-            return Ok(delta);
+            return delta;
         };
         let (old, new) = (old.map(|entry| entry.1), new.map(|entry| entry.1));
-        let child = differ(map.member(name), old, new, depth + 1)?;
-        delta.take(child, || map.step(name));
+        let ty = map.member(name);
+        let child = differ(ty, old, new);
+        delta.take(child, || ty.step(name));
     }
 }
 
@@ -190,7 +180,7 @@ fn first<'v>(group: &[Called<'v>]) -> Option<&'v Value> {
     group.first().map(|item| item.1)
 }
 
-fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Result<Delta, Problem> {
+fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
     let old = called(list, old);
     let new = called(list, new);
     let mut old = old.chunk_by(|left, right| left.0 == right.0).peekable();
@@ -198,7 +188,7 @@ fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Resu
     let mut delta = Delta::default();
     loop {
         let order = match (old.peek(), new.peek()) {
-            (None, None) => return Ok(delta),
+            (None, None) => return delta,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(left), Some(right)) => name(left).cmp(&name(right)),
@@ -206,10 +196,10 @@ fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Resu
         let old = old.next_if(|_| order.is_le()).unwrap_or_default();
         let new = new.next_if(|_| order.is_ge()).unwrap_or_default();
         let Some(element) = name(old).or_else(|| name(new)) else {
-            return Ok(delta);
+            return delta;
         };
         let child = match (old.len(), new.len()) {
-            (0 | 1, 0 | 1) => differ(list.element, first(old), first(new), depth + 1)?,
+            (0 | 1, 0 | 1) => differ(list.element, first(old), first(new)),
             // Elements that are called the same are compared together.
             (2.., 2..) => {
                 let mut child = Delta::default();
@@ -219,7 +209,7 @@ fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Resu
             }
             (2.., _) => {
                 let mut child = match first(new) {
-                    Some(new) => differ(list.element, None, Some(new), depth + 1)?,
+                    Some(new) => differ(list.element, None, Some(new)),
                     None => Delta::default(),
                 };
                 child.removed.member = true;
@@ -227,7 +217,7 @@ fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Resu
             }
             (_, _) => {
                 let mut child = match first(old) {
-                    Some(old) => differ(list.element, Some(old), None, depth + 1)?,
+                    Some(old) => differ(list.element, Some(old), None),
                     None => Delta::default(),
                 };
                 child.added.member = true;
@@ -238,21 +228,19 @@ fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>, depth: usize) -> Resu
     }
 }
 
-fn fields_of(ty: Ref<'_>, value: &Value, depth: usize) -> Result<Part, Problem> {
-    if depth > MAX_DEPTH {
-        return Err(Problem::too_deep());
-    }
+fn fields_of(ty: Ref<'_>, value: &Value) -> Part {
     let mut part = Part::default();
     match ty.resolve().deduce(Some(value)) {
         Atom { map: Some(map), .. } if map.is_atomic => part.member = true,
         Atom { map: Some(map), .. } => {
             for (name, value) in value.as_object().into_iter().flatten() {
                 let field = map.field(name);
-                let mut child = fields_of(field.unwrap_or(map.element), value, depth + 1)?;
+                let ty = field.unwrap_or(map.element);
+                let mut child = fields_of(ty, value);
                 child.member |= field.is_none()
                     || value.is_null()
                     || value.as_object().is_some_and(Map::is_empty);
-                part.children.add(map.step(name), child);
+                part.children.add(ty.step(name), child);
             }
         }
         Atom {
@@ -270,7 +258,7 @@ fn fields_of(ty: Ref<'_>, value: &Value, depth: usize) -> Result<Part, Problem> 
                 };
                 // What is called the same is owned together.
                 let mut child = if group.len() == 1 {
-                    fields_of(list.element, value, depth + 1)?
+                    fields_of(list.element, value)
                 } else {
                     Part::default()
                 };
@@ -280,5 +268,5 @@ fn fields_of(ty: Ref<'_>, value: &Value, depth: usize) -> Result<Part, Problem> 
         }
         Atom { .. } => {}
     }
-    Ok(part)
+    part
 }

@@ -83,7 +83,7 @@ impl Element {
     /// The element as `FieldsV1` has it.
     pub(super) fn encode(&self) -> String {
         match self {
-            Self::Field(name) => format!("f:{name}"),
+            Self::Field(name) => ["f:", name].concat(),
             Self::Key(keys) => {
                 let mut out = String::from("k:{");
                 for (at, (name, value)) in keys.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Element {
                 out.push('}');
                 out
             }
-            Self::Value(value) => format!("v:{}", to_string(value)),
+            Self::Value(value) => ["v:", &to_string(value)].concat(),
             Self::Index(index) => format!("i:{index}"),
         }
     }

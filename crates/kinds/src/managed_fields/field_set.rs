@@ -9,8 +9,8 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::MAX_DEPTH;
 use super::element::{Element, ElementError};
+use super::{MAX_DEPTH, SLACK};
 
 /// A set of fields of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl FieldSet {
 }
 
 fn read(value: &Value, depth: usize) -> Result<Part, String> {
-    if depth > MAX_DEPTH {
+    if depth > MAX_DEPTH + SLACK {
         return Err(String::from("ReadMapCB: exceeded max depth"));
     }
     let entries = match value {

@@ -6,30 +6,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::tree;
-
 use super::element::Element;
 use super::shape::{Atom, List, MapOf, Ref};
-use super::{MAX_DEPTH, Problem};
 
 /// The object with all that the configuration says, and what it does not speak of left as it is.
 /// Both have been [validated](super::validate), the configuration without duplicates.
-pub(super) fn merge(ty: Ref<'_>, live: &Value, config: &Value) -> Result<Value, Problem> {
-    Ok(both(ty, live, config, 0)?.unwrap_or_default())
+pub(super) fn merge(ty: Ref<'_>, live: &Value, config: &Value) -> Value {
+    both(ty, live, config).unwrap_or_default()
 }
 
-fn both(ty: Ref<'_>, live: &Value, config: &Value, depth: usize) -> Result<Option<Value>, Problem> {
-    if depth > MAX_DEPTH {
-        return Err(Problem::too_deep());
-    }
+fn both(ty: Ref<'_>, live: &Value, config: &Value) -> Option<Value> {
     // What the configuration holds decides what the value is.
     match ty.resolve().deduce(Some(config)) {
         Atom { map: Some(map), .. } if !map.is_atomic => {
             let is_empty = |value: &Value| value.as_object().is_none_or(Map::is_empty);
             if is_empty(live) && is_empty(config) {
-                return Ok(Some(tree::copy(config)));
+                return Some(config.clone());
             }
-            members(&map, live, config, depth)
+            members(&map, live, config)
         }
         Atom {
             map: None,
@@ -38,51 +32,36 @@ fn both(ty: Ref<'_>, live: &Value, config: &Value, depth: usize) -> Result<Optio
         } if !list.is_atomic() => {
             let is_empty = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
             if is_empty(live) && is_empty(config) {
-                return Ok(Some(tree::copy(config)));
+                return Some(config.clone());
             }
-            elements(&list, live, config, depth)
+            elements(&list, live, config)
         }
-        Atom { .. } => Ok(Some(tree::copy(config))),
+        Atom { .. } => Some(config.clone()),
     }
 }
 
 /// Where only one side has a value, that value is kept.
-fn either(
-    ty: Ref<'_>,
-    live: Option<&Value>,
-    config: Option<&Value>,
-    depth: usize,
-) -> Result<Option<Value>, Problem> {
+fn either(ty: Ref<'_>, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
     match (live, config) {
-        (Some(live), Some(config)) => both(ty, live, config, depth),
-        (Some(only), None) | (None, Some(only)) => Ok(Some(tree::copy(only))),
-        (None, None) => Ok(None),
+        (Some(live), Some(config)) => both(ty, live, config),
+        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
+        (None, None) => None,
     }
 }
 
-fn members(
-    map: &MapOf<'_>,
-    live: &Value,
-    config: &Value,
-    depth: usize,
-) -> Result<Option<Value>, Problem> {
+fn members(map: &MapOf<'_>, live: &Value, config: &Value) -> Option<Value> {
     let empty = Map::new();
     let live = live.as_object().unwrap_or(&empty);
     let config = config.as_object().unwrap_or(&empty);
     let mut out = Map::new();
     let added = config.keys().filter(|name| !live.contains_key(*name));
     for name in live.keys().chain(added) {
-        let merged = either(
-            map.member(name),
-            live.get(name),
-            config.get(name),
-            depth + 1,
-        )?;
+        let merged = either(map.member(name), live.get(name), config.get(name));
         if let Some(merged) = merged {
             out.insert(name.clone(), merged);
         }
     }
-    Ok((!out.is_empty()).then_some(Value::Object(out)))
+    (!out.is_empty()).then_some(Value::Object(out))
 }
 
 /// The elements of a list in their order, with how they are called.
@@ -97,12 +76,7 @@ fn called<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
 
 /// Elements of both lists come in the order of the configuration; those of the object alone stay
 /// near the elements they stood between.
-fn elements(
-    list: &List<'_>,
-    live: &Value,
-    config: &Value,
-    depth: usize,
-) -> Result<Option<Value>, Problem> {
+fn elements(list: &List<'_>, live: &Value, config: &Value) -> Option<Value> {
     static ABSENT: Value = Value::Null;
     let live = called(list, live);
     let config = called(list, config);
@@ -131,7 +105,7 @@ fn elements(
                 Some((wanted, value)) if name == wanted => {
                     merged.insert(wanted);
                     let live = live_by_name.get(name).copied();
-                    out.extend(either(list.element, live, Some(value), depth + 1)?);
+                    out.extend(either(list.element, live, Some(value)));
                     at_live += 1;
                     at_config += 1;
                     next_shared = shared.next();
@@ -145,7 +119,7 @@ fn elements(
                 _ => {}
             }
             if !is_shared {
-                out.push(tree::copy(value));
+                out.push(Value::clone(value));
                 at_live += 1;
                 continue;
             }
@@ -156,7 +130,7 @@ fn elements(
         if let Some((name, value)) = right {
             merged.insert(name);
             let live = live_by_name.get(name).copied();
-            out.extend(either(list.element, live, Some(value), depth + 1)?);
+            out.extend(either(list.element, live, Some(value)));
             at_config += 1;
             if next_shared == Some(name) {
                 next_shared = shared.next();
@@ -165,5 +139,5 @@ fn elements(
             break;
         }
     }
-    Ok((!out.is_empty()).then_some(Value::Array(out)))
+    (!out.is_empty()).then_some(Value::Array(out))
 }

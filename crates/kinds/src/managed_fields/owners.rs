@@ -10,6 +10,8 @@ use lockgate_api::go::json::to_string;
 use lockgate_api::go::quote::quote;
 use lockgate_api::meta::time::Time;
 
+use crate::tree;
+
 use super::field_set::FieldSet;
 
 /// How an owner came to its fields.
@@ -240,7 +242,7 @@ pub(super) fn take_list(object: &mut Value) -> Option<Value> {
 
 /// Gives an object a list, in the place of the one it has.
 pub(super) fn set_list(object: &mut Value, list: Option<Value>) {
-    take_list(object);
+    tree::dismantle(take_list(object).unwrap_or_default());
     let (Some(list), Some(object)) = (list, object.as_object_mut()) else {
         return;
     };

@@ -4,8 +4,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::tree;
-
 use super::element::Element;
 use super::field_set::{Entry, FieldSet, Part};
 use super::shape::{Atom, Ref};
@@ -13,14 +11,14 @@ use super::shape::{Atom, Ref};
 /// The object without the fields of a set. What is left of a map or a list of which nothing is left
 /// is null.
 pub(super) fn remove(ty: Ref<'_>, value: &Value, fields: &FieldSet) -> Value {
-    // Sets of fields are bounded in depth, and the walk follows the set.
     match ty.resolve().deduce(Some(value)) {
         Atom { map: Some(map), .. } => match value {
             Value::Object(members) if !map.is_atomic => {
                 let mut out = Map::new();
                 for (name, value) in members {
-                    let part = fields.get(&map.step(name));
-                    if let Some(value) = rest(map.member(name), value, part) {
+                    let ty = map.member(name);
+                    let part = fields.get(&ty.step(name));
+                    if let Some(value) = rest(ty, value, part) {
                         out.insert(name.clone(), value);
                     }
                 }
@@ -34,7 +32,7 @@ pub(super) fn remove(ty: Ref<'_>, value: &Value, fields: &FieldSet) -> Value {
         },
         Atom {
             scalar: Some(_), ..
-        } => tree::copy(value),
+        } => value.clone(),
         Atom {
             list: Some(list), ..
         } => match value {
@@ -61,7 +59,7 @@ fn rest(ty: Ref<'_>, value: &Value, part: Option<&Part>) -> Option<Value> {
     match part {
         Some(part) if part.member => None,
         Some(part) => Some(remove(ty, value, &part.children)),
-        None => Some(tree::copy(value)),
+        None => Some(value.clone()),
     }
 }
 

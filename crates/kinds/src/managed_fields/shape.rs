@@ -137,6 +137,17 @@ impl<'s> Ref<'s> {
         matches!(self, Self::Deduced | Self::Untyped)
     }
 
+    /// The name of a member of this type as part of a path; the names of built-in types need no
+    /// memory.
+    pub(super) fn step(self, name: &str) -> Element {
+        match self {
+            Self::Typed(_, Some(field)) if field.name() == name => {
+                Element::Field(Cow::Borrowed(field.name()))
+            }
+            _ => Element::field(name),
+        }
+    }
+
     pub(super) fn resolve(self) -> Atom<'s> {
         match self {
             Self::Undeclared => Atom::default(),
@@ -372,17 +383,6 @@ impl<'s> MapOf<'s> {
                 Ref::Custom(..) => self.element.resolve().scalar == Some(Scalar::Any),
                 Ref::Undeclared | Ref::Untyped | Ref::Typed(..) => false,
             }
-    }
-
-    /// The name of a member as part of a path; declared names need no memory.
-    pub(super) fn step(&self, name: &str) -> Element {
-        match self.fields {
-            Fields::Typed(ty) => ty.field(name).map_or_else(
-                || Element::field(name),
-                |field| Element::Field(Cow::Borrowed(field.name())),
-            ),
-            Fields::None | Fields::Custom(..) => Element::field(name),
-        }
     }
 
     fn default_of(&self, name: &str) -> Option<Value> {

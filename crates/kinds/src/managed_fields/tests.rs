@@ -224,3 +224,337 @@ fn writes_give_the_owners_that_upstream_gives() {
     }
     assert_eq!(wrong, 0);
 }
+
+fn manager<'a>(shape: Shape<'a>, api_version: &'a str, kind: &'a str) -> FieldManager<'a> {
+    FieldManager {
+        shape,
+        api_version,
+        kind,
+        subresource: "",
+        reset: None,
+        versions: &OneVersion,
+    }
+}
+
+fn config_map() -> FieldManager<'static> {
+    let ty = typed::type_of("", "v1", "ConfigMap").unwrap();
+    manager(Shape::BuiltIn(ty), "v1", "ConfigMap")
+}
+
+fn fields(object: &Value) -> &Value {
+    &object["metadata"]["managedFields"]
+}
+
+#[test]
+fn fields_v1_is_read_and_written() {
+    let same = [
+        json!({}),
+        json!({ "f:a": {} }),
+        json!({ "f:a": { ".": {}, "f:b": {}, "k:{\"n\":1,\"p\":\"\\u003cx\\u003e\"}": { ".": {}, "f:n": {} } } }),
+        json!({ "f:s": { "v:\"x\"": {}, "v:1": {}, "v:true": {}, "v:null": {}, "i:0": {}, "i:-1": {} } }),
+        // A name may hold anything.
+        json!({ "f:": {}, "f:.": {}, "f:f:x": { "f:a/b": {} } }),
+    ];
+    for value in same {
+        assert_eq!(FieldSet::from_value(&value).unwrap().to_value(), value);
+    }
+    let read = [
+        // A member alone is an empty map.
+        (json!({ "f:a": { ".": {} } }), json!({ "f:a": {} })),
+        (json!({ "f:a": null }), json!({ "f:a": {} })),
+        // Elements of a type nobody knows are dropped with all below them.
+        (
+            json!({ "x:y": { "f:a": {} }, "f:b": {} }),
+            json!({ "f:b": {} }),
+        ),
+        // Keys are sorted, and numbers are their value.
+        (
+            json!({ "f:a": { "k:{\"z\":1,\"b\":2}": {}, "k:{\"b\":2.0,\"z\":1}": { "f:c": {} } } }),
+            json!({ "f:a": { "k:{\"b\":2,\"z\":1}": { ".": {}, "f:c": {} } } }),
+        ),
+        (Value::Null, json!({})),
+    ];
+    for (value, want) in read {
+        assert_eq!(
+            FieldSet::from_value(&value).unwrap().to_value(),
+            want,
+            "{value}"
+        );
+    }
+    let refused = [
+        json!([]),
+        json!({ "f:a": 1 }),
+        json!({ "f": {} }),
+        json!({ "fa:": {} }),
+        json!({ "v:": {} }),
+        json!({ "v:{": {} }),
+        json!({ "k:[]": {} }),
+        json!({ "i:x": {} }),
+        json!({ "é": {} }),
+    ];
+    for value in refused {
+        assert!(FieldSet::from_value(&value).is_err(), "{value}");
+    }
+}
+
+#[test]
+fn sets_of_fields_behave_as_sets() {
+    let set = |value: Value| FieldSet::from_value(&value).unwrap();
+    let left = set(json!({ "f:a": { ".": {}, "f:b": {}, "f:c": {} }, "f:d": {} }));
+    let right = set(json!({ "f:a": { "f:b": {}, "f:e": {} }, "f:d": { "f:x": {} } }));
+    let values = [
+        (
+            left.clone().union(right.clone()),
+            json!({ "f:a": { ".": {}, "f:b": {}, "f:c": {}, "f:e": {} }, "f:d": { ".": {}, "f:x": {} } }),
+        ),
+        (left.intersection(&right), json!({ "f:a": { "f:b": {} } })),
+        (
+            left.clone().difference(&right),
+            json!({ "f:a": { ".": {}, "f:c": {} }, "f:d": {} }),
+        ),
+        (right.clone().recursive_difference(&left), json!({})),
+        (
+            left.clone().recursive_difference(&right),
+            json!({ "f:a": { ".": {}, "f:c": {} }, "f:d": {} }),
+        ),
+    ];
+    for (got, want) in values {
+        assert_eq!(got.to_value(), want);
+    }
+    assert!(left.contains(&[Element::field("a"), Element::field("b")]));
+    assert!(!right.contains(&[Element::field("a")]));
+    assert!(!left.contains(&[]));
+}
+
+#[test]
+fn only_what_an_endpoint_sets_is_owned() {
+    let ty = typed::type_of("", "v1", "Pod").unwrap();
+    let live = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" },
+        "spec": { "containers": [{ "name": "c", "resources": {} }] }, "status": {},
+    });
+    let mut new = live.clone();
+    new["spec"]["containers"][0]["image"] = "i".into();
+    new["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": "1" } });
+    new["spec"]["nodeName"] = "n".into();
+    let step = |name: &str| Some(Element::field(name));
+    let reset = Reset::AllBut(vec![vec![
+        step("spec"),
+        step("containers"),
+        None,
+        step("resources"),
+    ]]);
+    let resize = FieldManager {
+        subresource: "resize",
+        reset: Some(&reset),
+        ..manager(Shape::BuiltIn(ty), "v1", "Pod")
+    };
+    let new = resize.update(Some(&live), new, "m", time(0));
+    assert_eq!(
+        fields(&new)[0]["fieldsV1"],
+        json!({ "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": {
+            "f:resources": { "f:limits": { ".": {}, "f:cpu": {} } },
+        } } } }),
+    );
+    assert_eq!(fields(&new)[0]["subresource"], "resize");
+}
+
+#[test]
+fn times_alone_are_no_change() {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" }, "data": { "k": "v" },
+    });
+    let old = config_map().update(None, object.clone(), "m", time(0));
+    let mut new = config_map().update(None, object.clone(), "m", time(1));
+    assert_ne!(new, old);
+    ignore_timestamp_only_change(&mut new, &old);
+    assert_eq!(new, old);
+
+    let later = |change: &dyn Fn(&mut Value)| {
+        let mut new = config_map().update(None, object.clone(), "m", time(1));
+        change(&mut new);
+        let before = new.clone();
+        ignore_timestamp_only_change(&mut new, &old);
+        assert_eq!(new, before);
+    };
+    later(&|new| new["data"]["k"] = "w".into());
+    later(&|new| new["metadata"]["labels"] = json!({ "a": "b" }));
+    later(&|new| new["metadata"]["managedFields"][0]["manager"] = "n".into());
+    later(&|new| {
+        let list = new["metadata"]["managedFields"].as_array_mut().unwrap();
+        list.push(list[0].clone());
+    });
+}
+
+#[test]
+fn owners_broken_by_admission_are_put_back() {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" }, "data": { "k": "v" },
+    });
+    let mut object = config_map().update(None, object, "m", time(0));
+    assert!(check(&object).is_ok());
+    let before = fields(&object).clone();
+    assert_eq!(restore_after_admission(&mut object, Some(&before)), None);
+    let broken = [
+        (
+            "operation",
+            json!("Other"),
+            "operation must be `Apply` or `Update`",
+        ),
+        ("apiVersion", json!(""), "apiVersion must not be empty"),
+        (
+            "fieldsType",
+            json!(""),
+            "missing fieldsType in managed fields entry 0",
+        ),
+        (
+            "fieldsType",
+            json!("V2"),
+            "invalid fieldsType \"V2\" in managed fields entry 0",
+        ),
+    ];
+    for (name, value, problem) in broken {
+        object["metadata"]["managedFields"][0][name] = value;
+        let warning = restore_after_admission(&mut object, Some(&before)).unwrap();
+        let prefix = ".metadata.managedFields was in an invalid state after admission; this could \
+                      be caused by an outdated mutating admission controller; please fix your \
+                      requests: ";
+        assert_eq!(warning, format!("{prefix}{problem}"));
+        assert_eq!(*fields(&object), before);
+    }
+    object["metadata"]["managedFields"][0]["fieldsV1"] = json!({ "x": {} });
+    assert!(restore_after_admission(&mut object, None).is_some());
+    assert!(object["metadata"].get("managedFields").is_none());
+}
+
+#[test]
+fn conflicts_say_who_owns_the_field() {
+    let ty = typed::type_of("apps", "v1", "Deployment").unwrap();
+    let deployment = manager(Shape::BuiltIn(ty), "apps/v1", "Deployment");
+    let object = |replicas: u32| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "d" },
+            "spec": { "replicas": replicas },
+        })
+    };
+    let live = deployment
+        .apply(None, &object(1), "one", false, time(0))
+        .unwrap();
+    let error = deployment.apply(Some(&live), &object(2), "two", false, time(1));
+    let message = "Apply failed with 1 conflict: conflict with \"one\": .spec.replicas";
+    assert_eq!(
+        error.unwrap_err(),
+        ApplyError::Conflicts {
+            message: message.to_owned(),
+            causes: vec![ConflictCause {
+                message: String::from("conflict with \"one\""),
+                field: String::from(".spec.replicas"),
+            }],
+        }
+    );
+    let scale = FieldManager {
+        subresource: "scale",
+        ..deployment
+    };
+    let mut scaled = live.clone();
+    scaled["spec"]["replicas"] = 3.into();
+    let live = scale.update(Some(&live), scaled, "hpa", time(2));
+    let error = deployment.apply(Some(&live), &object(1), "one", false, time(3));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "Apply failed with 1 conflict: conflict with \"hpa\" with subresource \"scale\" using \
+         apps/v1: .spec.replicas",
+    );
+}
+
+/// An object with one member nested so deeply that recursion over it would end the process.
+fn nested(mut object: Value, name: &str, depth: usize) -> Value {
+    let mut value = json!("x");
+    for _ in 0..depth {
+        value = Value::Object([(String::from("a"), value)].into_iter().collect());
+    }
+    let members = object.as_object_mut().unwrap();
+    members.insert(name.to_owned(), value);
+    object
+}
+
+/// Runs with the smallest stack that servers give their threads.
+fn on_small_stack(test: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(2 << 20);
+        thread.spawn_scoped(scope, test).unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn depth_ends_tracking_and_nothing_else() {
+    on_small_stack(|| {
+        let foo = manager(Shape::Deduced, "g/v1", "Foo");
+        for (depth, is_tracked) in [
+            (MAX_DEPTH, true),
+            (MAX_DEPTH + SLACK, false),
+            (10_000, false),
+        ] {
+            let object = || {
+                let object = json!({ "apiVersion": "g/v1", "kind": "Foo" });
+                nested(object, "spec", depth)
+            };
+            let new = foo.update(None, object(), "m", time(0));
+            assert_eq!(new["metadata"].get("managedFields").is_some(), is_tracked);
+            let config = object();
+            let applied = foo.apply(Some(&new), &config, "n", false, time(0));
+            assert_eq!(applied.is_ok(), is_tracked);
+            for value in [new, config].into_iter().chain(applied.ok()) {
+                crate::tree::dismantle(value);
+            }
+        }
+        // So does that of the list of owners.
+        let mut object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v" } });
+        object["metadata"]["managedFields"] = json!([{
+            "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        }]);
+        let entry = object["metadata"]["managedFields"][0].take();
+        object["metadata"]["managedFields"][0] = nested(entry, "fieldsV1", 10_000);
+        assert!(check(&object).is_err());
+        let new = config_map().update(None, object, "m", time(0));
+        assert_eq!(
+            fields(&new)[0]["fieldsV1"],
+            json!({ "f:data": { ".": {}, "f:k": {} } })
+        );
+    });
+}
+
+#[test]
+fn many_errors_in_long_keys_stay_bounded() {
+    let ty = typed::type_of("", "v1", "Pod").unwrap();
+    let pod = manager(Shape::BuiltIn(ty), "v1", "Pod");
+    let env: Vec<_> = (0..2000)
+        .map(|at| json!({ "name": at.to_string(), "value": 1 }))
+        .collect();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" },
+        "spec": { "containers": [{ "name": "n".repeat(100_000), "env": env }] },
+    });
+    let error = pod.apply(None, &config, "m", false, time(0)).unwrap_err();
+    assert!(error.to_string().len() < 4 << 20);
+}
+
+#[test]
+fn owners_of_the_scale_are_those_that_upstream_gives() {
+    let paths = ScalePaths {
+        versions: &[("apps/v1", &["spec", "replicas"]), ("g/v1", &["spec", "n"])],
+    };
+    let with = |list: &Value| json!({ "metadata": { "managedFields": list } });
+    for line in include_str!("tests/scale.jsonl").lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let parent = with(&case["parent"]);
+        let scale = paths.to_scale(&parent).unwrap();
+        assert_eq!(scale.unwrap_or_default(), case["want_scale"], "{line}");
+        let after = paths.to_parent(&parent, &with(&case["scale"]), "apps/v1");
+        assert_eq!(
+            after.unwrap().unwrap_or_default(),
+            case["want_parent"],
+            "{line}"
+        );
+    }
+}

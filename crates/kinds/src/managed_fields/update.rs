@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use lockgate_api::meta::time::Time;
 
+use crate::tree;
+
 use super::compare::{Comparison, compare};
 use super::field_set::FieldSet;
 use super::owners::{self, Id, Operation, Owner, Owners};
@@ -55,9 +57,10 @@ impl FieldManager<'_> {
     /// cannot be read is passed over. Where tracking fails, the object has no owners afterwards.
     #[must_use]
     pub fn update(&self, live: Option<&Value>, mut new: Value, manager: &str, now: Time) -> Value {
-        let edited = owners::take_list(&mut new);
-        let edited = edited.as_ref().and_then(Value::as_array);
-        let known = self.known_owners(live, edited.map(Vec::as_slice));
+        let edited = owners::take_list(&mut new).unwrap_or_default();
+        let known = self.known_owners(live, edited.as_array().map(Vec::as_slice));
+        // A list can be of any depth.
+        tree::dismantle(edited);
         let has_uid = live
             .and_then(|live| live.get("metadata")?.get("uid")?.as_str())
             .is_some_and(|uid| !uid.is_empty());
@@ -79,7 +82,7 @@ impl FieldManager<'_> {
         if self.subresource.is_empty() {
             match edited {
                 Some([]) => return Owners::default(),
-                Some([entry]) if *entry == json!({}) => return Owners::default(),
+                Some([Value::Object(entry)]) if entry.is_empty() => return Owners::default(),
                 _ => {}
             }
             let edited = edited.and_then(|list| Owners::decode(list).ok());
@@ -114,6 +117,8 @@ impl FieldManager<'_> {
         manager: &str,
         now: Time,
     ) -> Result<Owners, Problem> {
+        Problem::if_too_deep(live)?;
+        Problem::if_too_deep(new)?;
         let ty = self.shape.root();
         validate(ty, new, Duplicates::Allowed).map_err(self.failed(
             "failed to convert new object",
@@ -223,6 +228,10 @@ impl FieldManager<'_> {
         else {
             return Ok(None);
         };
+        if let Err(problem) = Problem::if_too_deep(&converted) {
+            tree::dismantle(converted);
+            return Err(problem);
+        }
         validate(ty, &converted, Duplicates::Refused)?;
         Ok(Some(Cow::Owned(converted)))
     }
@@ -248,18 +257,15 @@ impl FieldManager<'_> {
         except: Option<&Id>,
     ) -> Result<Changed, Problem> {
         let compare_at = |old: &Value, new: &Value, api_version: &str| {
-            let Some(ty) = self.type_at(api_version) else {
-                return Ok(None);
-            };
-            let found = compare(ty, old, new).map_err(Problem::of("failed to compare objects"))?;
+            let found = compare(self.type_at(api_version)?, old, new);
             let keep = |fields| self.without_reset(fields, api_version);
-            Ok::<_, Problem>(Some(Comparison {
+            Some(Comparison {
                 added: keep(found.added),
                 modified: keep(found.modified),
                 removed: keep(found.removed),
-            }))
+            })
         };
-        let ours = compare_at(old, new, self.api_version)?.unwrap_or_default();
+        let ours = compare_at(old, new, self.api_version).unwrap_or_default();
         let mut others: BTreeMap<&str, Option<Comparison>> = BTreeMap::new();
         let mut theirs = Vec::with_capacity(owners.list.len());
         for owner in &owners.list {
@@ -276,7 +282,7 @@ impl FieldManager<'_> {
                     let old = self.convert(old, version).map_err(failed("old"))?;
                     let new = self.convert(new, version).map_err(failed("new"))?;
                     let comparison = match (old, new) {
-                        (Some(old), Some(new)) => compare_at(&old, &new, version)?,
+                        (Some(old), Some(new)) => compare_at(&old, &new, version),
                         _ => None,
                     };
                     others.insert(version, comparison);

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::structural::json::verbose;
 
+use super::Problem;
 use super::shape::{Atom, List, MapOf, Ref, Scalar};
-use super::{MAX_DEPTH, Problem, TOO_DEEP};
 
 /// How much text errors may come to. Many errors far down in long keys would come to gigabytes.
 const TEXT_BUDGET: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(super) fn validate(ty: Ref<'_>, value: &Value, duplicates: Duplicates) -> Re
         duplicates,
         errors: Vec::new(),
     };
-    walker.check(ty, value, 0);
+    walker.check(ty, value);
     if walker.errors.is_empty() {
         return Ok(());
     }
@@ -92,16 +92,13 @@ impl Walker {
         self.errors.truncate(kept);
     }
 
-    fn check(&mut self, ty: Ref<'_>, value: &Value, depth: usize) {
+    fn check(&mut self, ty: Ref<'_>, value: &Value) {
         if ty.takes_anything() {
             return;
         }
-        if depth > MAX_DEPTH {
-            return self.fail(String::from(TOO_DEEP));
-        }
         match ty.resolve().deduce(Some(value)) {
             Atom { map: Some(map), .. } => match value {
-                Value::Object(_) => self.members(&map, value, depth),
+                Value::Object(_) => self.members(&map, value),
                 Value::Null => {}
                 other => self.fail(format!("expected map, got &{{{}}}", verbose(other))),
             },
@@ -116,7 +113,7 @@ impl Walker {
             Atom {
                 list: Some(list), ..
             } => match value {
-                Value::Array(_) => self.elements(&list, value, depth),
+                Value::Array(_) => self.elements(&list, value),
                 Value::Null => {}
                 other => self.fail(format!("expected list, got &{{{}}}", verbose(other))),
             },
@@ -124,7 +121,7 @@ impl Walker {
         }
     }
 
-    fn members(&mut self, map: &MapOf<'_>, value: &Value, depth: usize) {
+    fn members(&mut self, map: &MapOf<'_>, value: &Value) {
         for (name, value) in value.as_object().into_iter().flatten() {
             let start = self.errors.len();
             let ty = map.member(name);
@@ -134,17 +131,17 @@ impl Walker {
                 // Upstream looks no further in this map.
                 return;
             }
-            self.check(ty, value, depth + 1);
+            self.check(ty, value);
             self.prefix(start, &|| format!(".{name}"));
         }
     }
 
-    fn elements(&mut self, list: &List<'_>, value: &Value, depth: usize) {
+    fn elements(&mut self, list: &List<'_>, value: &Value) {
         let mut seen = BTreeSet::new();
         for (at, value) in value.as_array().into_iter().flatten().enumerate() {
             if list.is_atomic() {
                 let start = self.errors.len();
-                self.check(list.element, value, depth + 1);
+                self.check(list.element, value);
                 self.prefix(start, &|| format!("[{at}]"));
                 continue;
             }
@@ -157,7 +154,7 @@ impl Walker {
                 self.fail(format!("duplicate entries for key {element}"));
             }
             let start = self.errors.len();
-            self.check(list.element, value, depth + 1);
+            self.check(list.element, value);
             self.prefix(start, &|| element.to_string());
             if self.duplicates == Duplicates::Refused {
                 seen.insert(element);

@@ -120,17 +120,19 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether a value can be handled by recursion.
+/// Whether a value can be shown and ordered by recursion.
 pub(super) fn is_shallow(value: &Value) -> bool {
-    fn within(value: &Value, depth: usize) -> bool {
-        depth > 0
-            && match value {
-                Value::Array(items) => items.iter().all(|item| within(item, depth - 1)),
-                Value::Object(entries) => entries.values().all(|item| within(item, depth - 1)),
-                _ => true,
-            }
-    }
-    within(value, ORDER_DEPTH)
+    is_within(value, ORDER_DEPTH)
+}
+
+/// Whether a value has at most so many levels.
+pub(super) fn is_within(value: &Value, depth: usize) -> bool {
+    depth > 0
+        && match value {
+            Value::Array(items) => items.iter().all(|item| is_within(item, depth - 1)),
+            Value::Object(entries) => entries.values().all(|item| is_within(item, depth - 1)),
+            _ => true,
+        }
 }
 
 /// A value in Go's syntax, as its `%#v` prints it.

@@ -1,0 +1,103 @@
+//! The owners of an object seen through its `scale` subresource.
+//!
+//! UPSTREAM: apimachinery pkg/util/managedfields/scalehandler.go
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::field_set::FieldSet;
+use super::owners::{self, Id, Owner, Owners};
+
+const SCALE_VERSION: &str = "autoscaling/v1";
+
+/// Where the versions of a kind keep the number of replicas.
+#[derive(Debug, Clone, Copy)]
+pub struct ScalePaths<'a> {
+    /// The versions, each with the names that lead to the number. Owners in other versions are
+    /// dropped. A path without names is that of a version without the subresource.
+    pub versions: &'a [(&'a str, &'a [&'a str])],
+}
+
+fn steps(path: &[&str]) -> Vec<Element> {
+    path.iter().map(|name| Element::field(name)).collect()
+}
+
+fn replicas() -> FieldSet {
+    FieldSet::of(&[&["spec", "replicas"]])
+}
+
+impl ScalePaths<'_> {
+    fn path(&self, api_version: &str) -> Option<Vec<Element>> {
+        let found = self.versions.iter().find(|(name, _)| *name == api_version);
+        found.map(|(_, path)| steps(path))
+    }
+
+    /// The list of owners of the scale of an object.
+    ///
+    /// # Errors
+    ///
+    /// Why the owners of the object cannot be read.
+    pub fn to_scale(&self, parent: &Value) -> Result<Option<Value>, String> {
+        let mut owners = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
+        owners.list.retain_mut(|owner| {
+            let path = self.path(&owner.api_version);
+            let owns = path.is_some_and(|path| owner.fields.contains(&path));
+            owner.fields = replicas();
+            SCALE_VERSION.clone_into(&mut owner.api_version);
+            owns
+        });
+        Ok(owners.encode())
+    }
+
+    /// The list of owners of an object after a write to its scale, in the version that the scale
+    /// was written through.
+    ///
+    /// # Errors
+    ///
+    /// Why the owners of the object or of the scale cannot be read.
+    pub fn to_parent(
+        &self,
+        parent: &Value,
+        scale: &Value,
+        api_version: &str,
+    ) -> Result<Option<Value>, String> {
+        let before = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
+        let mut of_scale = Owners::decode(owners::list_of(scale).unwrap_or_default())?;
+        let times: Vec<(Id, _)> = before
+            .list
+            .iter()
+            .map(|owner| (owner.id.clone(), owner.time))
+            .collect();
+        let mut after = Owners::default();
+        for mut owner in before.list {
+            let Some(path) = self.path(&owner.api_version) else {
+                continue;
+            };
+            if owner.fields.contains(&path) && of_scale.take(&owner.id).is_none() {
+                // The number is somebody else's now.
+                let mut stolen = FieldSet::default();
+                stolen.insert(path);
+                owner.fields = owner.fields.difference(&stolen);
+            }
+            if !owner.fields.is_empty() {
+                after.put(owner);
+            }
+        }
+        let here = [Element::field("spec"), Element::field("replicas")];
+        for owner in of_scale.list {
+            if !owner.fields.contains(&here) {
+                continue;
+            }
+            let mut fields = FieldSet::default();
+            fields.insert(self.path(api_version).unwrap_or_default());
+            let time = times.iter().find(|(id, _)| *id == owner.id);
+            after.put(Owner {
+                time: time.and_then(|(_, time)| *time),
+                api_version: api_version.to_owned(),
+                fields,
+                ..owner
+            });
+        }
+        Ok(after.encode())
+    }
+}
