@@ -99,12 +99,12 @@ pub fn location(text: &str, offset: u32) -> Location {
 /// UPSTREAM: cel-go common/errors.go, common/error.go
 #[must_use]
 pub fn render(text: &str, issues: &[Issue]) -> String {
+    // Only the first hundred are kept before sorting, as upstream does.
     let mut placed: Vec<(Option<Location>, &Issue)> = issues
         .iter()
+        .take(MAX_REPORTED)
         .map(|issue| (issue.offset.map(|at| location(text, at)), issue))
         .collect();
-    // Only the first hundred are kept before sorting, as upstream does.
-    placed.truncate(MAX_REPORTED);
     placed.sort_by_key(|(place, issue)| (*place, !issue.unplaced));
     let mut out = String::new();
     for (place, issue) in placed {

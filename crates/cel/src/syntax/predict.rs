@@ -126,6 +126,7 @@ impl Predictor {
             stacks: Stacks::default(),
             full: true,
             work: self.work,
+            pending: Vec::new(),
         };
         let stack = callers.fold(BOTTOM, |below, follow| run.stacks.push(follow, below));
         let result = run.simulate(choice, precedence, stack, tokens, from);
@@ -140,6 +141,7 @@ impl Predictor {
             stacks,
             full: false,
             work: self.work,
+            pending: Vec::new(),
         };
         let result = with(&mut run);
         self.stacks = run.stacks;
@@ -221,6 +223,8 @@ struct Run {
     full: bool,
     /// Places looked at so far.
     work: u32,
+    /// Places still to look at, the next last; kept for its memory.
+    pending: Vec<(Config, Option<(u8, i32)>)>,
 }
 
 impl Run {
@@ -362,7 +366,7 @@ impl Run {
         reached
     }
 
-    /// Adds every place that can be reached without reading a token.
+    /// Adds every place that can be reached without reading a token, depth first.
     ///
     /// `precedence` is the current one and how far calls have gone in since, so
     /// that conditions count only in the rule the choice belongs to.
@@ -373,10 +377,32 @@ impl Run {
         out: &mut Vec<Config>,
         seen: &mut BTreeSet<(StateId, usize, Stack)>,
     ) {
-        self.work = self.work.saturating_add(1);
-        if self.work >= MAX_WORK || !seen.insert((config.state, config.alternative, config.stack)) {
-            return;
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.push((config, precedence));
+        while let Some((config, precedence)) = pending.pop() {
+            self.work = self.work.saturating_add(1);
+            if self.work >= MAX_WORK {
+                pending.clear();
+            } else if seen.insert((config.state, config.alternative, config.stack)) {
+                let first = pending.len();
+                self.leads(config, precedence, &mut pending, out);
+                // The last one in is the next one out.
+                if let Some(added) = pending.get_mut(first..) {
+                    added.reverse();
+                }
+            }
         }
+        self.pending = pending;
+    }
+
+    /// Adds the places one step further, and the place itself if it waits for a token.
+    fn leads(
+        &mut self,
+        config: Config,
+        precedence: Option<(u8, i32)>,
+        pending: &mut Vec<(Config, Option<(u8, i32)>)>,
+        out: &mut Vec<Config>,
+    ) {
         let state = self.network.state(config.state);
         if state.kind == StateKind::RuleStop {
             let deeper = precedence.map(|(p, depth)| (p, depth - 1));
@@ -388,7 +414,7 @@ impl Run {
                     outside,
                     ..config
                 };
-                self.close(next, deeper, out, seen);
+                pending.push((next, deeper));
                 return;
             }
             let follows = self.network.follows.get(state.rule as usize);
@@ -402,52 +428,30 @@ impl Run {
                     outside: true,
                     ..config
                 };
-                self.close(next, deeper, out, seen);
+                pending.push((next, deeper));
             }
             return;
         }
-        let mut waits = false;
         for edge in &state.edges {
+            let to = |state| Config { state, ..config };
             match edge {
-                Edge::Free(to) => {
-                    self.close(
-                        Config {
-                            state: *to,
-                            ..config
-                        },
-                        precedence,
-                        out,
-                        seen,
-                    );
-                }
-                Edge::Precedence(minimum, to) => {
+                Edge::Free(state) => pending.push((to(*state), precedence)),
+                Edge::Precedence(minimum, state) => {
                     if precedence.is_none_or(|(p, depth)| depth != 0 || *minimum >= p) {
-                        self.close(
-                            Config {
-                                state: *to,
-                                ..config
-                            },
-                            precedence,
-                            out,
-                            seen,
-                        );
+                        pending.push((to(*state), precedence));
                     }
                 }
                 Edge::Call { rule, follow, .. } => {
                     let stack = self.stacks.push(*follow, config.stack);
                     let next = Config {
-                        state: start(*rule),
                         stack,
-                        ..config
+                        ..to(start(*rule))
                     };
-                    let deeper = precedence.map(|(p, depth)| (p, depth + 1));
-                    self.close(next, deeper, out, seen);
+                    pending.push((next, precedence.map(|(p, depth)| (p, depth + 1))));
                 }
-                Edge::Tokens(..) => waits = true,
+                // A state with such an edge has no other.
+                Edge::Tokens(..) => out.push(config),
             }
-        }
-        if waits {
-            out.push(config);
         }
     }
 }

@@ -29,6 +29,7 @@ pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec
         tokens,
         next: 0,
         state: start(Rule::Start),
+        tasks: Vec::new(),
         callers: Vec::new(),
         precedence: 0,
         depth: [0; RULES],
@@ -45,7 +46,7 @@ pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec
         issues: lexical,
     };
     // An abort has already said why, and ends it all.
-    if let Ok(start) = run.rule(Rule::Start, 0) {
+    if let Ok(start) = run.parse() {
         let more = complaints(source, tokens, &run.tree, start);
         run.issues.extend(more);
     }
@@ -78,11 +79,30 @@ impl From<Abort> for Failure {
     }
 }
 
+/// Something left to do.
+enum Task {
+    Steps(&'static [Step]),
+    /// A round of this loop ends.
+    Again(&'static Step),
+    /// A rule ends.
+    Leave(Outer),
+}
+
+/// What a rule interrupts, restored at its end.
+struct Outer {
+    /// The rule that ends.
+    rule: Rule,
+    precedence: u8,
+    run: RunId,
+}
+
 struct Recovery<'s, 't> {
     source: &'s str,
     tokens: &'t [Token],
     next: usize,
     state: StateId,
+    /// What is left to do, the next last. Texts nest deeper than a stack of calls should.
+    tasks: Vec<Task>,
     /// The states that made the calls now running, outermost first.
     callers: Vec<StateId>,
     precedence: u8,
@@ -155,11 +175,41 @@ impl Recovery<'_, '_> {
         quote(text)
     }
 
-    /// Runs a rule; what goes wrong inside is reported and recovered from here.
-    fn rule(&mut self, rule: Rule, precedence: u8) -> Result<RunId, Abort> {
-        let outer = std::mem::replace(&mut self.precedence, precedence);
+    /// Runs the grammar; what goes wrong inside a rule is reported and recovered from at its end.
+    fn parse(&mut self) -> Result<RunId, Abort> {
+        self.enter(Rule::Start, 0)?;
+        let mut done = self.run;
+        while let Some(task) = self.tasks.pop() {
+            let outcome = match task {
+                Task::Steps(steps) => self.steps(steps),
+                Task::Again(step) => self.again(step),
+                Task::Leave(outer) => {
+                    done = self.leave(&outer);
+                    Ok(())
+                }
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Failure::Abort) => return Err(Abort),
+                Err(failure) => {
+                    self.report_failure(&failure)?;
+                    self.recover()?;
+                    while let Some(Task::Steps(_) | Task::Again(_)) = self.tasks.last() {
+                        self.tasks.pop();
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn enter(&mut self, rule: Rule, precedence: u8) -> Result<(), Abort> {
         let begun = self.tree.begin(rule, self.token(self.next).start);
-        let outer_run = std::mem::replace(&mut self.run, begun);
+        let outer = Outer {
+            rule,
+            precedence: std::mem::replace(&mut self.precedence, precedence),
+            run: std::mem::replace(&mut self.run, begun),
+        };
         if let Some(depth) = self.depth.get_mut(rule as usize) {
             *depth += 1;
             if *depth > MAX_DEPTH {
@@ -169,26 +219,36 @@ impl Recovery<'_, '_> {
                 return Err(Abort);
             }
         }
-        match self.steps(NETWORK.body(rule)) {
-            Ok(()) => {}
-            Err(Failure::Abort) => return Err(Abort),
-            Err(failure) => {
-                self.report_failure(&failure)?;
-                self.recover()?;
-            }
-        }
-        if let Some(depth) = self.depth.get_mut(rule as usize) {
+        self.tasks.push(Task::Leave(outer));
+        self.tasks.push(Task::Steps(NETWORK.body(rule)));
+        Ok(())
+    }
+
+    /// Goes back to the caller of a rule, if it has one.
+    fn leave(&mut self, outer: &Outer) -> RunId {
+        if let Some(depth) = self.depth.get_mut(outer.rule as usize) {
             *depth -= 1;
         }
-        self.precedence = outer;
-        Ok(std::mem::replace(&mut self.run, outer_run))
+        self.precedence = outer.precedence;
+        let done = std::mem::replace(&mut self.run, outer.run);
+        if self.callers.pop().is_some() {
+            self.tree.attach(self.run, done);
+        }
+        done
     }
 
-    fn steps(&mut self, steps: &[Step]) -> Result<(), Failure> {
-        steps.iter().try_for_each(|step| self.step(step))
+    /// Takes the first of some steps; the others wait until it is done.
+    fn steps(&mut self, steps: &'static [Step]) -> Result<(), Failure> {
+        let Some((first, rest)) = steps.split_first() else {
+            return Ok(());
+        };
+        if !rest.is_empty() {
+            self.tasks.push(Task::Steps(rest));
+        }
+        self.step(first)
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Failure> {
+    fn step(&mut self, step: &'static Step) -> Result<(), Failure> {
         match step {
             Step::Tokens { state, set } => {
                 self.state = *state;
@@ -201,74 +261,23 @@ impl Recovery<'_, '_> {
             } => {
                 self.state = *state;
                 self.callers.push(*state);
-                let done = self.rule(*rule, *precedence)?;
-                self.tree.attach(self.run, done);
-                self.callers.pop();
-                Ok(())
+                Ok(self.enter(*rule, *precedence)?)
             }
             Step::Optional { state, first, body } => {
                 self.sync(*state)?;
                 if first & bit(self.la(1)) != 0 {
-                    self.steps(body)
-                } else {
-                    Ok(())
-                }
-            }
-            Step::Star1 {
-                entry,
-                back,
-                first,
-                body,
-            } => {
-                self.sync(*entry)?;
-                while first & bit(self.la(1)) != 0 {
-                    self.steps(body)?;
-                    self.sync(*back)?;
+                    self.tasks.push(Task::Steps(body));
                 }
                 Ok(())
             }
-            Step::Star {
-                entry,
-                back,
-                block,
-                bodies,
-            } => {
+            Step::Star1 { entry, .. } | Step::Star { entry, .. } => {
                 self.sync(*entry)?;
-                while self.predict(*entry)? == 1 {
-                    let chosen = if bodies.len() > 1 {
-                        self.sync(*block)?;
-                        self.predict(*block)?
-                    } else {
-                        1
-                    };
-                    if let Rule::Relation | Rule::Calc | Rule::Member = NETWORK.state(*entry).rule {
-                        self.run = self.tree.wrap(self.run, chosen);
-                    }
-                    if let Some(body) = bodies.get(chosen - 1) {
-                        self.steps(body)?;
-                    }
-                    self.sync(*back)?;
-                }
-                Ok(())
+                self.round(step)
             }
-            Step::Plus {
-                block,
-                back,
-                first,
-                body,
-            } => {
+            Step::Plus { block, body, .. } => {
                 self.sync(*block)?;
-                loop {
-                    self.steps(body)?;
-                    self.sync(*back)?;
-                    let again = match first {
-                        Some(first) => first & bit(self.la(1)) != 0,
-                        None => self.predict(*back)? == 1,
-                    };
-                    if !again {
-                        return Ok(());
-                    }
-                }
+                self.repeat(step, body);
+                Ok(())
             }
             Step::Choice {
                 state,
@@ -288,11 +297,73 @@ impl Recovery<'_, '_> {
                     }
                 };
                 self.tree.choose(self.run, chosen);
-                bodies
-                    .get(chosen - 1)
-                    .map_or(Ok(()), |body| self.steps(body))
+                if let Some(body) = bodies.get(chosen - 1) {
+                    self.tasks.push(Task::Steps(body));
+                }
+                Ok(())
             }
         }
+    }
+
+    /// What follows a round of a loop: perhaps another one.
+    fn again(&mut self, step: &'static Step) -> Result<(), Failure> {
+        if let Step::Star1 { back, .. } | Step::Star { back, .. } | Step::Plus { back, .. } = step {
+            self.sync(*back)?;
+        }
+        self.round(step)
+    }
+
+    /// Begins a round of a loop, unless the loop is over.
+    fn round(&mut self, step: &'static Step) -> Result<(), Failure> {
+        match step {
+            Step::Star1 { first, body, .. } => {
+                if first & bit(self.la(1)) != 0 {
+                    self.repeat(step, body);
+                }
+            }
+            Step::Star {
+                entry,
+                block,
+                bodies,
+                ..
+            } => {
+                if self.predict(*entry)? != 1 {
+                    return Ok(());
+                }
+                let chosen = if bodies.len() > 1 {
+                    self.sync(*block)?;
+                    self.predict(*block)?
+                } else {
+                    1
+                };
+                if let Rule::Relation | Rule::Calc | Rule::Member = NETWORK.state(*entry).rule {
+                    self.run = self.tree.wrap(self.run, chosen);
+                }
+                let body = bodies.get(chosen - 1).map_or(&[][..], Vec::as_slice);
+                self.repeat(step, body);
+            }
+            Step::Plus {
+                back, first, body, ..
+            } => {
+                let again = match first {
+                    Some(first) => first & bit(self.la(1)) != 0,
+                    None => self.predict(*back)? == 1,
+                };
+                if again {
+                    self.repeat(step, body);
+                }
+            }
+            Step::Tokens { .. }
+            | Step::Call { .. }
+            | Step::Optional { .. }
+            | Step::Choice { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, step: &'static Step, body: &'static [Step]) {
+        self.tasks.push(Task::Again(step));
+        self.tasks.push(Task::Steps(body));
     }
 
     fn predict(&mut self, choice: StateId) -> Result<usize, Failure> {

@@ -158,9 +158,11 @@ pub(super) fn complaints(source: &str, tokens: &[Token], tree: &Tree, start: Run
         parser: Parser::new(source, tokens),
         source,
         tree,
+        tasks: vec![Task::Visit(Some(start))],
+        built: Vec::new(),
         depth: 0,
     };
-    let outcome = visitor.visit(Some(start));
+    let outcome = visitor.run();
     let mut issues = visitor.parser.issues;
     if let Err(TooDeep) = outcome {
         issues.push(Issue::whole("max recursion depth exceeded"));
@@ -171,16 +173,31 @@ pub(super) fn complaints(source: &str, tokens: &[Token], tree: &Tree, start: Run
 /// The tree is deeper than upstream looks.
 struct TooDeep;
 
-type Visited = Result<NodeId, TooDeep>;
+/// Something left to do.
+enum Task<'t> {
+    Visit(Option<RunId>),
+    /// Complain, without a node.
+    Report(u32, &'static str),
+    /// Make the node of a run out of those built since there were `from`.
+    Build {
+        run: &'t Run,
+        from: usize,
+        counted: bool,
+    },
+}
 
 struct Visitor<'s, 't> {
     parser: Parser<'s, 't>,
     source: &'s str,
     tree: &'t Tree,
+    /// What is left to do, the next last. Texts nest deeper than a stack of calls should.
+    tasks: Vec<Task<'t>>,
+    /// The nodes nobody has taken for a part yet.
+    built: Vec<NodeId>,
     depth: u32,
 }
 
-impl<'s> Visitor<'s, '_> {
+impl<'s, 't> Visitor<'s, 't> {
     fn ast(&mut self) -> &mut Ast<'s> {
         &mut self.parser.ast
     }
@@ -189,23 +206,41 @@ impl<'s> Visitor<'s, '_> {
         self.parser.report(offset, message).id
     }
 
-    fn nothing(&mut self, offset: u32) -> Visited {
-        Ok(self.ast().add(offset, Expr::Unspecified))
+    fn nothing(&mut self, offset: u32) -> NodeId {
+        self.ast().add(offset, Expr::Unspecified)
     }
 
     /// An operator or anything else whose arguments do not matter.
-    fn call(&mut self, offset: u32, args: Vec<NodeId>) -> Visited {
+    fn call(&mut self, offset: u32, args: Vec<NodeId>) -> NodeId {
         let function = Cow::Borrowed("");
         let call = Expr::Call {
             function,
             target: None,
             args,
         };
-        Ok(self.ast().add(offset, call))
+        self.ast().add(offset, call)
+    }
+
+    fn run(&mut self) -> Result<(), TooDeep> {
+        while let Some(task) = self.tasks.pop() {
+            match task {
+                Task::Visit(id) => self.visit(id)?,
+                Task::Report(offset, message) => {
+                    self.report(offset, message);
+                }
+                Task::Build { run, from, counted } => {
+                    let parts = self.built.split_off(from.min(self.built.len()));
+                    let node = self.build(run, parts);
+                    self.built.push(node);
+                    self.depth -= u32::from(counted);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Visits a run, passing through those that only lead to another.
-    fn visit(&mut self, mut id: Option<RunId>) -> Visited {
+    fn visit(&mut self, mut id: Option<RunId>) -> Result<(), TooDeep> {
         let tree = self.tree;
         while let Some(run) = id.and_then(|id| tree.run(id)) {
             let next = match (run.rule, run.alternative) {
@@ -219,72 +254,191 @@ impl<'s> Visitor<'s, '_> {
                 (Rule::Member, 0) => Rule::Primary,
                 (Rule::Primary, 3) => Rule::Expr,
                 (Rule::Primary, 7) => Rule::Literal,
-                (Rule::Expr | Rule::Relation | Rule::Calc | Rule::Member, _) => {
-                    self.depth += 1;
+                (rule, _) => {
+                    let counted = matches!(
+                        rule,
+                        Rule::Expr | Rule::Relation | Rule::Calc | Rule::Member
+                    );
+                    self.depth += u32::from(counted);
                     if self.depth > MAX_DEPTH {
                         return Err(TooDeep);
                     }
-                    let visited = self.compound(run);
-                    self.depth -= 1;
-                    return visited;
+                    let from = self.built.len();
+                    self.tasks.push(Task::Build { run, from, counted });
+                    let first = self.tasks.len();
+                    self.visit_parts(run);
+                    // The last one in is the next one out.
+                    if let Some(added) = self.tasks.get_mut(first..) {
+                        added.reverse();
+                    }
+                    return Ok(());
                 }
-                _ => return self.compound(run),
             };
             id = run.inner(tree, next).next();
         }
-        self.nothing(NOWHERE)
+        let nothing = self.nothing(NOWHERE);
+        self.built.push(nothing);
+        Ok(())
     }
 
-    fn compound(&mut self, run: &Run) -> Visited {
+    /// Plans the visits of what a run consists of, in order.
+    fn visit_parts(&mut self, run: &'t Run) {
+        let tree = self.tree;
+        let first = |rule| Task::Visit(run.inner(tree, rule).next());
         match (run.rule, run.alternative) {
-            (Rule::Expr, _) => self.conditional(run),
-            (Rule::Or, _) => self.chain(run, Rule::And, Kind::Or),
-            (Rule::And, _) => self.chain(run, Rule::Relation, Kind::And),
-            (Rule::Relation | Rule::Calc, _) => self.chain(run, run.rule, Kind::Eof),
-            (Rule::Unary, 2) => self.prefixed(run, Kind::Exclam),
-            (Rule::Unary, 3) => self.prefixed(run, Kind::Minus),
+            (Rule::Expr, _) => {
+                let mut choices = run.inner(tree, Rule::Or);
+                self.tasks.push(Task::Visit(choices.next()));
+                self.tasks.push(Task::Visit(choices.next()));
+                self.tasks.push(first(Rule::Expr));
+            }
+            (Rule::Or, _) => self.visit_all(run, Rule::And),
+            (Rule::And, _) => self.visit_all(run, Rule::Relation),
+            (Rule::Relation | Rule::Calc, _) => self.visit_all(run, run.rule),
+            (Rule::Unary, 2 | 3) | (Rule::Member, 1) => self.tasks.push(first(Rule::Member)),
+            (Rule::Member, 2) => {
+                self.tasks.push(first(Rule::Member));
+                if run.has(Kind::Ident) {
+                    self.visit_arguments(run);
+                }
+            }
+            (Rule::Member, _) => {
+                self.tasks.push(first(Rule::Member));
+                if run.has(Kind::LBracket) {
+                    self.tasks.push(first(Rule::Expr));
+                }
+            }
+            (Rule::Primary, 2) if self.callable(run) => self.visit_arguments(run),
+            (Rule::Primary, 4) => self.visit_elements(run),
+            (Rule::Primary, 5) => self.visit_entries(run),
+            (Rule::Primary, 6) => self.visit_fields(run),
+            _ => {}
+        }
+    }
+
+    fn visit_all(&mut self, run: &'t Run, rule: Rule) {
+        self.tasks
+            .extend(run.inner(self.tree, rule).map(|id| Task::Visit(Some(id))));
+    }
+
+    fn visit_arguments(&mut self, run: &'t Run) {
+        let list = run.inner(self.tree, Rule::ExprList).next();
+        if let Some(list) = list.and_then(|list| self.tree.run(list)) {
+            self.visit_all(list, Rule::Expr);
+        }
+    }
+
+    /// The expression of an element or a key that may be optional.
+    fn visit_optional(&mut self, id: RunId) {
+        let inner = self.tree.run(id);
+        let expr = inner.and_then(|inner| inner.inner(self.tree, Rule::Expr).next());
+        self.tasks.push(Task::Visit(expr));
+    }
+
+    fn visit_elements(&mut self, run: &'t Run) {
+        let tree = self.tree;
+        let list = run.inner(tree, Rule::ListInit).next();
+        if let Some(list) = list.and_then(|list| tree.run(list)) {
+            for element in list.inner(tree, Rule::OptExpr) {
+                self.visit_optional(element);
+            }
+        }
+    }
+
+    fn visit_entries(&mut self, run: &'t Run) {
+        let tree = self.tree;
+        let entries = run.inner(tree, Rule::MapInit).next();
+        let Some(init) = entries.and_then(|init| tree.run(init)) else {
+            return;
+        };
+        let mut keys = init.inner(tree, Rule::OptExpr);
+        let mut values = init.inner(tree, Rule::Expr);
+        for _ in init.tokens(Kind::Colon) {
+            let (Some(key), Some(value)) = (keys.next(), values.next()) else {
+                break;
+            };
+            self.visit_optional(key);
+            self.tasks.push(Task::Visit(Some(value)));
+        }
+    }
+
+    fn visit_fields(&mut self, run: &'t Run) {
+        let tree = self.tree;
+        let fields = run.inner(tree, Rule::FieldInit).next();
+        let Some(init) = fields.and_then(|init| tree.run(init)) else {
+            return;
+        };
+        let mut colons = init.tokens(Kind::Colon);
+        let mut values = init.inner(tree, Rule::Expr);
+        for field in init.inner(tree, Rule::OptField) {
+            let (Some(_), Some(value)) = (colons.next(), values.next()) else {
+                break;
+            };
+            let field = tree.run(field);
+            let name = field.and_then(|field| field.inner(tree, Rule::EscapeIdent).next());
+            self.tasks.push(match self.field(name) {
+                // The value of a refused field is not looked at.
+                Err(message) => Task::Report(init.start, message),
+                Ok(_) => Task::Visit(Some(value)),
+            });
+        }
+    }
+
+    /// The node of a run whose parts were visited.
+    fn build(&mut self, run: &Run, parts: Vec<NodeId>) -> NodeId {
+        match (run.rule, run.alternative) {
+            (Rule::Expr, _) => self.operation(run, Kind::Question, parts),
+            (Rule::Or, _) => self.operation(run, Kind::Or, parts),
+            (Rule::And, _) => self.operation(run, Kind::And, parts),
+            (Rule::Relation | Rule::Calc, _) => {
+                self.call(run.operator().unwrap_or(run.start), parts)
+            }
+            (Rule::Unary, 2) => self.prefixed(run, Kind::Exclam, parts),
+            (Rule::Unary, 3) => self.prefixed(run, Kind::Minus, parts),
             (Rule::Unary, _) => {
                 let error = Literal::String(Cow::Borrowed("<<error>>"));
-                Ok(self.ast().add(run.start, Expr::Literal(error)))
+                self.ast().add(run.start, Expr::Literal(error))
             }
-            (Rule::Member, 1) => self.selection(run),
-            (Rule::Member, 2) => self.member_call(run),
-            (Rule::Member, _) => self.index(run),
-            (Rule::Primary, 1 | 2) => self.named(run),
-            (Rule::Primary, 4) => self.list(run),
-            (Rule::Primary, 5) => self.map(run),
-            (Rule::Primary, 6) => self.message(run),
-            (Rule::Literal, 1..=8) => Ok(self.literal(run)),
+            (Rule::Member, 1) => self.selection(run, parts),
+            (Rule::Member, 2) => self.member_call(run, parts),
+            (Rule::Member, _) => match run.offset(Kind::LBracket) {
+                Some(open) => self.call(open, parts),
+                None => self.nothing(run.start),
+            },
+            (Rule::Primary, 1 | 2) => self.named(run, parts),
+            (Rule::Primary, 4) => {
+                let optional = vec![false; parts.len()];
+                let open = run.offset(Kind::LBracket).unwrap_or(run.start);
+                let elements = parts;
+                self.ast().add(open, Expr::List { elements, optional })
+            }
+            (Rule::Primary, 5) => {
+                let open = run.offset(Kind::LBrace).unwrap_or(run.start);
+                let entries = Vec::new();
+                self.ast().add(open, Expr::Map { entries })
+            }
+            (Rule::Primary, 6) => {
+                let open = run.offset(Kind::LBrace).unwrap_or(run.start);
+                let message = Expr::Struct {
+                    type_name: Cow::Borrowed(""),
+                    fields: Vec::new(),
+                };
+                self.ast().add(open, message)
+            }
+            (Rule::Literal, 1..=8) => self.literal(run),
             _ => self.nothing(NOWHERE),
         }
     }
 
-    fn all(&mut self, runs: impl Iterator<Item = RunId>) -> Result<Vec<NodeId>, TooDeep> {
-        runs.map(|run| self.visit(Some(run))).collect()
+    fn operation(&mut self, run: &Run, operator: Kind, parts: Vec<NodeId>) -> NodeId {
+        self.call(run.offset(operator).unwrap_or(run.start), parts)
     }
 
-    fn conditional(&mut self, run: &Run) -> Visited {
-        let tree = self.tree;
-        let mut choices = run.inner(tree, Rule::Or);
-        let condition = self.visit(choices.next())?;
-        let yes = self.visit(choices.next())?;
-        let no = self.visit(run.inner(tree, Rule::Expr).next())?;
-        let offset = run.offset(Kind::Question).unwrap_or(run.start);
-        self.call(offset, vec![condition, yes, no])
-    }
-
-    fn chain(&mut self, run: &Run, operands: Rule, operator: Kind) -> Visited {
-        let args = self.all(run.inner(self.tree, operands))?;
-        let offset = run.offset(operator).or_else(|| run.operator());
-        self.call(offset.unwrap_or(run.start), args)
-    }
-
-    fn prefixed(&mut self, run: &Run, operator: Kind) -> Visited {
-        let operand = self.visit(run.inner(self.tree, Rule::Member).next())?;
-        if run.tokens(operator).count().is_multiple_of(2) {
-            return Ok(operand);
+    fn prefixed(&mut self, run: &Run, operator: Kind, parts: Vec<NodeId>) -> NodeId {
+        match parts.first() {
+            Some(operand) if run.tokens(operator).count().is_multiple_of(2) => *operand,
+            _ => self.operation(run, operator, parts),
         }
-        self.call(run.offset(operator).unwrap_or(run.start), vec![operand])
     }
 
     /// The name a run of the rule for fields read, or what is wrong with it.
@@ -297,11 +451,11 @@ impl<'s> Visitor<'s, '_> {
         }
     }
 
-    fn selection(&mut self, run: &Run) -> Visited {
+    fn selection(&mut self, run: &Run, parts: Vec<NodeId>) -> NodeId {
         let tree = self.tree;
-        let operand = self.visit(run.inner(tree, Rule::Member).next())?;
         let field = run.inner(tree, Rule::EscapeIdent).next();
-        let (Some(id), Some(dot)) = (field, run.offset(Kind::Dot)) else {
+        let (Some(id), Some(dot), Some(&operand)) = (field, run.offset(Kind::Dot), parts.first())
+        else {
             return self.nothing(run.start);
         };
         let name = match self.field(Some(id)) {
@@ -313,138 +467,51 @@ impl<'s> Visitor<'s, '_> {
             }
         };
         if run.has(Kind::Question) {
-            return self.call(dot, vec![operand]);
+            return self.call(dot, parts);
         }
         let select = Expr::Select {
             operand,
             field: name,
             test_only: false,
         };
-        Ok(self.ast().add(dot, select))
+        self.ast().add(dot, select)
     }
 
-    fn arguments(&mut self, run: &Run) -> Result<Vec<NodeId>, TooDeep> {
-        let tree = self.tree;
-        match run.inner(tree, Rule::ExprList).next() {
-            Some(list) => {
-                let list = tree.run(list);
-                self.all(
-                    list.into_iter()
-                        .flat_map(|list| list.inner(tree, Rule::Expr)),
-                )
-            }
-            None => Ok(Vec::new()),
-        }
-    }
-
-    fn member_call(&mut self, run: &Run) -> Visited {
-        let target = self.visit(run.inner(self.tree, Rule::Member).next())?;
+    fn member_call(&mut self, run: &Run, mut parts: Vec<NodeId>) -> NodeId {
         let Some(name) = run.tokens(Kind::Ident).next() else {
             return self.nothing(run.start);
         };
         let name = name.text(self.source);
-        let args = self.arguments(run)?;
+        let args = parts.split_off(parts.len().min(1));
         let open = run.offset(Kind::LParen).unwrap_or(run.start);
-        Ok(self.parser.call_or_macro(open, name, Some(target), args))
+        self.parser
+            .call_or_macro(open, name, parts.first().copied(), args)
     }
 
-    fn index(&mut self, run: &Run) -> Visited {
-        let tree = self.tree;
-        let target = self.visit(run.inner(tree, Rule::Member).next())?;
-        let Some(open) = run.offset(Kind::LBracket) else {
-            return self.nothing(run.start);
-        };
-        let index = self.visit(run.inner(tree, Rule::Expr).next())?;
-        self.call(open, vec![target, index])
+    /// Whether the name of a call is one that functions can have.
+    fn callable(&self, run: &Run) -> bool {
+        let name = run.tokens(Kind::Ident).next();
+        name.is_some_and(|name| !RESERVED.contains(&&*name.text(self.source)))
     }
 
     /// A variable, or a call of a global function.
-    fn named(&mut self, run: &Run) -> Visited {
+    fn named(&mut self, run: &Run, args: Vec<NodeId>) -> NodeId {
         let Some(part) = run.tokens(Kind::Ident).next() else {
             return self.nothing(run.start);
         };
         let name = part.text(self.source);
         if RESERVED.contains(&&*name) {
-            return Ok(self.report(run.start, format!("reserved identifier: {name}")));
+            return self.report(run.start, format!("reserved identifier: {name}"));
         }
         let name = match run.has(Kind::Dot) {
             true => Cow::Owned(format!(".{name}")),
             false => name,
         };
         if run.alternative == 1 {
-            return Ok(self.ast().add(part.offset(), Expr::Ident(name)));
+            return self.ast().add(part.offset(), Expr::Ident(name));
         }
-        let args = self.arguments(run)?;
         let open = run.offset(Kind::LParen).unwrap_or(run.start);
-        Ok(self.parser.call_or_macro(open, name, None, args))
-    }
-
-    fn list(&mut self, run: &Run) -> Visited {
-        let tree = self.tree;
-        let mut elements = Vec::new();
-        let list = run.inner(tree, Rule::ListInit).next();
-        for element in list
-            .and_then(|list| tree.run(list))
-            .into_iter()
-            .flat_map(|list| list.inner(tree, Rule::OptExpr))
-        {
-            let inner = tree.run(element);
-            elements.push(self.visit(inner.and_then(|e| e.inner(tree, Rule::Expr).next()))?);
-        }
-        let optional = vec![false; elements.len()];
-        let open = run.offset(Kind::LBracket).unwrap_or(run.start);
-        Ok(self.ast().add(open, Expr::List { elements, optional }))
-    }
-
-    fn map(&mut self, run: &Run) -> Visited {
-        let tree = self.tree;
-        let entries = run.inner(tree, Rule::MapInit).next();
-        if let Some(init) = entries.and_then(|init| tree.run(init)) {
-            let mut keys = init.inner(tree, Rule::OptExpr);
-            let mut values = init.inner(tree, Rule::Expr);
-            for _ in init.tokens(Kind::Colon) {
-                let (Some(key), Some(value)) = (keys.next(), values.next()) else {
-                    break;
-                };
-                let key = tree.run(key);
-                self.visit(key.and_then(|key| key.inner(tree, Rule::Expr).next()))?;
-                self.visit(Some(value))?;
-            }
-        }
-        let open = run.offset(Kind::LBrace).unwrap_or(run.start);
-        let entries = Vec::new();
-        Ok(self.ast().add(open, Expr::Map { entries }))
-    }
-
-    fn message(&mut self, run: &Run) -> Visited {
-        let tree = self.tree;
-        let fields = run.inner(tree, Rule::FieldInit).next();
-        if let Some(init) = fields.and_then(|init| tree.run(init)) {
-            let mut colons = init.tokens(Kind::Colon);
-            let mut values = init.inner(tree, Rule::Expr);
-            for field in init.inner(tree, Rule::OptField) {
-                let (Some(_), Some(value)) = (colons.next(), values.next()) else {
-                    break;
-                };
-                let field = tree.run(field);
-                let name = field.and_then(|field| field.inner(tree, Rule::EscapeIdent).next());
-                match self.field(name) {
-                    // The value of a refused field is not looked at.
-                    Err(message) => {
-                        self.report(init.start, message);
-                    }
-                    Ok(_) => {
-                        self.visit(Some(value))?;
-                    }
-                }
-            }
-        }
-        let open = run.offset(Kind::LBrace).unwrap_or(run.start);
-        let message = Expr::Struct {
-            type_name: Cow::Borrowed(""),
-            fields: Vec::new(),
-        };
-        Ok(self.ast().add(open, message))
+        self.parser.call_or_macro(open, name, None, args)
     }
 
     fn literal(&mut self, run: &Run) -> NodeId {
