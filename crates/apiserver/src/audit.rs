@@ -13,6 +13,7 @@ use http::{HeaderMap, Method, Uri};
 use lockgate_admission::audit::Level;
 use lockgate_api::admission::UserInfo;
 use lockgate_api::go::json;
+use lockgate_kinds::protobuf::Envelope;
 use serde_json::{Map, Value, json};
 
 use crate::call::Notes;
@@ -187,7 +188,9 @@ impl Event {
     /// What was sent.
     pub(crate) fn request_body(&mut self, body: &[u8]) {
         if let Some(open) = &mut self.0 {
-            open.request = serde_json::from_slice(body).ok();
+            open.request = serde_json::from_slice(body)
+                .ok()
+                .or_else(|| Envelope::open(body).ok()?.object());
         }
     }
 

@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::go::quote::quote;
 use lockgate_api::meta::type_meta::TypeMeta;
+use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
 
 use crate::decode::negotiate::Sent;
@@ -80,12 +81,8 @@ pub(crate) fn decode(
             summary(body)
         ))
     };
-    let document = parse(body, sent).map_err(|error| {
-        unrecognized(&format!(
-            "couldn't get version/kind; json parse error: {error}"
-        ))
-    })?;
-    let mut found = TypeMeta::read(document.root()).map_err(|error| unrecognized(&error))?;
+    let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error))?;
+    let mut found = parsed.type_meta().map_err(|error| unrecognized(&error))?;
     if let Shape::Custom(_) = expected.shape {
         // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without defaults for the type.
         if found.kind.is_empty() {
@@ -120,10 +117,15 @@ pub(crate) fn decode(
             expected.api_version()
         )));
     }
-    let (object, findings) = expected
-        .shape
-        .decode(document.root())
-        .map_err(|error| cannot(&error))?;
+    let decoded = match &parsed {
+        Parsed::Document(document) => expected.shape.decode(document.root()),
+        // Whatever the wire does not know, nobody minds.
+        Parsed::Protobuf(envelope) => expected
+            .shape
+            .decode_protobuf(envelope.raw)
+            .map(|object| (object, Vec::new())),
+    };
+    let (object, findings) = decoded.map_err(|error| cannot(&error))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -137,6 +139,40 @@ pub(crate) fn decode(
             object,
             warnings: Vec::new(),
         }),
+    }
+}
+
+/// A body that was taken apart as far as its form goes.
+#[derive(Debug)]
+pub(crate) enum Parsed<'b> {
+    Document(Document),
+    Protobuf(Envelope<'b>),
+}
+
+impl<'b> Parsed<'b> {
+    /// Takes a body apart; the error is in upstream's words.
+    pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, String> {
+        if sent == Sent::Protobuf {
+            return Envelope::open(body).map(Self::Protobuf);
+        }
+        parse(body, sent)
+            .map(Self::Document)
+            .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+    }
+
+    /// What the body says it is.
+    pub(crate) fn type_meta(&self) -> Result<TypeMeta, String> {
+        match self {
+            Self::Document(document) => TypeMeta::read(document.root()),
+            Self::Protobuf(envelope) => {
+                let (group, version) = envelope.group_version();
+                Ok(TypeMeta {
+                    group: group.to_owned(),
+                    version: version.to_owned(),
+                    kind: envelope.kind.clone(),
+                })
+            }
+        }
     }
 }
 
@@ -162,6 +198,7 @@ fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
 pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, String> {
     let parsed = match sent {
         Sent::Json => json::parse(body),
+        Sent::Protobuf => return Err(String::from("it is no text")),
         Sent::Yaml => match std::str::from_utf8(body) {
             Ok(text) => yaml::parse(text),
             Err(_) => return Err(String::from("yaml: invalid leading UTF-8 octet")),

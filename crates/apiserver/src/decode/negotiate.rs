@@ -145,6 +145,7 @@ impl<'t> Clause<'t> {
 pub(crate) enum Sent {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// Reads the `Content-Type` of a write. None at all means JSON.
@@ -152,6 +153,7 @@ pub(crate) fn sent(headers: &HeaderMap, accepted: &[&str]) -> Outcome<Sent> {
     match media_type(headers).as_deref() {
         None | Some(JSON) => Ok(Sent::Json),
         Some(YAML) => Ok(Sent::Yaml),
+        Some(PROTOBUF) if accepted.contains(&PROTOBUF) => Ok(Sent::Protobuf),
         Some(_) => Err(unsupported_media_type(accepted)),
     }
 }

@@ -9,7 +9,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind, Version, code
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::resource::{self as kinds, unsupported_field_label};
 use lockgate_kinds::typed::{Type, type_of};
-use lockgate_kinds::{conversion, defaults};
+use lockgate_kinds::{conversion, defaults, protobuf};
 use serde_json::Value;
 
 use super::Resource;
@@ -74,6 +74,28 @@ impl Shape {
                 .decode(root)
                 .map(|decoded| (decoded.value, decoded.findings)),
             Self::Custom(custom) => custom.decode(root),
+        }
+    }
+
+    /// Reads a protobuf message with the defaults of its version.
+    pub(crate) fn decode_protobuf(&self, message: &[u8]) -> Result<Value, String> {
+        match self {
+            Self::BuiltIn { ty, row } => {
+                let mut object = protobuf::decode(*ty, message)?;
+                name_type(&mut object, row);
+                apply_defaults(row, &mut object);
+                Ok(object)
+            }
+            Self::Registration { row, .. } => {
+                let ty = type_of(row.group, row.version, row.kind).ok_or("the type is unknown")?;
+                let mut object = protobuf::decode(ty, message)?;
+                name_type(&mut object, row);
+                let text = go_json::to_string(&object);
+                let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
+                self.decode(document.root()).map(|(object, _)| object)
+            }
+            Self::Plain(ty) => protobuf::decode(*ty, message),
+            Self::Custom(_) => Err(String::from("custom resources have no protobuf")),
         }
     }
 

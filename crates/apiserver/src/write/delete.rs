@@ -12,13 +12,13 @@ use lockgate_admission::object::Object;
 use lockgate_admission::request::Operation;
 use lockgate_api::go::json as go_json;
 use lockgate_api::meta::time::Time;
-use lockgate_api::meta::type_meta::TypeMeta;
+use lockgate_kinds::protobuf;
 use lockgate_kinds::strategy::grace_period;
 use lockgate_store::{Entry, ReadAt, Revision, WriteError};
 use serde_json::{Value, json};
 
 use crate::call::Call;
-use crate::decode::body;
+use crate::decode::body::Parsed;
 use crate::decode::negotiate;
 use crate::decode::options::DeleteOptions;
 use crate::error::{Failure, Outcome, bad_request, conflict, internal, not_found, read_failed};
@@ -109,12 +109,8 @@ fn read_options(call: &Call) -> Outcome<DeleteOptions> {
         return DeleteOptions::from_query(&call.query);
     }
     let sent = negotiate::sent(&call.headers, &negotiate::ACCEPTED)?;
-    let document = body::parse(&call.body, sent).map_err(|error| {
-        bad_request(format!(
-            "couldn't get version/kind; json parse error: {error}"
-        ))
-    })?;
-    let found = TypeMeta::read(document.root()).map_err(bad_request)?;
+    let parsed = Parsed::read(&call.body, sent).map_err(bad_request)?;
+    let found = parsed.type_meta().map_err(bad_request)?;
     if !found.kind.is_empty() && found.kind != "DeleteOptions" {
         return Err(bad_request(
             "decoded object cannot be converted to DeleteOptions",
@@ -122,8 +118,11 @@ fn read_options(call: &Call) -> Outcome<DeleteOptions> {
     }
     let ty = lockgate_kinds::typed::type_of("meta.k8s.io", "v1", "DeleteOptions")
         .ok_or_else(|| internal("the type of options is unknown"))?;
-    let decoded = ty.decode(document.root()).map_err(bad_request)?;
-    DeleteOptions::from_value(&decoded.value)
+    let options = match &parsed {
+        Parsed::Document(document) => ty.decode(document.root()).map(|decoded| decoded.value),
+        Parsed::Protobuf(envelope) => protobuf::decode(ty, envelope.raw),
+    };
+    DeleteOptions::from_value(&options.map_err(bad_request)?)
 }
 
 /// The deletion of one object.

@@ -1,0 +1,27 @@
+//! Reading objects that clients send as protobuf.
+//!
+//! Clients made from Go's types write built-in kinds in protobuf unless told otherwise, and do not try
+//! again in JSON. The field numbers are in the tables of [`typed`](crate::typed), so one reader serves
+//! every kind:
+//!
+//! ```text
+//! k8s\0 ► envelope (apiVersion, kind, raw) ► message ► tree ► normal form
+//! ```
+//!
+//! Nothing is ever written in protobuf: every such client takes JSON for an answer.
+//!
+//! The reader is a loop over an explicit stack. What it builds is bounded by the input: at most
+//! [`MAX_MESSAGES`] messages, nested at most [`tree::MAX_DEPTH`](crate::tree::MAX_DEPTH) levels.
+//!
+//! UPSTREAM: apimachinery pkg/runtime/serializer/protobuf/protobuf.go, and the `generated.pb.go` of each
+//! package for the texts of errors.
+
+mod envelope;
+mod message;
+#[cfg(test)]
+mod tests;
+mod value;
+mod wire;
+
+pub use envelope::{Envelope, MAGIC};
+pub use message::{MAX_MESSAGES, decode};

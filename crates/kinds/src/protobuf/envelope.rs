@@ -1,0 +1,98 @@
+//! What stands around an object: its type, in a message of its own.
+
+use serde_json::Value;
+
+use crate::typed::type_of;
+
+use super::message::decode;
+use super::wire::{Input, Wire, text, wrong_wire_type};
+
+/// What every protobuf body starts with.
+pub const MAGIC: [u8; 4] = *b"k8s\0";
+
+/// An object with its type.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Envelope<'b> {
+    /// `group/version`; may be empty.
+    pub api_version: String,
+    /// The kind; may be empty.
+    pub kind: String,
+    /// The message.
+    pub raw: &'b [u8],
+}
+
+impl<'b> Envelope<'b> {
+    /// Opens a body.
+    ///
+    /// # Errors
+    ///
+    /// What upstream's decoder would say about a body that is no envelope.
+    pub fn open(body: &'b [u8]) -> Result<Self, String> {
+        if body.is_empty() {
+            return Err(String::from("empty data"));
+        }
+        let Some(message) = body.strip_prefix(&MAGIC) else {
+            return Err(format!(
+                "provided data does not appear to be a protobuf message, expected prefix [{}]",
+                MAGIC.map(|byte| byte.to_string()).join(" ")
+            ));
+        };
+        if message.is_empty() {
+            return Err(String::from("empty body"));
+        }
+        let mut envelope = Self::default();
+        let mut input = Input(message);
+        while let Some((number, value)) = input.field("Unknown")? {
+            match (number, value) {
+                (1, Wire::Bytes(bytes)) => envelope.read_type(bytes)?,
+                (2, Wire::Bytes(bytes)) => envelope.raw = bytes,
+                // Bodies are never encoded within the envelope, and whoever sends one says what it is
+                // in the header.
+                (3 | 4, Wire::Bytes(_)) => {}
+                (1..=4, other) => {
+                    let names = ["typeMeta", "raw", "contentEncoding", "contentType"];
+                    let at = usize::try_from(number - 1).unwrap_or_default();
+                    let name = names.get(at).copied().unwrap_or_default();
+                    return Err(wrong_wire_type(other, name));
+                }
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    /// The group and the version; both are empty where the text is neither.
+    #[must_use]
+    pub fn group_version(&self) -> (&str, &str) {
+        match self.api_version.matches('/').count() {
+            0 => ("", &self.api_version),
+            1 => self.api_version.split_once('/').unwrap_or_default(),
+            _ => ("", ""),
+        }
+    }
+
+    /// Reads the object as what it says it is, with its type; nothing if that is not known.
+    #[must_use]
+    pub fn object(&self) -> Option<Value> {
+        let (group, version) = self.group_version();
+        let mut object = decode(type_of(group, version, &self.kind)?, self.raw).ok()?;
+        let members = object.as_object_mut()?;
+        members.insert(String::from("apiVersion"), self.api_version.clone().into());
+        members.insert(String::from("kind"), self.kind.clone().into());
+        Some(object)
+    }
+
+    fn read_type(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut input = Input(bytes);
+        while let Some((number, value)) = input.field("TypeMeta")? {
+            match (number, value) {
+                (1, Wire::Bytes(bytes)) => self.api_version = text(bytes),
+                (2, Wire::Bytes(bytes)) => self.kind = text(bytes),
+                (1, other) => return Err(wrong_wire_type(other, "APIVersion")),
+                (2, other) => return Err(wrong_wire_type(other, "kind")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

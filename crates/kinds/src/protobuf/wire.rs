@@ -1,0 +1,156 @@
+//! The wire format: tags, numbers and lengths.
+
+/// The value of a field as it stands in the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire<'b> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'b [u8]),
+    /// A group or a number of 32 bits, which no type of the API uses.
+    Other(u8),
+}
+
+impl Wire<'_> {
+    /// The number of the wire type.
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Self::Varint(_) => 0,
+            Self::Fixed64(_) => 1,
+            Self::Bytes(_) => 2,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// The rest of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Input<'b>(pub(super) &'b [u8]);
+
+impl<'b> Input<'b> {
+    /// The next field: its number and its value; nothing at the end of the message, whose name is
+    /// told in errors.
+    pub(super) fn field(&mut self, message: &str) -> Result<Option<(u32, Wire<'b>)>, String> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let wire_type = tag & 7;
+        // The number is a signed one of 32 bits upstream, so what lies above is lost.
+        let number = (tag >> 3) as u32 as i32;
+        if wire_type == 4 {
+            return Err(format!(
+                "proto: {message}: wiretype end group for non-group"
+            ));
+        }
+        if number <= 0 {
+            return Err(format!(
+                "proto: {message}: illegal tag {number} (wire type {tag})"
+            ));
+        }
+        let value = match wire_type {
+            0 => Wire::Varint(self.varint()?),
+            1 => Wire::Fixed64(self.fixed64()?),
+            2 => Wire::Bytes(self.bytes()?),
+            3 => {
+                self.skip_group()?;
+                Wire::Other(3)
+            }
+            5 => {
+                self.take(4)?;
+                Wire::Other(5)
+            }
+            other => return Err(format!("proto: illegal wireType {other}")),
+        };
+        Ok(Some((number.unsigned_abs(), value)))
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0;
+        for (at, &byte) in self.0.iter().enumerate() {
+            let shift = 7 * at;
+            if shift >= 64 {
+                return Err(String::from("proto: integer overflow"));
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                self.take(at + 1)?;
+                return Ok(value);
+            }
+        }
+        Err(unexpected_end())
+    }
+
+    fn fixed64(&mut self) -> Result<u64, String> {
+        let bytes = self.take(8)?;
+        Ok(bytes
+            .iter()
+            .rev()
+            .fold(0, |value, &byte| value << 8 | u64::from(byte)))
+    }
+
+    fn bytes(&mut self) -> Result<&'b [u8], String> {
+        let length = i64::from_ne_bytes(self.varint()?.to_ne_bytes());
+        if length < 0 {
+            return Err(String::from(
+                "proto: negative length found during unmarshaling",
+            ));
+        }
+        self.take(usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'b [u8], String> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(unexpected_end)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// Passes over a group, with the groups inside it, whose start was read already.
+    fn skip_group(&mut self) -> Result<(), String> {
+        let mut depth = 1_usize;
+        while depth > 0 {
+            match self.varint()? & 7 {
+                0 => {
+                    self.varint()?;
+                }
+                1 => {
+                    self.take(8)?;
+                }
+                2 => {
+                    self.bytes()?;
+                }
+                3 => depth += 1,
+                4 => depth -= 1,
+                5 => {
+                    self.take(4)?;
+                }
+                other => return Err(format!("proto: illegal wireType {other}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unexpected_end() -> String {
+    String::from("unexpected EOF")
+}
+
+/// The error about a field of another wire type than its number stands for.
+pub(super) fn wrong_wire_type(found: Wire<'_>, field: &str) -> String {
+    let mut letters = field.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    let name: String = first.into_iter().chain(letters).collect();
+    format!(
+        "proto: wrong wireType = {} for field {name}",
+        found.number()
+    )
+}
+
+/// Bytes as text. Every byte that is no text is replaced on its own, as Go's JSON encoder does.
+pub(super) fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(std::iter::repeat_n('\u{fffd}', chunk.invalid().len()));
+    }
+    text
+}
