@@ -1,0 +1,139 @@
+//! A client with one TLS connection, which is kept.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The token with which one may do everything, on both sides.
+pub const TOKEN: &str = "bench-admin-token";
+
+/// One connection to a server on this machine.
+#[derive(Debug)]
+pub struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    authority: HeaderValue,
+    authorization: HeaderValue,
+}
+
+impl Client {
+    pub async fn connect(port: u16) -> Result<Self> {
+        let socket = TcpStream::connect(("127.0.0.1", port)).await?;
+        socket.set_nodelay(true)?;
+        let config = ClientConfig::builder()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+            .with_no_client_auth();
+        let connector = TlsConnector::from(Arc::new(config));
+        let stream = connector
+            .connect(ServerName::try_from("127.0.0.1")?, socket)
+            .await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self {
+            sender,
+            authority: HeaderValue::from_str(&format!("127.0.0.1:{port}"))?,
+            authorization: HeaderValue::from_str(&format!("Bearer {TOKEN}"))?,
+        })
+    }
+
+    /// Sends a request and reads the answer to its end.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes)> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.authority.clone())
+            .header(AUTHORIZATION, self.authorization.clone())
+            .header(USER_AGENT, "bench")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+
+    /// Sends a request that must succeed.
+    pub async fn expect(&mut self, method: Method, path: &str, body: &Value) -> Result<()> {
+        let (status, answer) = self.send(method, path, body.to_string().into()).await?;
+        if !status.is_success() {
+            bail!("{path}: {status} {}", String::from_utf8_lossy(&answer));
+        }
+        Ok(())
+    }
+
+    /// Creates an object from its bytes.
+    pub async fn create(&mut self, path: &str, body: Bytes) -> Result<()> {
+        let (status, answer) = self.send(Method::POST, path, body).await?;
+        if status != StatusCode::CREATED {
+            bail!("{status} {}", String::from_utf8_lossy(&answer));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a server that was just started says it is ready.
+pub async fn is_ready(port: u16) -> bool {
+    let answer = async {
+        let mut client = Client::connect(port).await.context("connect")?;
+        client.send(Method::GET, "/readyz", Bytes::new()).await
+    };
+    matches!(answer.await, Ok((StatusCode::OK, _)))
+}
+
+/// Trusts every server: each side makes its own certificates, and only time is measured here.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

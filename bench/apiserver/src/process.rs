@@ -1,0 +1,41 @@
+//! What the kernel tells about a process.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+/// The kernel counts CPU time for user space in hundredths of a second on every platform with `/proc`.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The CPU time a process used, all its threads together.
+pub fn cpu_time(pid: u32) -> Result<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in brackets may contain anything; what follows it is fixed.
+    let (_, rest) = text.rsplit_once(')').context("an unusual /proc/PID/stat")?;
+    let field = |index: usize| -> Result<u32> {
+        let text = rest.split_whitespace().nth(index);
+        Ok(text.context("a short /proc/PID/stat")?.parse()?)
+    };
+    Ok(TICK * (field(11)? + field(12)?))
+}
+
+/// The memory a process holds.
+pub fn resident_bytes(pid: u32) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    let kilobytes: u64 = kilobytes.context("no VmRSS in /proc/PID/status")?.parse()?;
+    Ok(kilobytes * 1024)
+}
+
+/// How busy the machine is: the average of the last minute.
+pub fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// A port nobody listens on.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}

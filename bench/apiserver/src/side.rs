@@ -1,0 +1,237 @@
+//! The two sides: how each is started, and what it consists of.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::client::{self, TOKEN};
+use crate::process;
+
+/// How long a server may take to start on a busy machine.
+const START: Duration = Duration::from_secs(120);
+
+/// A server that can be measured.
+pub trait Side {
+    /// What it is, in one line.
+    async fn version(&self) -> Result<String>;
+
+    /// Starts it with nothing stored, and waits until it says it is ready.
+    async fn start(&self) -> Result<Running>;
+}
+
+/// A side that runs.
+#[derive(Debug)]
+pub struct Running {
+    pub port: u16,
+    /// The time from the start of the first process to the first answer that says ready.
+    pub took: Duration,
+    /// In the order they were started.
+    processes: Vec<Child>,
+    /// Removed with this value.
+    _folder: TempDir,
+}
+
+impl Running {
+    fn pids(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().filter_map(Child::id)
+    }
+
+    /// The CPU time all processes used so far.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        self.pids().map(process::cpu_time).sum()
+    }
+
+    /// The memory all processes hold.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        self.pids().map(process::resident_bytes).sum()
+    }
+
+    /// Ends all processes, the last one first, and removes what they stored.
+    pub async fn stop(mut self) {
+        while let Some(mut process) = self.processes.pop() {
+            // One that is gone already is as good.
+            let _ = process.kill().await;
+        }
+    }
+}
+
+/// Where data is kept: in memory if the machine has such a folder, so that no disk is measured.
+fn folder() -> Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    Ok(if memory.is_dir() {
+        tempfile::tempdir_in(memory)?
+    } else {
+        tempfile::tempdir()?
+    })
+}
+
+fn spawn(program: &Path, arguments: &[String], folder: &Path, log: &str) -> Result<Child> {
+    let log = std::fs::File::create(folder.join(log))?;
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// Waits until a side is ready. Asking costs it a handshake, so the slower side is asked less often.
+async fn ready(
+    started: Instant,
+    port: u16,
+    pause: Duration,
+    mut processes: Vec<Child>,
+    folder: TempDir,
+) -> Result<Running> {
+    while !client::is_ready(port).await {
+        let mut ended = false;
+        for process in &mut processes {
+            ended |= process.try_wait()?.is_some();
+        }
+        if ended || started.elapsed() > START {
+            bail!("the server does not start:\n{}", logs(folder.path()));
+        }
+        tokio::time::sleep(pause).await;
+    }
+    Ok(Running {
+        port,
+        took: started.elapsed(),
+        processes,
+        _folder: folder,
+    })
+}
+
+fn logs(folder: &Path) -> String {
+    let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    ["etcd.log", "server.log"].map(read).concat()
+}
+
+async fn output_of(program: &Path) -> Result<String> {
+    let output = Command::new(program).arg("--version").output().await;
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// Writes the token both sides know.
+fn write_tokens(folder: &Path) -> Result<String> {
+    let path = folder.join("tokens.csv");
+    std::fs::write(&path, format!("{TOKEN},admin,1,\"system:masters\"\n"))?;
+    Ok(path.display().to_string())
+}
+
+/// `lockgate serve` with its defaults.
+#[derive(Debug)]
+pub struct Lockgate(PathBuf);
+
+impl Lockgate {
+    pub fn new(binary: &Path) -> Self {
+        Self(binary.to_owned())
+    }
+}
+
+impl Side for Lockgate {
+    async fn version(&self) -> Result<String> {
+        output_of(&self.0).await
+    }
+
+    async fn start(&self) -> Result<Running> {
+        let folder = folder()?;
+        let path = folder.path();
+        let port = process::free_port()?;
+        let arguments = [
+            String::from("serve"),
+            format!("--secure-port={port}"),
+            format!("--token-auth-file={}", write_tokens(path)?),
+            format!("--kubeconfig-out={}", path.join("kubeconfig").display()),
+        ];
+        let started = Instant::now();
+        let server = spawn(&self.0, &arguments, path, "server.log")?;
+        ready(
+            started,
+            port,
+            Duration::from_millis(1),
+            vec![server],
+            folder,
+        )
+        .await
+    }
+}
+
+/// kube-apiserver with its defaults, on an etcd whose data is in memory and not synced.
+#[derive(Debug)]
+pub struct Pair {
+    kube_apiserver: PathBuf,
+    etcd: PathBuf,
+}
+
+impl Pair {
+    pub fn new(kube_apiserver: &Path, etcd: &Path) -> Self {
+        Self {
+            kube_apiserver: kube_apiserver.to_owned(),
+            etcd: etcd.to_owned(),
+        }
+    }
+}
+
+impl Side for Pair {
+    async fn version(&self) -> Result<String> {
+        let server = output_of(&self.kube_apiserver).await?;
+        let etcd = output_of(&self.etcd).await?;
+        Ok(format!(
+            "kube-apiserver {}, {}",
+            server.trim_start_matches("Kubernetes "),
+            etcd.replace(" Version:", "")
+        ))
+    }
+
+    async fn start(&self) -> Result<Running> {
+        let folder = folder()?;
+        let path = folder.path();
+        let (port, etcd_port, peer_port) = (
+            process::free_port()?,
+            process::free_port()?,
+            process::free_port()?,
+        );
+        let key = rcgen::KeyPair::generate()?;
+        let (private, public) = (path.join("sa.key"), path.join("sa.pub"));
+        std::fs::write(&private, key.serialize_pem())?;
+        std::fs::write(&public, key.public_key_pem())?;
+        let etcd_arguments = [
+            format!("--data-dir={}", path.join("etcd").display()),
+            format!("--listen-client-urls=http://127.0.0.1:{etcd_port}"),
+            format!("--advertise-client-urls=http://127.0.0.1:{etcd_port}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+            String::from("--unsafe-no-fsync"),
+        ];
+        let server_arguments = [
+            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            String::from("--bind-address=127.0.0.1"),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", path.join("certs").display()),
+            format!("--token-auth-file={}", write_tokens(path)?),
+            String::from("--authorization-mode=RBAC"),
+            String::from("--service-cluster-ip-range=10.0.0.0/24"),
+            String::from("--service-account-issuer=https://kubernetes.default.svc"),
+            format!("--service-account-key-file={}", public.display()),
+            format!("--service-account-signing-key-file={}", private.display()),
+        ];
+        let started = Instant::now();
+        let etcd = spawn(&self.etcd, &etcd_arguments, path, "etcd.log")?;
+        let server = spawn(&self.kube_apiserver, &server_arguments, path, "server.log")?;
+        ready(
+            started,
+            port,
+            Duration::from_millis(20),
+            vec![etcd, server],
+            folder,
+        )
+        .await
+    }
+}
