@@ -24,7 +24,7 @@ use crate::write::admission::{Attempt, Facts};
 use crate::write::delete::Deletion;
 use crate::write::patch::Patch;
 use crate::write::update::{Change, Changed};
-use crate::write::{metadata, owners, patch, scale_owners, strategy, update};
+use crate::write::{metadata, patch, scale_owners, strategy, update};
 
 /// Serves a part of an object.
 pub(crate) async fn serve(
@@ -136,11 +136,11 @@ async fn set_scale(
     let ty = lockgate_kinds::typed::type_of(&part.group, &part.version, &part.kind)
         .ok_or_else(|| internal("the type of a scale is unknown"))?;
     let shape = Shape::Plain(ty);
+    let replicas_owners = scale_owners::Replicas::of(server, resource);
     loop {
         let old = get::get_value(server, call, resource).await?;
         let mut old_scale = scale::of(resource, &old)?;
-        let parent = owners::entries(&old).to_vec();
-        scale_owners::set(&mut old_scale, scale_owners::of_scale(resource, &parent));
+        replicas_owners.show(&old, &mut old_scale)?;
         let wanted = match (&sent, &patch) {
             (Some(scale), _) => scale.clone(),
             (None, Some(patch)) => patch.apply(&old_scale, &shape)?.0,
@@ -184,8 +184,7 @@ async fn set_scale(
         let (user, gates) = (call.user.clone(), server.settings.feature_gates);
         let set = |object: &mut Value| {
             scale::take_over(resource, object, &scale)?;
-            let entries = scale_owners::of_parent(resource, &parent, owners::entries(&scale));
-            scale_owners::set(object, entries);
+            replicas_owners.take_over(object, &old, &scale, resource.api_version())?;
             strategy::prepare_update(resource, "", object, &old, &user, gates);
             strategy::check_update(resource, "", object, &old)
         };
