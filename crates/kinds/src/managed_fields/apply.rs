@@ -106,7 +106,7 @@ struct Applied {
 impl FieldManager<'_> {
     /// Applies a configuration to an object, or creates one. The result has its owners in
     /// `metadata.managedFields`; reading it as its type and filling in defaults is left to the
-    /// caller.
+    /// caller, who words what goes wrong there with [`conversion_error`](Self::conversion_error).
     ///
     /// # Errors
     ///
@@ -158,6 +158,15 @@ impl FieldManager<'_> {
         }
         owners::set_list(&mut object, owners.encode());
         Ok(object)
+    }
+
+    /// The error of a configuration whose merged object could not be read as its type.
+    #[must_use]
+    pub fn conversion_error(&self, config: &Value, problem: &str) -> ApplyError {
+        ApplyError::Other(format!(
+            "failed to convert new object ({}) to proper version: {problem}",
+            self.shown(config)
+        ))
     }
 
     fn try_apply(

@@ -428,7 +428,7 @@ fn owners_broken_by_admission_are_put_back() {
 }
 
 #[test]
-fn conflicts_say_who_owns_the_field() {
+fn errors_say_which_field_of_which_object() {
     let ty = typed::type_of("apps", "v1", "Deployment").unwrap();
     let deployment = manager(Shape::BuiltIn(ty), "apps/v1", "Deployment");
     let object = |replicas: u32| {
@@ -451,6 +451,10 @@ fn conflicts_say_who_owns_the_field() {
                 field: String::from(".spec.replicas"),
             }],
         }
+    );
+    assert_eq!(
+        deployment.conversion_error(&object(1), "no").to_string(),
+        "failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: no",
     );
     let scale = FieldManager {
         subresource: "scale",

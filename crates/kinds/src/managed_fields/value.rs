@@ -78,10 +78,7 @@ fn order_within(left: &Value, right: &Value, depth: usize) -> Ordering {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "integers meet floats as Go's conversion makes them"
-)]
+/// Integers meet floats as Go's conversion makes them.
 fn as_float(integer: i64) -> f64 {
     integer as f64
 }
