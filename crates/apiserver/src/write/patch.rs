@@ -61,7 +61,7 @@ pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource)
             let (mut object, _) = resource
                 .shape
                 .decode_value(tracked.object)
-                .map_err(|error| bad_request(error))?;
+                .map_err(bad_request)?;
             resource.shape.apply_defaults(&mut object);
             metadata::match_namespace(&mut object, &expected)?;
             check_name(&object, &name)?;
