@@ -9,7 +9,7 @@ use super::unify::{Substitution, instantiate, most_general};
 use super::validators;
 use crate::source::Issue;
 use crate::syntax::ast::{
-    Ast, Expr, Literal, MapEntry, Name, NodeId, StructField, operators as op,
+    Ast, Comprehension, Expr, Literal, Name, NodeId, StructField, operators as op,
 };
 use crate::types::{FIRST_FREE_PARAM, Type};
 
@@ -163,10 +163,29 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Gives `id` and everything below it a type.
+    ///
+    /// This and what it calls with a node below call each other for every level of the tree, so
+    /// whatever else there is to do is done in functions of its own: their locals are gone by then.
     fn node(&mut self, id: NodeId) {
-        let offset = self.ast.offset(id);
         match self.ast.expr(id) {
-            Expr::Unspecified => self.set(id, Type::Error),
+            Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => self.leaf(id),
+            Expr::Select { operand, .. } => {
+                let operand = *operand;
+                if !self.qualified(id, operand) {
+                    self.node(operand);
+                    self.select(id);
+                }
+            }
+            Expr::Call { .. } => self.call(id),
+            Expr::List { .. } => self.list(id),
+            Expr::Map { .. } => self.map(id),
+            Expr::Struct { .. } => self.message(id),
+            Expr::Comprehension(_) => self.comprehension(id),
+        }
+    }
+
+    fn leaf(&mut self, id: NodeId) {
+        match self.ast.expr(id) {
             Expr::Literal(literal) => {
                 let t = literal_type(literal);
                 self.set(id, t);
@@ -184,39 +203,11 @@ impl<'s> Checker<'s, '_> {
                     }
                     None => {
                         self.set(id, Type::Error);
-                        self.undeclared(offset, &name);
+                        self.undeclared(self.ast.offset(id), &name);
                     }
                 }
             }
-            Expr::Select {
-                operand,
-                field,
-                test_only,
-            } => {
-                let (operand, field, test_only) = (*operand, field.clone(), *test_only);
-                self.select(id, operand, &field, test_only);
-            }
-            Expr::Call {
-                function,
-                target,
-                args,
-            } => {
-                let (function, target, args) = (function.clone(), *target, args.clone());
-                self.call(id, function, target, &args);
-            }
-            Expr::List { elements, optional } => {
-                let (elements, optional) = (elements.clone(), optional.clone());
-                self.list(id, &elements, &optional);
-            }
-            Expr::Map { entries } => {
-                let entries = entries.clone();
-                self.map(id, &entries);
-            }
-            Expr::Struct { type_name, fields } => {
-                let (type_name, fields) = (type_name.clone(), fields.clone());
-                self.message(id, &type_name, &fields);
-            }
-            Expr::Comprehension(_) => self.comprehension(id),
+            _ => self.set(id, Type::Error),
         }
     }
 
@@ -252,13 +243,20 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    fn select(&mut self, id: NodeId, operand: NodeId, field: &str, test_only: bool) {
-        // A chain of names may be one variable with dots in its name.
-        let qualified = !test_only
+    /// Whether a selection is one variable with dots in its name; if so, it is made that.
+    fn qualified(&mut self, id: NodeId, operand: NodeId) -> bool {
+        let tests = matches!(
+            self.ast.expr(id),
+            Expr::Select {
+                test_only: true,
+                ..
+            }
+        );
+        let namespaced = !tests
             && self
                 .first_name(operand)
                 .is_some_and(|first| self.env.is_namespace(first));
-        if qualified
+        if namespaced
             && let Some(name) = self.ast.qualified_name(id)
             && let Some((t, reference)) = self.lookup(&name)
         {
@@ -266,9 +264,23 @@ impl<'s> Checker<'s, '_> {
             self.set(id, t);
             self.refer(id, reference);
             self.ast.replace(id, Expr::Ident(Cow::Owned(name)));
-            return;
+            return true;
         }
-        let field_type = self.field(id, operand, field, false);
+        false
+    }
+
+    /// A selection whose operand has its type.
+    fn select(&mut self, id: NodeId) {
+        let Expr::Select {
+            operand,
+            field,
+            test_only,
+        } = self.ast.expr(id)
+        else {
+            return;
+        };
+        let (operand, field, test_only) = (*operand, field.clone(), *test_only);
+        let field_type = self.field(id, operand, &field, false);
         let t = if test_only {
             Type::Bool
         } else {
@@ -279,7 +291,6 @@ impl<'s> Checker<'s, '_> {
 
     /// The type of a field of `operand`, reported at `id` if there is none.
     fn field(&mut self, id: NodeId, operand: NodeId, field: &str, optional: bool) -> Type {
-        self.node(operand);
         let offset = self.ast.offset(id);
         let operand_type = self.known.apply(&self.get(operand), false);
         let (target, is_optional) = match operand_type.optional_inner() {
@@ -327,26 +338,58 @@ impl<'s> Checker<'s, '_> {
         Type::Error
     }
 
-    fn call(&mut self, id: NodeId, function: Name<'s>, target: Option<NodeId>, args: &[NodeId]) {
-        if function == op::OPT_SELECT {
-            self.optional_select(id, args);
+    fn call(&mut self, id: NodeId) {
+        if self.is_optional_select(id) {
+            if let Some(operand) = self.argument(id, 0) {
+                self.node(operand);
+                self.optional_select(id, operand);
+            }
             return;
         }
-        for arg in args {
-            self.node(*arg);
+        let mut at = 0;
+        while let Some(arg) = self.argument(id, at) {
+            self.node(arg);
+            at += 1;
         }
-        let offset = self.ast.offset(id);
-        let Some(target) = target else {
+        if let Some(target) = self.receiver(id) {
+            self.node(target);
+            self.method(id, target);
+        }
+    }
+
+    fn is_optional_select(&self, id: NodeId) -> bool {
+        matches!(self.ast.expr(id), Expr::Call { function, .. } if function == op::OPT_SELECT)
+    }
+
+    fn argument(&self, id: NodeId, at: usize) -> Option<NodeId> {
+        match self.ast.expr(id) {
+            Expr::Call { args, .. } => args.get(at).copied(),
+            _ => None,
+        }
+    }
+
+    /// What a call is a method of; a function without a receiver is resolved here.
+    fn receiver(&mut self, id: NodeId) -> Option<NodeId> {
+        let Expr::Call {
+            function,
+            target,
+            args,
+        } = self.ast.expr(id)
+        else {
+            return None;
+        };
+        let (function, args) = (function.clone(), args.clone());
+        let Some(target) = *target else {
             let Some(found) = functions().find(&function) else {
-                self.undeclared(offset, &function);
+                self.undeclared(self.ast.offset(id), &function);
                 self.set(id, Type::Error);
-                return;
+                return None;
             };
             if function.starts_with('.') {
-                self.rename(id, found.name, args);
+                self.rename(id, found.name, &args);
             }
-            self.resolve(id, found, None, args);
-            return;
+            self.resolve(id, found, None, &args);
+            return None;
         };
         // `a.b.c()` may be a function `a.b.c` before it is a method of `a.b`.
         let namespaced = self
@@ -356,16 +399,24 @@ impl<'s> Checker<'s, '_> {
             && let Some(prefix) = self.ast.qualified_name(target)
             && let Some(found) = functions().find(&format!("{prefix}.{function}"))
         {
-            self.rename(id, found.name, args);
-            self.resolve(id, found, None, args);
-            return;
+            self.rename(id, found.name, &args);
+            self.resolve(id, found, None, &args);
+            return None;
         }
-        self.node(target);
+        Some(target)
+    }
+
+    /// A call whose receiver and arguments have their types.
+    fn method(&mut self, id: NodeId, target: NodeId) {
+        let Expr::Call { function, args, .. } = self.ast.expr(id) else {
+            return;
+        };
+        let (function, args) = (function.clone(), args.clone());
         match functions().find(&function) {
-            Some(found) => self.resolve(id, found, Some(target), args),
+            Some(found) => self.resolve(id, found, Some(target), &args),
             None => {
                 self.set(id, Type::Error);
-                self.undeclared(offset, &function);
+                self.undeclared(self.ast.offset(id), &function);
             }
         }
     }
@@ -379,13 +430,13 @@ impl<'s> Checker<'s, '_> {
         self.ast.replace(id, call);
     }
 
-    fn optional_select(&mut self, id: NodeId, args: &[NodeId]) {
-        let [operand, field] = args else { return };
-        let Expr::Literal(Literal::String(field)) = self.ast.expr(*field) else {
+    fn optional_select(&mut self, id: NodeId, operand: NodeId) {
+        let field = self.argument(id, 1).map(|field| self.ast.expr(field));
+        let Some(Expr::Literal(Literal::String(field))) = field else {
             return;
         };
         let field = field.to_string();
-        let t = self.field(id, *operand, &field, true);
+        let t = self.field(id, operand, &field, true);
         let t = self.known.apply(&t, false);
         self.set(id, t);
     }
@@ -522,13 +573,31 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    fn list(&mut self, id: NodeId, elements: &[NodeId], optional: &[bool]) {
+    fn list(&mut self, id: NodeId) {
         let mut joined = None;
-        for (element, optional) in elements.iter().zip(optional) {
-            self.node(*element);
-            let t = self.contributed(*element, *optional);
-            joined = Some(self.join(joined, t));
+        let mut at = 0;
+        while let Some((element, optional)) = self.element(id, at) {
+            self.node(element);
+            self.add(&mut joined, element, optional);
+            at += 1;
         }
+        self.set_list(id, joined);
+    }
+
+    fn element(&self, id: NodeId, at: usize) -> Option<(NodeId, bool)> {
+        match self.ast.expr(id) {
+            Expr::List { elements, optional } => Some((*elements.get(at)?, *optional.get(at)?)),
+            _ => None,
+        }
+    }
+
+    /// Joins the type of one more element to that of the others.
+    fn add(&mut self, joined: &mut Option<Type>, element: NodeId, optional: bool) {
+        let t = self.contributed(element, optional);
+        *joined = Some(self.join(joined.take(), t));
+    }
+
+    fn set_list(&mut self, id: NodeId, joined: Option<Type>) {
         let element = match joined {
             Some(t) => t,
             None => self.fresh(),
@@ -536,17 +605,31 @@ impl<'s> Checker<'s, '_> {
         self.set(id, Type::list(element));
     }
 
-    fn map(&mut self, id: NodeId, entries: &[MapEntry]) {
+    fn map(&mut self, id: NodeId) {
         let mut keys = None;
         let mut values = None;
-        for entry in entries {
-            self.node(entry.key);
-            let key = self.get(entry.key);
-            keys = Some(self.join(keys, key));
-            self.node(entry.value);
-            let value = self.contributed(entry.value, entry.optional);
-            values = Some(self.join(values, value));
+        let mut at = 0;
+        while let Some((key, value, optional)) = self.map_entry(id, at) {
+            self.node(key);
+            self.add(&mut keys, key, false);
+            self.node(value);
+            self.add(&mut values, value, optional);
+            at += 1;
         }
+        self.set_map(id, keys, values);
+    }
+
+    fn map_entry(&self, id: NodeId, at: usize) -> Option<(NodeId, NodeId, bool)> {
+        match self.ast.expr(id) {
+            Expr::Map { entries } => {
+                let entry = entries.get(at)?;
+                Some((entry.key, entry.value, entry.optional))
+            }
+            _ => None,
+        }
+    }
+
+    fn set_map(&mut self, id: NodeId, keys: Option<Type>, values: Option<Type>) {
         let (key, value) = match (keys, values) {
             (Some(key), Some(value)) => (key, value),
             _ => (self.fresh(), self.fresh()),
@@ -554,14 +637,38 @@ impl<'s> Checker<'s, '_> {
         self.set(id, Type::map(key, value));
     }
 
-    fn message(&mut self, id: NodeId, type_name: &str, fields: &[StructField<'s>]) {
-        let offset = self.ast.offset(id);
-        let Some((declared, _)) = self.lookup(type_name) else {
-            self.undeclared(offset, type_name);
-            self.set(id, Type::Error);
+    fn message(&mut self, id: NodeId) {
+        let Some(name) = self.message_type(id) else {
             return;
         };
-        let name = type_name.strip_prefix('.').unwrap_or(type_name).to_owned();
+        let mut at = 0;
+        while let Some(value) = self.struct_field(id, at).map(|field| field.value) {
+            self.node(value);
+            self.assigned(id, at, &name);
+            at += 1;
+        }
+    }
+
+    fn struct_field(&self, id: NodeId, at: usize) -> Option<&StructField<'s>> {
+        match self.ast.expr(id) {
+            Expr::Struct { fields, .. } => fields.get(at),
+            _ => None,
+        }
+    }
+
+    /// The name of the message that is made, unless there is no such type.
+    fn message_type(&mut self, id: NodeId) -> Option<String> {
+        let Expr::Struct { type_name, fields } = self.ast.expr(id) else {
+            return None;
+        };
+        let (type_name, fields) = (type_name.clone(), fields.clone());
+        let offset = self.ast.offset(id);
+        let Some((declared, _)) = self.lookup(&type_name) else {
+            self.undeclared(offset, &type_name);
+            self.set(id, Type::Error);
+            return None;
+        };
+        let name = type_name.strip_prefix('.').unwrap_or(&type_name).to_owned();
         let result = match &declared {
             Type::TypeOf(Some(of)) if well_known(of).is_some() => (**of).clone(),
             Type::TypeOf(Some(of)) if matches!(**of, Type::Object(_)) => (**of).clone(),
@@ -581,28 +688,32 @@ impl<'s> Checker<'s, '_> {
             id,
             Expr::Struct {
                 type_name: Cow::Owned(name.clone()),
-                fields: fields.to_vec(),
+                fields,
             },
         );
         self.set(id, result.clone());
-        let name = match well_known(&result) {
+        Some(match well_known(&result) {
             Some(well_known) => well_known.to_owned(),
             None => name,
+        })
+    }
+
+    /// A field of a message whose value has its type.
+    fn assigned(&mut self, id: NodeId, at: usize, message: &str) {
+        let Some(field) = self.struct_field(id, at).cloned() else {
+            return;
         };
-        for field in fields {
-            self.node(field.value);
-            let field_type = self.message_field(field.offset, &name, &field.name);
-            let value = self.contributed(field.value, field.optional);
-            if !self.known.assign(&field_type, &value) {
-                let (expected, found) = (field_type.in_message(), value.in_message());
-                self.report(
-                    field.offset,
-                    format!(
-                        "expected type of field '{}' is '{expected}' but provided type is '{found}'",
-                        field.name
-                    ),
-                );
-            }
+        let field_type = self.message_field(field.offset, message, &field.name);
+        let value = self.contributed(field.value, field.optional);
+        if !self.known.assign(&field_type, &value) {
+            let (expected, found) = (field_type.in_message(), value.in_message());
+            self.report(
+                field.offset,
+                format!(
+                    "expected type of field '{}' is '{expected}' but provided type is '{found}'",
+                    field.name
+                ),
+            );
         }
     }
 
@@ -624,9 +735,24 @@ impl<'s> Checker<'s, '_> {
         let c = comprehension.clone();
         self.node(c.range);
         self.node(c.init);
+        let outer = self.open(&c);
+        self.node(c.condition);
+        self.assert(c.condition, &Type::Bool);
+        self.node(c.step);
+        let accu = self.get(c.init);
+        self.assert(c.step, &accu);
+        self.scopes.truncate(outer);
+        self.node(c.result);
+        self.scopes.truncate(outer - 1);
+        let t = self.known.apply(&self.get(c.result), false);
+        self.set(id, t);
+    }
+
+    /// Declares the variables of a loop; returns how many there are without those of a round.
+    fn open(&mut self, c: &Comprehension<'s>) -> usize {
         let range = self.known.apply(&self.get(c.range), false);
         let accu = self.get(c.init);
-        self.scopes.push((c.accu.clone(), accu.clone()));
+        self.scopes.push((c.accu.clone(), accu));
         let two = c.var2.is_some();
         let (var, var2) = match &range {
             Type::List(element) if two => (Type::Int, (**element).clone()),
@@ -653,15 +779,7 @@ impl<'s> Checker<'s, '_> {
         if let Some(name) = &c.var2 {
             self.scopes.push((name.clone(), var2));
         }
-        self.node(c.condition);
-        self.assert(c.condition, &Type::Bool);
-        self.node(c.step);
-        self.assert(c.step, &accu);
-        self.scopes.truncate(outer);
-        self.node(c.result);
-        self.scopes.truncate(outer - 1);
-        let t = self.known.apply(&self.get(c.result), false);
-        self.set(id, t);
+        outer
     }
 
     fn assert(&mut self, id: NodeId, expected: &Type) {

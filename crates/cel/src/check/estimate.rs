@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use super::checker::{Checked, Reference};
 use super::declarations::overload;
-use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
+use crate::syntax::ast::{Comprehension, Expr, Literal, MapEntry, NodeId, operators as op};
 use crate::types::Type;
 use crate::value::code_points;
 
@@ -230,57 +230,56 @@ impl Coster<'_, '_, '_> {
         }
     }
 
+    /// The cost of a node and everything below it.
+    ///
+    /// This and what it calls with a node below call each other for every level of the tree, so
+    /// whatever else there is to do is done in functions of its own: their locals are gone by then.
     fn cost(&mut self, id: NodeId) -> Estimate {
-        match self.checked.ast.expr(id) {
+        let checked = self.checked;
+        match checked.ast.expr(id) {
             Expr::Unspecified | Expr::Literal(_) => Estimate::ZERO,
-            Expr::Ident(name) => {
-                let path = match self.local(name) {
-                    Some(local) => local.path.clone(),
-                    None => vec![name.to_string()],
-                };
-                self.paths.insert(id, path);
-                Estimate::ONE
-            }
+            Expr::Ident(name) => self.ident(id, name),
             Expr::Select {
                 operand,
                 test_only: true,
                 ..
             } => self.cost(*operand),
-            Expr::Select {
-                operand,
-                field,
-                test_only: false,
-            } => {
-                let mut sum = self.cost(*operand);
-                if matches!(
-                    self.checked.type_of(*operand),
-                    Type::Map(_) | Type::Object(_) | Type::Param(_)
-                ) {
-                    sum = sum.plus(Estimate::ONE);
-                }
-                let path = self.extended(*operand, field);
-                self.paths.insert(id, path);
-                sum
+            Expr::Select { operand, field, .. } => {
+                let cost = self.cost(*operand);
+                cost.plus(self.select(id, *operand, field))
             }
-            Expr::Call {
-                function,
-                target,
-                args,
-            } => self.call(id, function, *target, args),
+            Expr::Call { args, .. } => {
+                let costs = self.costs(args.iter().copied());
+                self.call(id, &costs)
+            }
             Expr::List { elements, .. } => self.list(id, elements),
-            Expr::Map { entries } => {
-                let pairs: Vec<_> = entries.iter().map(|e| (e.key, e.value)).collect();
-                self.map(id, &pairs)
-            }
+            Expr::Map { entries } => self.map(id, entries),
             Expr::Struct { fields, .. } => {
-                let values: Vec<_> = fields.iter().map(|f| f.value).collect();
-                let sum = values
-                    .iter()
-                    .fold(Estimate::ZERO, |sum, v| sum.plus(self.cost(*v)));
+                let costs = self.costs(fields.iter().map(|field| field.value));
+                let sum = costs.into_iter().fold(Estimate::ZERO, Estimate::plus);
                 sum.plus(Estimate::exactly(40))
             }
             Expr::Comprehension(c) if self.is_bind(c) => self.bind(id, c),
             Expr::Comprehension(c) => self.comprehension(id, c),
+        }
+    }
+
+    fn ident(&mut self, id: NodeId, name: &str) -> Estimate {
+        let path = match self.local(name) {
+            Some(local) => local.path.clone(),
+            None => vec![name.to_owned()],
+        };
+        self.paths.insert(id, path);
+        Estimate::ONE
+    }
+
+    /// The cost of a selection besides that of its operand.
+    fn select(&mut self, id: NodeId, operand: NodeId, field: &str) -> Estimate {
+        let path = self.extended(operand, field);
+        self.paths.insert(id, path);
+        match self.checked.type_of(operand) {
+            Type::Map(_) | Type::Object(_) | Type::Param(_) => Estimate::ONE,
+            _ => Estimate::ZERO,
         }
     }
 
@@ -305,17 +304,17 @@ impl Coster<'_, '_, '_> {
         sum.plus(Estimate::exactly(10))
     }
 
-    fn map(&mut self, id: NodeId, entries: &[(NodeId, NodeId)]) -> Estimate {
+    fn map(&mut self, id: NodeId, entries: &[MapEntry]) -> Estimate {
         let mut sum = Estimate::ZERO;
         let empty = Estimate {
             min: if entries.is_empty() { 0 } else { u64::MAX },
             max: 0,
         };
         let (mut keys, mut values) = (empty, empty);
-        for (key, value) in entries {
-            sum = sum.plus(self.cost(*key)).plus(self.cost(*value));
-            keys = keys.union(self.size_or_unknown(*key));
-            values = values.union(self.size_or_unknown(*value));
+        for entry in entries {
+            sum = sum.plus(self.cost(entry.key)).plus(self.cost(entry.value));
+            keys = keys.union(self.size_or_unknown(entry.key));
+            values = values.union(self.size_or_unknown(entry.value));
         }
         self.set_entry(
             id,
@@ -416,32 +415,69 @@ impl Coster<'_, '_, '_> {
         sum
     }
 
-    fn call(
-        &mut self,
-        id: NodeId,
-        function: &str,
-        target: Option<NodeId>,
-        args: &[NodeId],
-    ) -> Estimate {
-        if let ("dyn", [arg]) = (function, args) {
-            let cost = self.cost(*arg);
-            let (size, entry) = (self.size(*arg), self.entry(*arg));
-            self.set_size(id, size);
-            self.set_entry(id, entry);
+    fn costs(&mut self, ids: impl Iterator<Item = NodeId>) -> Vec<Estimate> {
+        let mut costs = Vec::new();
+        for id in ids {
+            costs.push(self.cost(id));
+        }
+        costs
+    }
+
+    /// The cost of a call whose arguments cost this much.
+    fn call(&mut self, id: NodeId, costs: &[Estimate]) -> Estimate {
+        let checked = self.checked;
+        let Expr::Call {
+            function,
+            target,
+            args,
+        } = checked.ast.expr(id)
+        else {
+            return Estimate::ZERO;
+        };
+        if let ("dyn", [arg], [cost]) = (&**function, args.as_slice(), costs) {
+            self.pass_on(*arg, id);
             return cost.plus(Estimate::ONE);
         }
-        let costs: Vec<_> = args.iter().map(|arg| self.cost(*arg)).collect();
-        let operands: Vec<_> = args.iter().map(|arg| self.operand(*arg)).collect();
-        let overloads = match (self.checked.reference(id), function) {
-            (Reference::Overloads(overloads), _) => overloads.clone(),
-            (_, op::OPT_SELECT) => Vec::new(),
-            _ => return Estimate::ZERO,
+        let operands = self.operands(args);
+        if function != op::OPT_SELECT && !matches!(checked.reference(id), Reference::Overloads(_)) {
+            return Estimate::ZERO;
+        }
+        let Some(target) = *target else {
+            return self.called(id, None, &operands, costs);
         };
-        let mut sum = Estimate::ZERO;
-        let target = target.map(|target| {
-            sum = sum.plus(self.cost(target));
-            self.operand(target)
-        });
+        let cost = self.cost(target);
+        let target = self.operand(target);
+        cost.plus(self.called(id, Some(&target), &operands, costs))
+    }
+
+    fn operands(&mut self, args: &[NodeId]) -> Vec<Operand> {
+        args.iter().map(|arg| self.operand(*arg)).collect()
+    }
+
+    /// Gives a node the sizes of another.
+    fn pass_on(&mut self, from: NodeId, to: NodeId) {
+        let (size, entry) = (self.size(from), self.entry(from));
+        self.set_size(to, size);
+        self.set_entry(to, entry);
+    }
+
+    /// The cost of a call besides that of its receiver.
+    fn called(
+        &mut self,
+        id: NodeId,
+        target: Option<&Operand>,
+        operands: &[Operand],
+        costs: &[Estimate],
+    ) -> Estimate {
+        let checked = self.checked;
+        let Expr::Call { function, args, .. } = checked.ast.expr(id) else {
+            return Estimate::ZERO;
+        };
+        let function: &str = function;
+        let overloads = match checked.reference(id) {
+            Reference::Overloads(overloads) => overloads.as_slice(),
+            _ => &[],
+        };
         let names: Vec<&str> = if function == op::OPT_SELECT {
             vec!["select_optional_field"]
         } else {
@@ -453,7 +489,7 @@ impl Coster<'_, '_, '_> {
         };
         let mut result: Option<Estimate> = None;
         for name in names {
-            let estimated = self.function(id, function, name, target.as_ref(), &operands, &costs);
+            let estimated = self.function(id, function, name, target, operands, costs);
             cost = cost.union(estimated.cost);
             if let Some(size) = estimated.result {
                 result = Some(result.map_or(size, |r| r.union(size)));
@@ -473,7 +509,7 @@ impl Coster<'_, '_, '_> {
             }
         }
         self.set_size(id, result);
-        sum.plus(cost)
+        cost
     }
 
     fn operand(&mut self, id: NodeId) -> Operand {

@@ -14,7 +14,7 @@ type Placed = (NodeId, bool);
 /// What is wrong although every type fits.
 pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
     let mut order = Vec::with_capacity(checked.ast.len());
-    descend(checked, checked.ast.root, false, &mut order);
+    descend(checked, checked.ast.root, &mut order);
     let mut issues = Vec::new();
     for (id, in_format) in &order {
         match checked.ast.expr(*id) {
@@ -34,41 +34,50 @@ pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
     issues
 }
 
-fn descend(checked: &Checked<'_>, id: NodeId, in_format: bool, out: &mut Vec<Placed>) {
-    out.push((id, in_format));
-    let mut each = |child: NodeId, inside: bool| descend(checked, child, in_format || inside, out);
-    match checked.ast.expr(id) {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
-        Expr::Select { operand, .. } => each(*operand, false),
-        Expr::Call {
-            function,
-            target,
-            args,
-        } => {
-            for child in target.iter().chain(args) {
-                each(*child, function == "format");
+/// Every node below `id` and itself, outer ones first, and whether it is inside a format call.
+fn descend(checked: &Checked<'_>, id: NodeId, out: &mut Vec<Placed>) {
+    let mut pending = vec![(id, false)];
+    while let Some((id, in_format)) = pending.pop() {
+        out.push((id, in_format));
+        let first = pending.len();
+        let mut each = |child: NodeId, inside: bool| pending.push((child, in_format || inside));
+        match checked.ast.expr(id) {
+            Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+            Expr::Select { operand, .. } => each(*operand, false),
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => {
+                for child in target.iter().chain(args) {
+                    each(*child, function == "format");
+                }
+            }
+            Expr::List { elements, .. } => {
+                for child in elements {
+                    each(*child, false);
+                }
+            }
+            Expr::Map { entries } => {
+                for entry in entries {
+                    each(entry.key, false);
+                    each(entry.value, false);
+                }
+            }
+            Expr::Struct { fields, .. } => {
+                for field in fields {
+                    each(field.value, false);
+                }
+            }
+            Expr::Comprehension(c) => {
+                for child in [c.range, c.init, c.condition, c.step, c.result] {
+                    each(child, false);
+                }
             }
         }
-        Expr::List { elements, .. } => {
-            for child in elements {
-                each(*child, false);
-            }
-        }
-        Expr::Map { entries } => {
-            for entry in entries {
-                each(entry.key, false);
-                each(entry.value, false);
-            }
-        }
-        Expr::Struct { fields, .. } => {
-            for field in fields {
-                each(field.value, false);
-            }
-        }
-        Expr::Comprehension(c) => {
-            for child in [c.range, c.init, c.condition, c.step, c.result] {
-                each(child, false);
-            }
+        // The last one in is the next one out.
+        if let Some(added) = pending.get_mut(first..) {
+            added.reverse();
         }
     }
 }

@@ -286,10 +286,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     ///
     /// `None` is any other value than true or false.
     pub(crate) fn truth(&mut self, id: StepId) -> Result<Option<bool>, Error> {
-        if T::FUSES
-            && let Step::Test(test) = self.program.step(id)
-        {
-            return self.test(test).map(Some);
+        if let Step::Test(test) = self.program.step(id) {
+            let answer = match T::FUSES {
+                true => self.test(test),
+                false => self.traced_test(id, test),
+            };
+            return answer.map(Some);
         }
         match self.eval(id)? {
             Value::Bool(b) => Ok(Some(b)),
@@ -297,10 +299,42 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
+    /// What evaluating such a step comes to, with less of the stack.
+    fn traced_test(&mut self, id: StepId, test: &'a Test) -> Result<bool, Error> {
+        let spans = &self.program.spans;
+        let span = || spans.get(id as usize).copied().unwrap_or_default();
+        let place = self.trace.enter(span, self.cost);
+        let answer = self.test(test);
+        self.traced(place, answer)
+    }
+
+    fn traced(&mut self, place: T::Place, answer: Result<bool, Error>) -> Result<bool, Error> {
+        match answer {
+            Ok(b) => {
+                self.trace.leave(place, &Ok(Value::Bool(b)), self.cost);
+                Ok(b)
+            }
+            Err(error) => {
+                self.trace.leave(place, &Err(error.clone()), self.cost);
+                Err(error)
+            }
+        }
+    }
+
+    /// Logical operators can nest much deeper than anything else, so they take little of the stack.
     fn test(&mut self, test: &'a Test) -> Result<bool, Error> {
+        let (left, right, settles) = match test {
+            Test::And(left, right) => (left, right, false),
+            Test::Or(left, right) => (left, right, true),
+            other => return self.other_test(other),
+        };
+        self.logical(*left, *right, settles)
+    }
+
+    #[inline]
+    fn other_test(&mut self, test: &'a Test) -> Result<bool, Error> {
         match test {
-            Test::And(left, right) => self.logical(*left, *right, false),
-            Test::Or(left, right) => self.logical(*left, *right, true),
+            Test::And(..) | Test::Or(..) => self.test(test),
             Test::Not(operand) => self.not(*operand),
             Test::Equals(left, right) => self.equals(*left, *right, false),
             Test::NotEquals(left, right) => self.equals(*left, *right, true),
@@ -327,15 +361,8 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => Some(error),
         };
-        match self.truth(right) {
-            Ok(Some(b)) if b == settles => Ok(settles),
-            Err(error) if error.is_fatal() => Err(error),
-            other => match (first, other) {
-                (Some(error), _) | (None, Err(error)) => Err(error),
-                (None, Ok(Some(_))) => Ok(!settles),
-                (None, Ok(None)) => Err(Error::no_such_overload()),
-            },
-        }
+        let second = self.truth(right);
+        settle(first, second, settles)
     }
 
     /// Evaluates an operand, letting only the cost limit through as an error.
@@ -615,6 +642,22 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             _ if right.is_map() => Ok(right.map_get(&left).is_some()),
             _ => Err(Error::no_such_overload()),
         }
+    }
+}
+
+/// The answer of a logical operator whose left side did not settle it.
+#[inline]
+fn settle(
+    first: Option<Error>,
+    second: Result<Option<bool>, Error>,
+    settles: bool,
+) -> Result<bool, Error> {
+    match (first, second) {
+        (_, Ok(Some(b))) if b == settles => Ok(settles),
+        (_, Err(error)) if error.is_fatal() => Err(error),
+        (Some(error), _) | (None, Err(error)) => Err(error),
+        (None, Ok(Some(_))) => Ok(!settles),
+        (None, Ok(None)) => Err(Error::no_such_overload()),
     }
 }
 

@@ -95,90 +95,131 @@ impl Planner<'_, '_, '_> {
         slot
     }
 
+    /// Plans a node and everything below it.
+    ///
+    /// This and what it calls with a node below call each other for every level of the tree, so
+    /// whatever else there is to do is done in functions of its own: their locals are gone by then.
     fn node(&mut self, id: NodeId) -> Planned<StepId> {
         self.depth += 1;
         self.deepest = self.deepest.max(self.depth);
-        let planned = self.expression(id);
+        let checked = self.checked;
+        let planned = match checked.ast.expr(id) {
+            Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => self.leaf(id),
+            Expr::Comprehension(c) => self.comprehension(id, c),
+            _ => self.compound(id),
+        };
         self.depth -= 1;
         planned
     }
 
-    fn expression(&mut self, id: NodeId) -> Planned<StepId> {
+    fn compound(&mut self, id: NodeId) -> Planned<StepId> {
+        let mut planned = Vec::new();
+        while let Some(child) = self.child(id, planned.len()) {
+            planned.push(self.node(child)?);
+        }
+        self.composed(id, planned)
+    }
+
+    /// The part of a node that is planned at a position.
+    fn child(&self, id: NodeId, at: usize) -> Option<NodeId> {
         match self.checked.ast.expr(id) {
-            Expr::Unspecified => Err("unsupported expr".to_owned()),
+            Expr::Select { operand, .. } => (at == 0).then_some(*operand),
+            Expr::Call { target, args, .. } => target.iter().chain(args).nth(at).copied(),
+            Expr::List { elements, .. } => elements.get(at).copied(),
+            Expr::Map { entries } => {
+                let entry = entries.get(at / 2)?;
+                Some(if at.is_multiple_of(2) {
+                    entry.key
+                } else {
+                    entry.value
+                })
+            }
+            Expr::Struct { fields, .. } => fields.get(at).map(|field| field.value),
+            _ => None,
+        }
+    }
+
+    /// A node whose parts are planned.
+    fn composed(&mut self, id: NodeId, planned: Vec<StepId>) -> Planned<StepId> {
+        match (self.checked.ast.expr(id), planned.as_slice()) {
+            (Expr::Select { .. }, [operand]) => self.select(id, *operand),
+            (Expr::List { .. }, _) => Ok(self.list(id, planned)),
+            (Expr::Map { .. }, _) => Ok(self.map(id, &planned)),
+            (Expr::Struct { .. }, _) => Ok(self.message(id, planned)),
+            _ => self.call(id, planned),
+        }
+    }
+
+    fn leaf(&mut self, id: NodeId) -> Planned<StepId> {
+        match self.checked.ast.expr(id) {
             Expr::Literal(literal) => {
                 let value = literal_value(literal);
                 Ok(self.add(id, Step::Const(value)))
             }
             Expr::Ident(name) => self.ident(id, name),
-            Expr::Select {
-                operand,
-                field,
-                test_only,
-            } => {
-                let operand = self.node(*operand)?;
-                let key = QualifierKey::Field(Arc::from(&**field));
-                self.qualified(
-                    id,
-                    operand,
-                    Qualifier {
-                        key,
-                        optional: false,
-                        test: *test_only,
-                    },
-                )
-            }
-            Expr::Call {
-                function,
-                target,
-                args,
-            } => self.call(id, function, *target, args),
-            Expr::List { elements, optional } => {
-                let planned = self.nodes(elements)?;
-                let foldable = planned.iter().all(|e| self.is_constant(*e));
-                let list = self.add(id, Step::List(planned, optional.clone()));
-                Ok(if foldable { self.fold(list) } else { list })
-            }
-            Expr::Map { entries } => {
-                let mut planned = Vec::with_capacity(entries.len());
-                for entry in entries {
-                    let key = self.node(entry.key)?;
-                    let value = self.node(entry.value)?;
-                    planned.push(MapEntry {
-                        key,
-                        value,
-                        optional: entry.optional,
-                    });
-                }
-                let foldable = planned
-                    .iter()
-                    .all(|e| self.is_constant(e.key) && self.is_constant(e.value));
-                let map = self.add(id, Step::Map(planned));
-                Ok(if foldable { self.fold(map) } else { map })
-            }
-            Expr::Struct { type_name, fields } => {
-                let mut planned = Vec::with_capacity(fields.len());
-                for field in fields {
-                    let (name, value) = (Box::from(&*field.name), self.node(field.value)?);
-                    planned.push(MessageField {
-                        name,
-                        value,
-                        optional: field.optional,
-                    });
-                }
-                let type_name = Box::from(&**type_name);
-                let message = Message {
-                    type_name,
-                    fields: planned,
-                };
-                Ok(self.add(id, Step::Message(Box::new(message))))
-            }
-            Expr::Comprehension(c) => self.comprehension(id, c),
+            _ => Err("unsupported expr".to_owned()),
         }
     }
 
-    fn nodes(&mut self, ids: &[NodeId]) -> Planned<Vec<StepId>> {
-        ids.iter().map(|id| self.node(*id)).collect()
+    fn select(&mut self, id: NodeId, operand: StepId) -> Planned<StepId> {
+        let Expr::Select {
+            field, test_only, ..
+        } = self.checked.ast.expr(id)
+        else {
+            return Ok(operand);
+        };
+        let qualifier = Qualifier {
+            key: QualifierKey::Field(Arc::from(&**field)),
+            optional: false,
+            test: *test_only,
+        };
+        self.qualified(id, operand, qualifier)
+    }
+
+    fn list(&mut self, id: NodeId, planned: Vec<StepId>) -> StepId {
+        let optional = match self.checked.ast.expr(id) {
+            Expr::List { optional, .. } => optional.clone(),
+            _ => Vec::new(),
+        };
+        let foldable = planned.iter().all(|e| self.is_constant(*e));
+        let list = self.add(id, Step::List(planned, optional));
+        if foldable { self.fold(list) } else { list }
+    }
+
+    fn map(&mut self, id: NodeId, planned: &[StepId]) -> StepId {
+        let foldable = planned.iter().all(|e| self.is_constant(*e));
+        let mut entries = Vec::new();
+        if let Expr::Map { entries: written } = self.checked.ast.expr(id) {
+            let (pairs, _) = planned.as_chunks();
+            for (entry, [key, value]) in written.iter().zip(pairs) {
+                entries.push(MapEntry {
+                    key: *key,
+                    value: *value,
+                    optional: entry.optional,
+                });
+            }
+        }
+        let map = self.add(id, Step::Map(entries));
+        if foldable { self.fold(map) } else { map }
+    }
+
+    fn message(&mut self, id: NodeId, planned: Vec<StepId>) -> StepId {
+        let mut message = Message {
+            type_name: Box::default(),
+            fields: Vec::new(),
+        };
+        if let Expr::Struct { type_name, fields } = self.checked.ast.expr(id) {
+            message.type_name = Box::from(&**type_name);
+            let fields = fields.iter().zip(planned);
+            message.fields = fields
+                .map(|(field, value)| MessageField {
+                    name: Box::from(&*field.name),
+                    value,
+                    optional: field.optional,
+                })
+                .collect();
+        }
+        self.add(id, Step::Message(Box::new(message)))
     }
 
     /// Replaces the step just added by its value.
@@ -312,17 +353,12 @@ impl Planner<'_, '_, '_> {
         )
     }
 
-    fn call(
-        &mut self,
-        id: NodeId,
-        function: &str,
-        target: Option<NodeId>,
-        args: &[NodeId],
-    ) -> Planned<StepId> {
-        let mut planned = Vec::with_capacity(args.len() + 1);
-        for arg in target.iter().chain(args) {
-            planned.push(self.node(*arg)?);
-        }
+    fn call(&mut self, id: NodeId, planned: Vec<StepId>) -> Planned<StepId> {
+        let checked = self.checked;
+        let Expr::Call { function, .. } = checked.ast.expr(id) else {
+            return Err("unsupported expr".to_owned());
+        };
+        let function: &str = function;
         let overloads = match self.checked.reference(id) {
             Reference::Overloads(overloads) => overloads.as_slice(),
             _ => &[],

@@ -202,6 +202,9 @@ impl<'s, 't> Parser<'s, 't> {
         Sub { id, height, span }
     }
 
+    // The rules from here on call each other for every level of nesting, so what few texts need
+    // is done in functions of its own: most levels do without their locals.
+
     fn start(&mut self) -> Parsed<NodeId> {
         let root = self.expr()?;
         self.expect(Kind::Eof)?;
@@ -219,21 +222,30 @@ impl<'s, 't> Parser<'s, 't> {
     fn expr(&mut self) -> Parsed<Sub> {
         enter(&mut self.depth.expr)?;
         let mut result = self.or()?;
-        if let Some(question) = self.accept(Kind::Question) {
-            let yes = self.or()?;
-            self.expect(Kind::Colon)?;
-            let no = self.expr()?;
-            result = self.call(question.start, op::CONDITIONAL, &[result, yes, no]);
+        if self.peek() == Kind::Question {
+            result = self.conditional(result)?;
         }
         self.depth.expr -= 1;
         Ok(result)
     }
 
+    fn conditional(&mut self, condition: Sub) -> Parsed<Sub> {
+        let question = self.advance().start;
+        let yes = self.or()?;
+        self.expect(Kind::Colon)?;
+        let no = self.expr()?;
+        Ok(self.call(question, op::CONDITIONAL, &[condition, yes, no]))
+    }
+
     fn or(&mut self) -> Parsed<Sub> {
         let first = self.and()?;
-        if self.peek() != Kind::Or {
-            return Ok(first);
+        match self.peek() {
+            Kind::Or => self.or_chain(first),
+            _ => Ok(first),
         }
+    }
+
+    fn or_chain(&mut self, first: Sub) -> Parsed<Sub> {
         let mut terms = vec![first];
         let mut offsets = Vec::new();
         while let Some(operator) = self.accept(Kind::Or) {
@@ -245,9 +257,13 @@ impl<'s, 't> Parser<'s, 't> {
 
     fn and(&mut self) -> Parsed<Sub> {
         let first = self.relation(0)?;
-        if self.peek() != Kind::And {
-            return Ok(first);
+        match self.peek() {
+            Kind::And => self.and_chain(first),
+            _ => Ok(first),
         }
+    }
+
+    fn and_chain(&mut self, first: Sub) -> Parsed<Sub> {
         let mut terms = vec![first];
         let mut offsets = Vec::new();
         while let Some(operator) = self.accept(Kind::And) {

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockgate_cel::admission::compile_expression;
-use lockgate_cel::eval::{Limits, evaluate};
+use lockgate_cel::check::UnknownSizes;
+use lockgate_cel::eval::{Error, Limits, evaluate, evaluate_recorded};
+use lockgate_cel::limits;
+use lockgate_cel::program::estimate_cost;
 use lockgate_cel::value::Value;
 
 /// The stack a worker thread commonly has.
@@ -172,4 +175,150 @@ fn brackets_that_never_close_are_refused_soon() {
         "{:?}",
         start.elapsed()
     );
+}
+
+/// Depths below, at and beyond the limits.
+const DEPTHS: [usize; 9] = [100, 124, 200, 240, 248, 249, 250, 251, 1_000];
+/// Less than a worker thread has, so that its own frames fit, too.
+const TIGHT: usize = 1_600 << 10;
+
+/// Reads a text in every way there is, on a thread with a stack of this many bytes.
+///
+/// Returns the first line of what is wrong with it.
+fn survives(stack: usize, text: String) -> Option<String> {
+    let run = move || {
+        let printed = lockgate_cel::syntax::canonical(&text);
+        let accepted = lockgate_cel::admission::check_condition(&text);
+        let environment = lockgate_cel::admission::match_condition_environment();
+        let estimated = estimate_cost(&text, environment, &UnknownSizes);
+        match compile_expression(&text) {
+            Ok(program) => {
+                assert!(printed.is_ok() && estimated.is_ok());
+                let inputs = [Value::Null, Value::Null, Value::Null, Value::Null];
+                let plain = evaluate(&program, &inputs, Limits::default());
+                let (recorded, _) = evaluate_recorded(&program, &inputs, Limits::default());
+                assert_eq!(plain.cost, recorded.cost);
+                let shown = |value: Result<Value<'_>, Error>| match value {
+                    Ok(value) => value.to_string(),
+                    Err(error) => error.to_string(),
+                };
+                assert_eq!(shown(plain.value), shown(recorded.value));
+                None
+            }
+            Err(error) => {
+                assert!(accepted.is_err() && estimated.is_err());
+                error.to_string().lines().next().map(str::to_owned)
+            }
+        }
+    };
+    let begun = Instant::now();
+    let thread = std::thread::Builder::new()
+        .stack_size(stack)
+        .spawn(run)
+        .unwrap();
+    let refusal = thread.join().expect("a panic");
+    assert!(begun.elapsed() < PATIENCE, "took {:?}", begun.elapsed());
+    refusal
+}
+
+fn nested((open, middle, close): (&str, &str, &str), depth: usize) -> String {
+    format!("{}{middle}{}", open.repeat(depth), close.repeat(depth))
+}
+
+/// Wording their errors once took a stack of 10 MiB.
+#[test]
+fn broken_texts_of_any_depth_are_refused_on_a_small_stack() {
+    for shape in [
+        ("(", "if", ")"),
+        ("(", "", ""),
+        ("(", "1 1", ")"),
+        ("(", "'abc", ")"),
+        ("[", "", ""),
+        ("[", "'abc", "]"),
+        ("[", "a b", "].a.b"),
+        ("[?", "1 1", "]"),
+        ("{", "", ""),
+        ("{1:", "", ""),
+        ("{if:", "1 1", "}"),
+        ("f(", "", ""),
+        ("f(", "\"", ")"),
+        ("a.f(", "", ""),
+        ("a[", "", ""),
+        ("a?", "", ""),
+        ("a?a:", "", ""),
+        ("a?b:", "1 1", ""),
+        ("a?(", "if", "):b"),
+        ("-", "", ""),
+        ("!", "", ""),
+        ("-(", "", ")"),
+        ("!(", "if", ")"),
+        ("1&&(", "1 1", ")"),
+        ("A{`a`:", "1 1", "}"),
+        ("A{a:", "if if", "}"),
+        ("[1].map(x, ", "x y", ")"),
+        ("[if].optMap(x, ", "x y", ")"),
+        ("([{1:f(", "1 1", ")}])"),
+        ("#(", "1 #", ")"),
+        ("", "1 1", ".a"),
+        ("", "1 1", "+1"),
+    ] {
+        for depth in DEPTHS.into_iter().chain([20_000]) {
+            let text = nested(shape, depth);
+            let refusal = survives(TIGHT, text).expect("a refusal");
+            let start = "compilation failed: ERROR: <input>:";
+            assert!(refusal.starts_with(start), "{shape:?} {depth}: {refusal}");
+            if depth > 250 && ["(", "[", "{1:", "f("].contains(&shape.0) && shape.2.is_empty() {
+                assert_eq!(refusal, TOO_NESTED, "{shape:?} {depth}");
+            }
+        }
+    }
+}
+
+#[test]
+fn deep_texts_are_read_checked_and_evaluated_on_a_small_stack() {
+    for shape in [
+        ("(", "1", ")"),
+        ("[", "1", "]"),
+        ("{1:", "1", "}"),
+        ("{", "1", ":1}"),
+        ("dyn(", "1", ")"),
+        ("string(", "1", ")"),
+        ("size([", "1", "])"),
+        ("true?(", "1", "):1"),
+        ("true?1:", "1", ""),
+        ("-(", "1", ")"),
+        ("!(", "true", ")"),
+        ("1+(", "1", ")"),
+        ("1+1*(", "1", ")"),
+        ("true && (", "true", ")"),
+        ("[1][", "0", "]"),
+        ("", "object", ".a"),
+        ("", "object", ".?a"),
+        ("", "1", "+1"),
+        ("[1].map(x, true, ", "x", ")"),
+        ("[1].all(x, ", "true", ")"),
+        ("", "[1]", ".map(x, x)"),
+        ("optional.of(", "1", ")"),
+        ("'a'.replace('a', ", "'b'", ")"),
+    ] {
+        assert_eq!(survives(TIGHT, nested(shape, 60)), None, "{shape:?}");
+        for depth in DEPTHS {
+            let refusal = survives(TIGHT, nested(shape, depth));
+            let too_much = refusal.is_none_or(|r| r == TOO_DEEP || r == TOO_NESTED);
+            assert!(too_much, "{shape:?} {depth}");
+        }
+        assert!(survives(TIGHT, nested(shape, 1_000)).is_some(), "{shape:?}");
+    }
+}
+
+/// The tree of a logical chain is balanced and its levels are not counted, so chains in brackets
+/// make by far the deepest trees: ten levels for each bracket here.
+#[test]
+fn logical_chains_in_brackets_fit_a_small_stack() {
+    for term in ["1<2", "object"] {
+        let chains = [format!("{term}||"), format!("{term}&&")].map(|link| link.repeat(31));
+        let open = format!("({}", chains.concat());
+        let depth = (limits::MAX_CODE_POINTS / open.len() - 1).min(248);
+        assert_eq!(survives(STACK, nested((&open, term, ")"), depth)), None);
+    }
 }
