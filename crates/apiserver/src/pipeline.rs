@@ -299,6 +299,9 @@ impl Entered<'_> {
             Verb::Create if reviews::is_review(resource) => {
                 reviews::create(server, call, resource).await?
             }
+            Verb::Create if resource.is("", "bindings") => {
+                subresource::bind_by_name(server, call, resource).await?
+            }
             Verb::Create => create::create(server, call, resource).await?,
             Verb::Update => update::update(server, call, resource).await?,
             Verb::Patch => patch::patch(server, call, resource).await?,
