@@ -15,6 +15,7 @@ demo: ## Show what Lockgate does, on samples of its own
 
 .PHONY: test
 test: tools ## Pass all tests: formatting, lints, documentation, then every test
+	@tools/need.sh kubectl
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY_WARNINGS)
 	RUSTDOCFLAGS="$(DENY_WARNINGS)" $(CARGO) doc --workspace --no-deps --locked

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests need is there, and says what it does about it.
+# Makes sure that what the tests need is there, and says what it does about it. Words name further
+# programs that must be there and are not installed from here.
 set -euo pipefail
 
 say() { printf 'need: %s\n' "$*" >&2; }
@@ -26,3 +27,13 @@ if ! command -v cc >/dev/null; then
         sudo apt-get update -qq && sudo apt-get install -y -qq gcc libc6-dev
     fi
 fi
+
+for program in "$@"; do
+    if ! command -v "$program" >/dev/null; then
+        case $program in
+            kubectl) say "kubectl is missing: the tests of the server run a real one, of any version from 1.27 on; see https://kubernetes.io/docs/tasks/tools" ;;
+            *) say "$program is missing" ;;
+        esac
+        exit 1
+    fi
+done

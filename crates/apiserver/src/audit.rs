@@ -21,6 +21,7 @@ use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
 use crate::respond::Reply;
+use crate::stored;
 
 pub use policy::PolicyError;
 pub(crate) use policy::{Policy, Rule};
@@ -175,29 +176,33 @@ impl Event {
             }
             open.set("objectRef", Value::Object(reference));
             open.set("verb", target.verb.name().into());
-            open.annotations.insert(
-                String::from("authorization.k8s.io/decision"),
-                "allow".into(),
-            );
-            open.annotations
-                .insert(String::from("authorization.k8s.io/reason"), "".into());
             open.target = Some(target.clone());
+        }
+    }
+
+    /// What authorization said.
+    pub(crate) fn decided(&mut self, allowed: bool) {
+        if let Some(open) = &mut self.0 {
+            let decision = if allowed { "allow" } else { "forbid" };
+            for (key, text) in [("decision", decision), ("reason", "")] {
+                let key = format!("authorization.k8s.io/{key}");
+                open.annotations.insert(key, text.into());
+            }
         }
     }
 
     /// What was sent.
     pub(crate) fn request_body(&mut self, body: &[u8]) {
         if let Some(open) = &mut self.0 {
-            open.request = serde_json::from_slice(body)
-                .ok()
-                .or_else(|| Envelope::open(body).ok()?.object());
+            open.request = stored::tree(body).or_else(|| Envelope::open(body).ok()?.object());
+            open.complete_reference();
         }
     }
 
     /// What is answered.
     pub(crate) fn respond(&mut self, reply: &Reply) {
         if let Some(open) = &mut self.0 {
-            open.response = serde_json::from_str(&reply.json()).ok();
+            open.response = stored::tree(reply.json().as_bytes());
         }
     }
 
@@ -205,11 +210,6 @@ impl Event {
     pub(crate) fn respond_status(&mut self, failure: &Failure) {
         if let Some(open) = &mut self.0 {
             let status = serde_json::to_value(&failure.0).unwrap_or_default();
-            if failure.0.code == 403 && open.response.is_none() && open.notes.is_empty() {
-                open.annotations
-                    .entry("authorization.k8s.io/decision")
-                    .or_insert_with(|| "forbid".into());
-            }
             open.set("responseStatus", status.clone());
             open.response = Some(status);
         }
@@ -226,6 +226,34 @@ impl Event {
 impl Open {
     fn set(&mut self, key: &str, value: Value) {
         self.fields.insert(key.to_owned(), value);
+    }
+
+    /// The object in the body tells what the path does not: the name of one that is created.
+    ///
+    /// UPSTREAM: apiserver pkg/audit/request.go (LogRequestObject)
+    fn complete_reference(&mut self) {
+        if !matches!(self.verb(), "create" | "update") {
+            return;
+        }
+        let metadata = self
+            .request
+            .as_ref()
+            .and_then(|object| object.get("metadata"));
+        let reference = self
+            .fields
+            .get_mut("objectRef")
+            .and_then(Value::as_object_mut);
+        let (Some(metadata), Some(reference)) = (metadata, reference) else {
+            return;
+        };
+        for key in ["namespace", "name", "uid", "resourceVersion"] {
+            if let Some(Value::String(text)) = metadata.get(key)
+                && !text.is_empty()
+                && !reference.contains_key(key)
+            {
+                reference.insert(key.to_owned(), text.clone().into());
+            }
+        }
     }
 
     fn verb(&self) -> &str {

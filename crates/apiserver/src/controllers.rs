@@ -171,8 +171,18 @@ async fn finalize(
     let emptied = change
         .apply(server, &mut call, |_, old| {
             let mut object = old.cloned().unwrap_or_default();
+            // Finalizers of others are theirs to take away.
+            let mut finalizers: Vec<Value> = strategy::namespace_finalizers(&object)
+                .into_iter()
+                .map(Value::from)
+                .collect();
+            finalizers.retain(|finalizer| finalizer != "kubernetes");
             if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.remove("finalizers");
+                if finalizers.is_empty() {
+                    spec.remove("finalizers");
+                } else {
+                    spec.insert(String::from("finalizers"), finalizers.into());
+                }
             }
             Ok(New::Object(object))
         })

@@ -113,7 +113,7 @@ impl Entered<'_> {
             Err(failure) => return self.fail(&failure, pretty, event),
         };
         match info {
-            RequestInfo::Other(segments) => match self.authorize_path(&user) {
+            RequestInfo::Other(segments) => match self.authorize_path(&user, event) {
                 Ok(()) => other::serve(
                     self.server,
                     self.method,
@@ -150,7 +150,7 @@ impl Entered<'_> {
         Ok(other.unwrap_or(user))
     }
 
-    fn authorize_path(&self, user: &UserInfo) -> Outcome<()> {
+    fn authorize_path(&self, user: &UserInfo, event: &mut Event) -> Outcome<()> {
         let asks = authz::user(user);
         let verb = self.method.as_str().to_ascii_lowercase();
         let request = AccessRequest {
@@ -158,7 +158,9 @@ impl Entered<'_> {
             verb: &verb,
             object: AccessObject::Path(self.path),
         };
-        if self.server.authorizer.authorize(&request).allowed {
+        let allowed = self.server.authorizer.authorize(&request).allowed;
+        event.decided(allowed);
+        if allowed {
             return Ok(());
         }
         Err(forbidden(
@@ -188,7 +190,9 @@ impl Entered<'_> {
             target,
         };
         event.target(&call.target);
-        if let Err(failure) = self.server.authorize(&call, call.target.verb.name()) {
+        let authorized = self.server.authorize(&call, call.target.verb.name());
+        event.decided(authorized.is_ok());
+        if let Err(failure) = authorized {
             return self.fail(&failure, encoding, event);
         }
         let Target {
@@ -294,6 +298,9 @@ impl Entered<'_> {
             Verb::List | Verb::Watch => list::list(server, call, resource).await?,
             Verb::Create if reviews::is_review(resource) => {
                 reviews::create(server, call, resource).await?
+            }
+            Verb::Create if resource.is("", "bindings") => {
+                subresource::bind_by_name(server, call, resource).await?
             }
             Verb::Create => create::create(server, call, resource).await?,
             Verb::Update => update::update(server, call, resource).await?,

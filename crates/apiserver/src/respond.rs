@@ -95,7 +95,7 @@ impl Reply {
 }
 
 fn parse(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
+    crate::stored::tree(text.as_bytes()).unwrap_or_default()
 }
 
 /// The metadata of an object, as an object of its own.

@@ -14,6 +14,8 @@ use lockgate_api::go::json;
 use lockgate_store::{Entry, Revision};
 use serde_json::{Map, Value};
 
+use crate::http::limits;
+
 /// What every stored text begins with.
 const HEAD: &str = "{\"metadata\":{";
 
@@ -102,10 +104,18 @@ pub(crate) fn render(
 
 /// The object as a tree, with its type and its version.
 pub(crate) fn parse(value: &[u8], revision: Revision, shown: ShownAs<'_>) -> Value {
-    let mut object: Value = serde_json::from_slice(value).unwrap_or_default();
+    let mut object = tree(value).unwrap_or_default();
     set_type(&mut object, shown);
     set_version(&mut object, revision);
     object
+}
+
+/// A text as a tree. The fast reader stops at 128 levels, and objects may have more.
+pub(crate) fn tree(text: &[u8]) -> Option<Value> {
+    serde_json::from_slice(text).ok().or_else(|| {
+        let document = lockgate_api::document::json::parse(text).ok()?;
+        lockgate_kinds::tree::from_document_within(document.root(), limits::STORED_DEPTH)
+    })
 }
 
 /// The object of an entry.
@@ -159,6 +169,15 @@ mod tests {
         let mut item = String::new();
         render(&mut item, &bytes, Revision(7), None);
         assert!(item.starts_with(r#"{"metadata":{"resourceVersion":"7","name":"a"}"#));
+    }
+
+    #[test]
+    fn reads_objects_as_deep_as_a_body_can_be() {
+        let depth = limits::BODY_DEPTH - 1;
+        let deep = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+        let text = format!("{{\"metadata\":{{}},\"spec\":{deep}}}");
+        let object = tree(text.as_bytes()).unwrap();
+        assert_eq!(json::to_string(&object["spec"]), deep);
     }
 
     #[test]

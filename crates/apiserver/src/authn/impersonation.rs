@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use http::HeaderMap;
 use lockgate_api::admission::UserInfo;
+use lockgate_api::go::quote::quote;
 use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
 
 use super::{ANONYMOUS, AUTHENTICATED};
@@ -49,7 +50,7 @@ pub(crate) fn impersonate(
             return Ok(None);
         }
         return Err(bad_request(format!(
-            "requested {} without impersonating a user",
+            "requested {} without impersonating a user name",
             requested(&uid, &groups, &extra)
         )));
     }
@@ -97,15 +98,29 @@ pub(crate) fn impersonate(
     }))
 }
 
+/// What was asked for, as Go shows it.
 fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
-    let groups = groups.join(" ");
-    let extra: Vec<String> = extra
-        .iter()
-        .map(|(key, values)| format!("{key}:[{}]", values.join(" ")))
-        .collect();
+    let list = |texts: &[String]| {
+        let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+        format!("[]string{{{}}}", texts.join(", "))
+    };
+    let groups = if groups.is_empty() {
+        String::from("[]string(nil)")
+    } else {
+        list(groups)
+    };
+    let extra = if extra.is_empty() {
+        String::from("map[string][]string(nil)")
+    } else {
+        let pairs: Vec<String> = extra
+            .iter()
+            .map(|(key, values)| format!("{}:{}", quote(key), list(values)))
+            .collect();
+        format!("map[string][]string{{{}}}", pairs.join(", "))
+    };
     format!(
-        "[uid={uid} groups=[{groups}] extra=map[{}]]",
-        extra.join(" ")
+        "&user.DefaultInfo{{Name:\"\", UID:{}, Groups:{groups}, Extra:{extra}}}",
+        quote(uid)
     )
 }
 

@@ -7,6 +7,8 @@ pub(crate) const BODY_BYTES: usize = 3 * 1024 * 1024;
 /// How deep a body may nest. Upstream reads 10,000 levels; here trees are copied and freed level by
 /// level on the stack, and no object of the API comes near.
 pub(crate) const BODY_DEPTH: usize = 500;
+/// How deep what is stored and what is answered may nest: an object in a list in a document.
+pub(crate) const STORED_DEPTH: usize = BODY_DEPTH + 10;
 /// The most operations of a JSON patch. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Time for a TLS handshake.

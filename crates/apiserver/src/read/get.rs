@@ -19,9 +19,7 @@ pub(crate) async fn get(server: &Server, call: &Call, resource: &Resource) -> Ou
         text => ReadAt::NotOlderThan(list::revision(text).map_err(bad_request)?),
     };
     let key = server.key(resource, &target.namespace, &target.name);
-    let entry = list::wait_for(server, at, || server.store.get(&key, at))
-        .await?
-        .0;
+    let (entry, _) = list::read_at(server, at, || server.store.get(&key, at)).await?;
     let Some(entry) = entry else {
         return Err(not_found(resource, &target.name));
     };

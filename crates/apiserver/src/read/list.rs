@@ -191,7 +191,7 @@ async fn restart(server: &Server, prefix: &str, after: Option<&str>) -> Failure 
 }
 
 /// Why a state could not be read.
-pub(crate) enum Refused {
+enum Refused {
     TooOld,
     Other(ReadError),
 }
@@ -205,18 +205,22 @@ impl Refused {
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
-        refused.into_failure(0)
-    }
+/// Reads a state that may not be there yet, and says which one was asked for when it is not.
+pub(crate) async fn read_at<T, F>(server: &Server, at: ReadAt, read: impl Fn() -> F) -> Outcome<T>
+where
+    F: Future<Output = Result<T, ReadError>>,
+{
+    let wanted = match at {
+        ReadAt::Latest => 0,
+        ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted) => wanted.0,
+    };
+    wait_for(server, at, read)
+        .await
+        .map_err(|refused| refused.into_failure(wanted))
 }
 
 /// Reads a state that may not be there yet, for a moment.
-pub(crate) async fn wait_for<T, F>(
-    server: &Server,
-    at: ReadAt,
-    read: impl Fn() -> F,
-) -> Result<T, Refused>
+async fn wait_for<T, F>(server: &Server, at: ReadAt, read: impl Fn() -> F) -> Result<T, Refused>
 where
     F: Future<Output = Result<T, ReadError>>,
 {

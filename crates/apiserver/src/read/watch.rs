@@ -78,7 +78,7 @@ pub(crate) async fn watch(
         } else {
             ReadAt::NotOlderThan(wanted)
         };
-        list::wait_for(server, at, || server.store.get("/", at)).await?;
+        list::read_at(server, at, || server.store.get("/", at)).await?;
         let found = list::everything(server, resource, &selection, &prefix).await?;
         for entry in &found.entries {
             first.push(server.show(entry, resource).await?);

@@ -44,16 +44,16 @@ pub(crate) async fn serve(
             let patch_type = negotiate::patch_type(&call.headers, resource.is_custom())?;
             set_scale(server, call, resource, part, Some(patch_type)).await
         }
+        (Verb::Get, "log") => {
+            get::get_value(server, call, resource).await?;
+            Ok(Reply::plain(String::new()))
+        }
         (Verb::Get, _) if speaks_parent => get::get(server, call, resource).await,
         (Verb::Update, _) if speaks_parent => update::update(server, call, resource).await,
         (Verb::Patch, _) if speaks_parent => patch::patch(server, call, resource).await,
         (Verb::Create, "eviction") => evict(server, call, resource, part).await,
         (Verb::Create, "binding") => bind(server, call, resource, part).await,
         (Verb::Create, "token") => crate::token::create(server, call, resource, part).await,
-        (Verb::Get, "log") => {
-            get::get_value(server, call, resource).await?;
-            Ok(Reply::plain(String::new()))
-        }
         _ => Err(method_not_allowed()),
     }
 }
@@ -243,6 +243,20 @@ async fn evict(
     };
     deletion.run(call, delete).await?;
     Ok(done())
+}
+
+/// Binds a pod to a node, by the path that bindings had before pods had parts.
+pub(crate) async fn bind_by_name(
+    server: &Server,
+    call: &mut Call,
+    resource: &Resource,
+) -> Outcome<Reply> {
+    let snapshot = server.registry.snapshot();
+    let pods = snapshot
+        .find("", "v1", "pods")
+        .ok_or_else(no_such_resource)?;
+    let part = pods.subresource("binding").ok_or_else(no_such_resource)?;
+    bind(server, call, resource, part).await
 }
 
 /// Binds a pod to a node.

@@ -370,9 +370,10 @@ impl Change<'_> {
         match self.uid {
             Some(wanted) if wanted != found => {
                 let why = format!(
-                    "StorageError: invalid object, Code: 4, Key: /registry{key}, ResourceVersion: 0, \
+                    "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, \
                      AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in \
-                     object meta: {found}"
+                     object meta: {found}",
+                    upstream_key(self.resource, key)
                 );
                 Err(conflict(
                     self.resource.group(),
@@ -409,6 +410,27 @@ impl Change<'_> {
         }
         stored::set_version(object, current);
         Ok(())
+    }
+}
+
+/// The key of an object as upstream stores it, which its error texts show.
+///
+/// UPSTREAM: kubernetes pkg/kubeapiserver/default_storage_factory_builder.go
+fn upstream_key(resource: &Resource, key: &str) -> String {
+    let (group, plural) = (resource.storage.0.as_str(), resource.storage.1.as_str());
+    let prefix = stored::prefix(group, plural, None);
+    let rest = key.strip_prefix(&prefix).unwrap_or(key);
+    match (group, plural) {
+        ("", "services") => format!("/registry/services/specs/{rest}"),
+        ("", "endpoints") => format!("/registry/services/endpoints/{rest}"),
+        ("", "nodes") => format!("/registry/minions/{rest}"),
+        ("", "replicationcontrollers") => format!("/registry/controllers/{rest}"),
+        ("networking.k8s.io", "ingresses") => format!("/registry/ingress/{rest}"),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
+            format!("/registry/{group}/{plural}/{rest}")
+        }
+        _ if resource.is_custom() => format!("/registry/{group}/{plural}/{rest}"),
+        _ => format!("/registry/{plural}/{rest}"),
     }
 }
 

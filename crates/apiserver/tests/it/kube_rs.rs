@@ -1,0 +1,427 @@
+//! kube-rs, a client that others wrote: what it understands, its users understand.
+
+use futures_util::TryStreamExt as _;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::discovery::{Discovery, Scope};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client as KubeClient, Config, ResourceExt as _};
+use lockgate_apiserver::{Running, TestServer};
+use lockgate_testkit::{Answer as Script, WebhookServer};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::support::{
+    CONFIG_MAPS, Client, config_map, definition, deployment, hook, open_version, pod, start, within,
+};
+
+async fn client(server: &Running) -> KubeClient {
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    KubeClient::try_from(config).unwrap()
+}
+
+fn typed<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The code and the message of what must have failed.
+fn failure<T: std::fmt::Debug>(result: kube::Result<T>) -> (u16, String) {
+    match result {
+        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn both() -> (TestServer, KubeClient) {
+    let server = start().await;
+    let client = client(&server).await;
+    (server, client)
+}
+
+#[tokio::test]
+async fn sees_webhooks_deny_mutate_and_warn() {
+    let (server, client) = both().await;
+    let hooks = WebhookServer::start().await;
+    hooks.script(
+        "/mutate",
+        [Script::patch(&json!([
+            {"op": "add", "path": "/metadata/labels", "value": {"stamped": "yes"}},
+        ]))],
+    );
+    hooks.script(
+        "/validate",
+        [
+            Script::respond(json!({"allowed": true, "warnings": ["old colors", "new colors"]})),
+            Script::deny("no more colors"),
+        ],
+    );
+    let mutating = hook(
+        "MutatingWebhookConfiguration",
+        "stamp",
+        &hooks.url("/mutate"),
+        hooks.ca_pem(),
+    );
+    let validating = hook(
+        "ValidatingWebhookConfiguration",
+        "guard",
+        &hooks.url("/validate"),
+        hooks.ca_pem(),
+    );
+    Api::<MutatingWebhookConfiguration>::all(client.clone())
+        .create(&PostParams::default(), &typed(mutating))
+        .await
+        .unwrap();
+    Api::<ValidatingWebhookConfiguration>::all(client.clone())
+        .create(&PostParams::default(), &typed(validating))
+        .await
+        .unwrap();
+
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let events = watcher(maps.clone(), watcher::Config::default());
+    let mut events = std::pin::pin!(events);
+    assert!(matches!(
+        within(events.try_next()).await.unwrap(),
+        Some(Event::Init)
+    ));
+    assert!(matches!(
+        within(events.try_next()).await.unwrap(),
+        Some(Event::InitDone)
+    ));
+
+    // kube-rs keeps headers to itself, so that the warnings are read on another way.
+    let raw = Client::admin(&server).await;
+    let answer = raw.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(answer.code, 201);
+    assert_eq!(
+        answer
+            .headers
+            .get_all("warning")
+            .iter()
+            .map(|value| value.to_str().unwrap())
+            .collect::<Vec<_>>(),
+        ["299 - \"old colors\"", "299 - \"new colors\""]
+    );
+    let Some(Event::Apply(seen)) = within(events.try_next()).await.unwrap() else {
+        panic!("no event");
+    };
+    assert_eq!(seen.name_any(), "a");
+    assert_eq!(
+        seen.labels().get("stamped").map(String::as_str),
+        Some("yes")
+    );
+
+    let (code, message) = failure(
+        maps.create(&PostParams::default(), &typed(config_map("b")))
+            .await,
+    );
+    assert_eq!(code, 403);
+    assert_eq!(
+        message,
+        "admission webhook \"guard.example.com\" denied the request: no more colors"
+    );
+    hooks.stop().await;
+    server.stop().await;
+}
+
+/// Everything a watcher tells until the next `InitDone`.
+async fn initial<S>(mut events: std::pin::Pin<&mut S>) -> Vec<String>
+where
+    S: futures_util::Stream<Item = watcher::Result<Event<ConfigMap>>>,
+{
+    let mut names = Vec::new();
+    loop {
+        match within(events.as_mut().try_next()).await.unwrap().unwrap() {
+            Event::InitApply(object) => names.push(object.name_any()),
+            Event::InitDone => return names,
+            Event::Init => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn watches_with_lists_and_with_streams() {
+    let (server, client) = both().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    for name in ["a", "b", "c"] {
+        maps.create(&PostParams::default(), &typed(config_map(name)))
+            .await
+            .unwrap();
+    }
+    for (config, next) in [
+        (watcher::Config::default().page_size(2), "d"),
+        (watcher::Config::default().any_semantic(), "e"),
+        (watcher::Config::default().streaming_lists(), "f"),
+    ] {
+        let events = watcher(maps.clone(), config);
+        let mut events = std::pin::pin!(events);
+        let names = initial(events.as_mut()).await;
+        assert_eq!(names[..3], ["a", "b", "c"], "before {next}");
+        maps.create(&PostParams::default(), &typed(config_map(next)))
+            .await
+            .unwrap();
+        let event = within(events.try_next()).await.unwrap();
+        assert!(matches!(&event, Some(Event::Apply(map)) if map.name_any() == next));
+        maps.delete(next, &DeleteParams::default()).await.unwrap();
+        let event = within(events.try_next()).await.unwrap();
+        assert!(matches!(&event, Some(Event::Delete(map)) if map.name_any() == next));
+    }
+    let metadata: Api<PartialObjectMeta<ConfigMap>> = Api::default_namespaced(maps.into_client());
+    let found = metadata.get("a").await.unwrap();
+    assert_eq!(found.name_any(), "a");
+    let events = watcher(metadata, watcher::Config::default().labels("x=y"));
+    let mut events = std::pin::pin!(events);
+    assert!(matches!(
+        within(events.try_next()).await.unwrap(),
+        Some(Event::Init)
+    ));
+    assert!(matches!(
+        within(events.try_next()).await.unwrap(),
+        Some(Event::InitDone)
+    ));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn lists_page_by_page() {
+    let (server, client) = both().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    for index in 0..7 {
+        maps.create(
+            &PostParams::default(),
+            &typed(config_map(&format!("m{index}"))),
+        )
+        .await
+        .unwrap();
+    }
+    let mut params = ListParams::default().limit(3);
+    let mut sizes = Vec::new();
+    loop {
+        let page = maps.list(&params).await.unwrap();
+        sizes.push(page.items.len());
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => break,
+        }
+    }
+    assert_eq!(sizes, [3, 3, 1]);
+    let metadata = maps.list_metadata(&ListParams::default()).await.unwrap();
+    assert_eq!(metadata.items.len(), 7);
+    let everywhere: Api<ConfigMap> = Api::all(client);
+    let found = everywhere
+        .list(&ListParams::default().fields("metadata.name=m3"))
+        .await
+        .unwrap();
+    assert_eq!(found.items.len(), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn patches_replaces_and_deletes() {
+    let (server, client) = both().await;
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let made = deployments
+        .create(&PostParams::default(), &typed(deployment("d")))
+        .await
+        .unwrap();
+    let manager = PatchParams::default();
+    let merge = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    let patched = deployments.patch("d", &manager, &merge).await.unwrap();
+    assert_eq!(patched.spec.unwrap().replicas, Some(2));
+    let strategic = Patch::Strategic(json!({
+        "spec": {"template": {"spec": {"containers": [{"name": "side", "image": "s"}]}}},
+    }));
+    let patched = deployments.patch("d", &manager, &strategic).await.unwrap();
+    let containers = patched.spec.unwrap().template.spec.unwrap().containers;
+    assert_eq!(containers.len(), 2);
+    let status = Patch::Merge(json!({"status": {"replicas": 2}}));
+    let patched = deployments
+        .patch_status("d", &manager, &status)
+        .await
+        .unwrap();
+    assert_eq!(patched.status.unwrap().replicas, Some(2));
+    let scale = deployments.get_scale("d").await.unwrap();
+    assert_eq!(scale.spec.unwrap().replicas, Some(2));
+    let scaled = deployments
+        .patch_scale(
+            "d",
+            &manager,
+            &Patch::Merge(json!({"spec": {"replicas": 4}})),
+        )
+        .await
+        .unwrap();
+    assert_eq!(scaled.spec.unwrap().replicas, Some(4));
+    let (code, _) = failure(
+        deployments
+            .replace("d", &PostParams::default(), &made)
+            .await,
+    );
+    assert_eq!(code, 409);
+    let dry = DeleteParams {
+        dry_run: true,
+        ..DeleteParams::default()
+    };
+    deployments.delete("d", &dry).await.unwrap();
+    assert!(deployments.get_opt("d").await.unwrap().is_some());
+    let gone = deployments.delete("d", &DeleteParams::background()).await;
+    assert!(gone.unwrap().is_right());
+    assert!(deployments.get_opt("d").await.unwrap().is_none());
+
+    // A finalizer holds an object until it is taken away.
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut held: Pod = typed(pod("p"));
+    held.finalizers_mut().push(String::from("example.com/hold"));
+    let held = pods.create(&PostParams::default(), &held).await.unwrap();
+    let going = pods.delete("p", &DeleteParams::default()).await.unwrap();
+    let going = going.left().unwrap();
+    assert!(going.metadata.deletion_timestamp.is_some());
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch("p", &PatchParams::default(), &free)
+        .await
+        .unwrap();
+    let uid = held.uid().unwrap();
+    within(await_condition(pods, "p", conditions::is_deleted(&uid)))
+        .await
+        .unwrap();
+
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    for name in ["x", "y"] {
+        maps.create(&PostParams::default(), &typed(config_map(name)))
+            .await
+            .unwrap();
+    }
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await
+        .unwrap();
+    assert!(
+        maps.list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn defines_kinds_and_uses_them() {
+    let (server, client) = both().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions
+        .create(
+            &PostParams::default(),
+            &typed(definition(json!([open_version("v1", true)]))),
+        )
+        .await
+        .unwrap();
+    within(await_condition(
+        definitions.clone(),
+        "widgets.example.com",
+        conditions::is_crd_established(),
+    ))
+    .await
+    .unwrap();
+
+    for aggregated in [false, true] {
+        let discovery = Discovery::new(client.clone()).filter(&["example.com", "apps"]);
+        let discovery = if aggregated {
+            discovery.run_aggregated().await.unwrap()
+        } else {
+            discovery.run().await.unwrap()
+        };
+        let kind = GroupVersionKind::gvk("example.com", "v1", "Widget");
+        let (resource, capabilities) = discovery.resolve_gvk(&kind).unwrap();
+        assert_eq!(resource.plural, "widgets", "aggregated: {aggregated}");
+        assert_eq!(capabilities.scope, Scope::Namespaced);
+        let widgets: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+        let name = format!("w-{aggregated}");
+        let object = DynamicObject::new(&name, &resource).data(json!({"spec": {"size": 3}}));
+        let made = widgets
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
+        assert_eq!(made.data["spec"]["size"], 3);
+        let merge = Patch::Merge(json!({"spec": {"size": 4}}));
+        let patched = widgets
+            .patch(&name, &PatchParams::default(), &merge)
+            .await
+            .unwrap();
+        assert_eq!(patched.data["spec"]["size"], 4);
+        let metadata = widgets.get_metadata(&name).await.unwrap();
+        assert_eq!(metadata.name_any(), name);
+    }
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let events = watcher(widgets, watcher::Config::default().streaming_lists());
+    let mut events = std::pin::pin!(events);
+    let mut names = Vec::new();
+    loop {
+        match within(events.try_next()).await.unwrap().unwrap() {
+            Event::InitApply(object) => names.push(object.name_any()),
+            Event::InitDone => break,
+            _ => {}
+        }
+    }
+    assert_eq!(names, ["w-false", "w-true"]);
+    definitions
+        .delete("widgets.example.com", &DeleteParams::default())
+        .await
+        .unwrap();
+    for _ in names {
+        assert!(matches!(
+            within(events.try_next()).await.unwrap(),
+            Some(Event::Delete(_))
+        ));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn empties_namespaces() {
+    let (server, client) = both().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let shop = namespaces
+        .create(
+            &PostParams::default(),
+            &typed(json!({"metadata": {"name": "shop"}})),
+        )
+        .await
+        .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client, "shop");
+    maps.create(&PostParams::default(), &typed(config_map("a")))
+        .await
+        .unwrap();
+    namespaces
+        .delete("shop", &DeleteParams::default())
+        .await
+        .unwrap();
+    let uid = shop.uid().unwrap();
+    within(await_condition(
+        namespaces,
+        "shop",
+        conditions::is_deleted(&uid),
+    ))
+    .await
+    .unwrap();
+    assert!(
+        maps.list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    server.stop().await;
+}

@@ -1,0 +1,19 @@
+//! The server as its clients see it: real TLS, real processes, no sleeping.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod access;
+mod concurrency;
+mod custom;
+mod hostile;
+mod kube_rs;
+mod kubectl;
+mod namespaces;
+mod reads;
+mod subresources;
+mod support;
+mod writes;

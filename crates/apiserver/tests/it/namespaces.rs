@@ -1,0 +1,176 @@
+//! Namespaces: their life, what goes with them, and those that stay.
+
+use std::time::Duration;
+
+use lockgate_apiserver::Settings;
+use serde_json::json;
+
+use crate::support::*;
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+async fn quick() -> lockgate_apiserver::TestServer {
+    start_with(Settings {
+        namespace_grace: Duration::from_millis(1),
+        ..Settings::default()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn are_there_from_the_start() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let list = client.get(NAMESPACES).await.expect(200);
+    assert_eq!(
+        names(&list),
+        ["default", "kube-node-lease", "kube-public", "kube-system"]
+    );
+    for name in ["default", "kube-public", "kube-system"] {
+        client
+            .delete(&format!("{NAMESPACES}/{name}"))
+            .await
+            .refused(
+                403,
+                "Forbidden",
+                &format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted"),
+            );
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn carry_their_name_and_a_phase() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let made = client
+        .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
+        .await;
+    assert_eq!(
+        made["metadata"]["labels"],
+        json!({"kubernetes.io/metadata.name": "shop"})
+    );
+    assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(made["status"]["phase"], "Active");
+    let found = client
+        .get(&format!("{NAMESPACES}?fieldSelector=status.phase%3DActive"))
+        .await
+        .expect(200);
+    assert!(names(&found).contains(&"shop"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn take_everything_with_them() {
+    let server = quick().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    client
+        .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
+        .await;
+    let here = |path: &str| path.replace("/default/", "/shop/");
+    client.create(&here(CONFIG_MAPS), config_map("a")).await;
+    client.create(&here(DEPLOYMENTS), deployment("d")).await;
+    client.create(&here(PODS), pod("p")).await;
+    client
+        .create(
+            "/apis/example.com/v1/namespaces/shop/widgets",
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}),
+        )
+        .await;
+    client.create(CONFIG_MAPS, config_map("stays")).await;
+    let mut held = config_map("held");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    client.create(&here(CONFIG_MAPS), held).await;
+
+    let going = client
+        .delete(&format!("{NAMESPACES}/shop"))
+        .await
+        .expect(200);
+    assert_eq!(going["status"]["phase"], "Terminating");
+    assert!(going["metadata"]["deletionTimestamp"].is_string());
+    let status = client
+        .post(&here(CONFIG_MAPS), &config_map("late"))
+        .await
+        .refused(
+            403,
+            "Forbidden",
+            "configmaps \"late\" is forbidden: unable to create new content in namespace shop because it is being terminated",
+        );
+    assert_eq!(
+        status["details"]["causes"][0]["reason"],
+        "NamespaceTerminating"
+    );
+
+    // What is held holds the namespace; the rest goes.
+    let mut watch = client.watch(&here(CONFIG_MAPS)).await;
+    loop {
+        let (kind, object) = watch.next().await;
+        if object["metadata"]["name"] == "held"
+            && object["metadata"]["deletionTimestamp"].is_string()
+        {
+            assert_ne!(kind, "DELETED");
+            break;
+        }
+    }
+    client.get(&format!("{NAMESPACES}/shop")).await.expect(200);
+    let free = json!({"metadata": {"finalizers": null}});
+    client
+        .patch(&format!("{}/held", here(CONFIG_MAPS)), "merge", &free)
+        .await
+        .expect(200);
+    client.wait_until_gone(NAMESPACES, "shop").await;
+    for path in [
+        here(CONFIG_MAPS),
+        here(DEPLOYMENTS),
+        here(PODS),
+        String::from("/apis/example.com/v1/namespaces/shop/widgets"),
+    ] {
+        let list = client.get(&path).await.expect(200);
+        assert_eq!(names(&list), Vec::<&str>::new(), "{path}");
+    }
+    client
+        .get(&format!("{CONFIG_MAPS}/stays"))
+        .await
+        .expect(200);
+    // The name is free again.
+    client
+        .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
+        .await;
+    client.create(&here(CONFIG_MAPS), config_map("a")).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn wait_for_their_own_finalizers() {
+    let server = quick().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(
+            NAMESPACES,
+            json!({"metadata": {"name": "own"}, "spec": {"finalizers": ["example.com/mine", "kubernetes"]}}),
+        )
+        .await;
+    let path = format!("{NAMESPACES}/own");
+    client.delete(&path).await.expect(200);
+    let mut watch = client
+        .watch(&format!("{NAMESPACES}?fieldSelector=metadata.name%3Down"))
+        .await;
+    let last = loop {
+        let (kind, object) = watch.next().await;
+        assert_ne!(kind, "DELETED");
+        if object["spec"]["finalizers"] == json!(["example.com/mine"]) {
+            break object;
+        }
+    };
+    let mut finalized = last;
+    finalized["spec"]["finalizers"] = json!([]);
+    client
+        .put(&format!("{path}/finalize"), &finalized)
+        .await
+        .expect(200);
+    client.wait_until_gone(NAMESPACES, "own").await;
+    server.stop().await;
+}
