@@ -41,5 +41,6 @@ pub mod resource;
 pub mod strategic_merge;
 pub mod strategy;
 pub mod structural;
+pub mod table;
 pub mod tree;
 pub mod typed;
