@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lockgate_api::document;
 use lockgate_api::field::FieldErrors;
 use lockgate_api::go::quote::quote;
-use lockgate_kinds::crd::{CustomResource, ScalePaths, Scope, Version};
+use lockgate_kinds::crd::{Column, CustomResource, ScalePaths, Scope, Version};
 use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;
 use serde_json::Value;
@@ -63,6 +63,11 @@ impl CustomVersion {
             .map(|path| format!("unknown field {}", quote(path)))
             .collect();
         Ok((object, findings))
+    }
+
+    /// The columns of tables.
+    pub(crate) fn columns(&self) -> &[Column] {
+        &self.version.columns
     }
 
     pub(crate) fn schema(&self) -> &Schema {
