@@ -36,6 +36,7 @@ pub mod crd;
 pub mod defaults;
 pub mod equality;
 pub mod managed_fields;
+pub mod openapi;
 pub mod protobuf;
 pub mod resource;
 pub mod strategic_merge;
