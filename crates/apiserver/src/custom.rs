@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lockgate_api::document;
 use lockgate_api::field::FieldErrors;
 use lockgate_api::go::quote::quote;
-use lockgate_kinds::crd::{CustomResource, ScalePaths, Scope, Version};
+use lockgate_kinds::crd::{Column, CustomResource, ScalePaths, Scope, Version};
 use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;
 use serde_json::Value;
@@ -39,6 +39,8 @@ pub(crate) struct CustomVersion {
     resource: Arc<CustomResource>,
     version: Version,
     conversion: Arc<Conversion>,
+    /// The schema as the definition says it, for documents.
+    told: Value,
 }
 
 impl CustomVersion {
@@ -63,6 +65,16 @@ impl CustomVersion {
             .map(|path| format!("unknown field {}", quote(path)))
             .collect();
         Ok((object, findings))
+    }
+
+    /// The schema as the definition says it.
+    pub(crate) fn told_schema(&self) -> &Value {
+        &self.told
+    }
+
+    /// The columns of tables.
+    pub(crate) fn columns(&self) -> &[Column] {
+        &self.version.columns
     }
 
     pub(crate) fn schema(&self) -> &Schema {
@@ -198,11 +210,25 @@ fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .versions
         .iter()
         .map(|version| {
-            let mut resource = resource(&names, &custom, version, &conversion);
+            let schema = told_schema(definition, &version.name);
+            let mut resource = resource(&names, &custom, version, &conversion, schema);
             resource.storage_version = (names.group.clone(), storage.clone());
             Arc::new(resource)
         })
         .collect()
+}
+
+/// The schema of a version in a definition.
+fn told_schema(definition: &Value, version: &str) -> Value {
+    let versions = definition
+        .pointer("/spec/versions")
+        .and_then(Value::as_array);
+    let found = versions
+        .into_iter()
+        .flatten()
+        .find(|found| found.get("name").and_then(Value::as_str) == Some(version));
+    let schema = found.and_then(|found| found.pointer("/schema/openAPIV3Schema"));
+    schema.map(tree::copy).unwrap_or_default()
 }
 
 fn resource(
@@ -210,6 +236,7 @@ fn resource(
     custom: &Arc<CustomResource>,
     version: &Version,
     conversion: &Arc<Conversion>,
+    told: Value,
 ) -> Resource {
     let part = |name: &str, group: &str, version: &str, kind: &str| Subresource {
         name: name.to_owned(),
@@ -234,6 +261,7 @@ fn resource(
         resource: Arc::clone(custom),
         version: version.clone(),
         conversion: Arc::clone(conversion),
+        told,
     }));
     let mut resource = Resource::new(names.clone(), &version.name, parts, rules, shape);
     resource.served = version.served;

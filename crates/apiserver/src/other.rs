@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::http::body::Response;
 use crate::http::query::Query;
-use crate::registry::discovery;
+use crate::registry::{discovery, openapi};
 use crate::respond::{document, failed, page_not_found, plain_text, with_type};
 use crate::server::Server;
 
@@ -46,6 +46,10 @@ pub(crate) fn serve(
         ["api", version] => found(discovery::resource_list(&snapshot, "", version)),
         ["apis", group] => found(discovery::group(&snapshot, group)),
         ["apis", group, version] => found(discovery::resource_list(&snapshot, group, version)),
+        ["openapi", "v3"] => openapi::index(&snapshot, headers),
+        ["openapi", "v3", path @ ..] => {
+            openapi::document(&snapshot, &path.join("/"), headers, query)
+        }
         ["version"] => document(&version(), true),
         ["healthz" | "livez" | "readyz"] => health(segments[0], query),
         ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => plain_text(200, "ok"),
@@ -61,7 +65,15 @@ pub(crate) fn serve(
 fn paths(server: &Server) -> Vec<String> {
     let snapshot = server.registry.snapshot();
     let mut paths: Vec<String> = [
-        "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
     ]
     .map(String::from)
     .to_vec();

@@ -37,7 +37,7 @@ use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::read::{get, list, watch};
 use crate::registry::Resource;
-use crate::respond::{self, Reply};
+use crate::respond::{self, Reply, Tables};
 use crate::server::Server;
 use crate::write::{connect, create, delete, patch, strategy, subresource, update};
 use crate::{controllers, other, reviews};
@@ -262,6 +262,7 @@ impl Entered<'_> {
         event: &mut Event,
     ) -> Outcome<Response> {
         let wanted = negotiate::wanted(&call.headers, &call.query, resource.shape.accepted())?;
+        let tables = Tables::wanted(wanted, &call.query)?;
         let verb = call.target.verb;
         check_scope(&call.target, resource)?;
         let server = self.server;
@@ -279,7 +280,7 @@ impl Entered<'_> {
             }
             call.body = self.read_body(incoming, verb, event).await?;
             let reply = subresource::serve(server, call, resource, part).await?;
-            return Ok(finish(reply, wanted, event));
+            return Ok(finish(reply, wanted, tables, resource, event));
         }
         if !resource
             .names
@@ -290,7 +291,7 @@ impl Entered<'_> {
             return Err(method_not_allowed());
         }
         if verb == Verb::Watch {
-            return watch::watch(server, call, resource).await;
+            return watch::watch(server, call, resource, tables).await;
         }
         call.body = self.read_body(incoming, verb, event).await?;
         let reply = match verb {
@@ -311,7 +312,7 @@ impl Entered<'_> {
         if verb.writes() && strategy::is_definition(resource) {
             controllers::settle_definition(server, reply.name()).await;
         }
-        Ok(finish(reply, wanted, event))
+        Ok(finish(reply, wanted, tables, resource, event))
     }
 
     async fn read_body(
@@ -329,9 +330,19 @@ impl Entered<'_> {
     }
 }
 
-fn finish(reply: Reply, wanted: Wanted, event: &mut Event) -> Response {
+fn finish(
+    reply: Reply,
+    wanted: Wanted,
+    tables: Option<Tables>,
+    resource: &Resource,
+    event: &mut Event,
+) -> Response {
     event.respond(&reply);
-    reply.into_response(wanted)
+    match tables {
+        Some(tables) => reply.into_table(resource, tables),
+        None => reply,
+    }
+    .into_response(wanted)
 }
 
 /// What is asked must be asked where it is: in a namespace or in none.

@@ -2,6 +2,7 @@
 //! same path; what differs between them is a [`Shape`].
 
 pub(crate) mod discovery;
+pub(crate) mod openapi;
 pub(crate) mod shape;
 
 use std::collections::HashMap;
@@ -159,6 +160,7 @@ pub(crate) struct Snapshot {
     hidden: HashMap<String, Arc<Resource>>,
     equivalents: HashMap<String, Arc<[Equivalent]>>,
     discovery: discovery::Cache,
+    openapi: openapi::Cache,
 }
 
 fn key(group: &str, version: &str, name: &str) -> String {
@@ -208,6 +210,7 @@ impl Snapshot {
             hidden: hidden.collect(),
             equivalents,
             discovery: discovery::Cache::default(),
+            openapi: openapi::Cache::new(&resources),
             resources,
         }
     }
@@ -267,6 +270,10 @@ impl Snapshot {
 
     pub(crate) fn discovery(&self) -> &discovery::Cache {
         &self.discovery
+    }
+
+    pub(crate) fn openapi(&self) -> &openapi::Cache {
+        &self.openapi
     }
 }
 

@@ -4,12 +4,15 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
 use lockgate_api::go::json;
+use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 
 use crate::call::Notes;
 use crate::decode::negotiate::{Encoding, View, Wanted};
-use crate::error::Failure;
+use crate::error::{Failure, Outcome, bad_request};
 use crate::http::body::{Body, Response};
+use crate::http::query::Query;
+use crate::registry::Resource;
 
 /// What is answered.
 #[derive(Debug)]
@@ -80,17 +83,95 @@ impl Reply {
         }
     }
 
+    /// The answer as a table, if it is an object of a resource or a list of them.
+    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Self {
+        let (object, is_list) = match self.payload {
+            Payload::Object(object) => (object, false),
+            Payload::Text(text) => (parse(&text), false),
+            Payload::List(text) => (parse(&text), true),
+            plain @ Payload::Plain(_) => {
+                self.payload = plain;
+                return self;
+            }
+        };
+        let kind = object.get("kind").and_then(Value::as_str);
+        self.payload = Payload::Object(if is_list {
+            let metadata = object.get("metadata").cloned().unwrap_or_default();
+            let items = object.get("items").and_then(Value::as_array);
+            tables.render(resource, metadata, items.into_iter().flatten())
+        } else if kind == Some(resource.kind()) {
+            tables.of_object(resource, &object)
+        } else {
+            object
+        });
+        self
+    }
+
     /// The answer in the form the client wants.
     pub(crate) fn into_response(self, wanted: Wanted) -> Response {
         let text = match (self.payload, wanted.view) {
-            (Payload::Text(text) | Payload::List(text), View::Object) => text,
-            (Payload::Object(object), View::Object) => json::to_string(&object),
+            // What is to be a table was made one before; the rest has no rows.
+            (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
+            (Payload::Object(object), View::Object | View::Table(_)) => json::to_string(&object),
             (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
             (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
             (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),
             (Payload::Plain(text), _) => return plain_text(self.code, text),
         };
         encoded(self.code, text, wanted.encoding)
+    }
+}
+
+/// How objects become tables for one client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables {
+    version: &'static str,
+    include: Include,
+    headers: Headers,
+}
+
+impl Tables {
+    /// What the client asks for; nothing if it wants no tables.
+    pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
+        let View::Table(version) = wanted.view else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            version,
+            include: Include::parse(query.text("includeObject")).map_err(bad_request)?,
+            headers: Headers::Shown,
+        }))
+    }
+
+    /// The same for the events of a watch after the first, which do not name the columns again.
+    pub(crate) fn without_headers(self) -> Self {
+        Self {
+            headers: Headers::Omitted,
+            ..self
+        }
+    }
+
+    /// The table of one object.
+    pub(crate) fn of_object(self, resource: &Resource, object: &Value) -> Value {
+        let version = object.pointer("/metadata/resourceVersion");
+        let metadata =
+            version.map_or_else(|| json!({}), |version| json!({"resourceVersion": version}));
+        self.render(resource, metadata, [object])
+    }
+
+    fn render<'v>(
+        self,
+        resource: &Resource,
+        metadata: Value,
+        objects: impl IntoIterator<Item = &'v Value>,
+    ) -> Value {
+        let options = table::Options {
+            include: self.include,
+            headers: self.headers,
+            version: self.version,
+            now: crate::write::metadata::now(),
+        };
+        table::render(resource.table_kind(), metadata, objects, options)
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) enum View {
     Object,
     /// Its metadata.
     Metadata,
+    /// A row of a table, in this version of `meta.k8s.io`.
+    Table(&'static str),
 }
 
 /// What a client wants.
@@ -130,10 +132,14 @@ impl<'t> Clause<'t> {
             YAML => Encoding::Yaml,
             _ => return None,
         };
-        let known = self.group == "meta.k8s.io" && self.version == "v1";
-        let view = match self.view {
-            "" => View::Object,
-            "PartialObjectMetadata" | "PartialObjectMetadataList" if known => View::Metadata,
+        let known = self.group == "meta.k8s.io";
+        let view = match (self.view, self.version) {
+            ("", _) => View::Object,
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") if known => {
+                View::Metadata
+            }
+            ("Table", "v1") if known => View::Table("v1"),
+            ("Table", "v1beta1") if known => View::Table("v1beta1"),
             _ => return None,
         };
         Some(Wanted { encoding, view })
@@ -232,6 +238,14 @@ mod tests {
             ),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                (json, View::Table("v1")),
+            ),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                (json, View::Table("v1beta1")),
+            ),
+            (
+                "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
                 (json, View::Object),
             ),
             (

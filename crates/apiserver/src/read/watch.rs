@@ -4,6 +4,7 @@
 //! and falls behind until the store cuts it off: a slow client costs itself only.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use crate::http::limits;
 use crate::read::list;
 use crate::read::selection::Selection;
 use crate::registry::Resource;
+use crate::respond::Tables;
 use crate::server::Server;
 
 /// How often a quiet watch says how far it has come.
@@ -36,6 +38,9 @@ struct Teller {
     events: mpsc::Sender<Bytes>,
     bookmarks: bool,
     metadata_only: bool,
+    tables: Option<Tables>,
+    /// Whether nothing was told yet.
+    is_first: AtomicBool,
 }
 
 /// Starts to tell what changes.
@@ -43,6 +48,7 @@ pub(crate) async fn watch(
     server: &Arc<Server>,
     call: &Call,
     resource: &Arc<Resource>,
+    tables: Option<Tables>,
 ) -> Outcome<Response> {
     list::check_options(&call.query)?;
     let selection = Selection::read(&call.query, resource)?;
@@ -105,6 +111,8 @@ pub(crate) async fn watch(
         events,
         bookmarks,
         metadata_only: call.wants_metadata(),
+        tables,
+        is_first: AtomicBool::new(true),
     };
     let state = State {
         first,
@@ -242,7 +250,14 @@ impl Teller {
     }
 
     async fn tell(&self, kind: &str, object: &Value) -> Result<(), Gone> {
-        let text = if self.metadata_only {
+        let text = if let Some(tables) = self.tables {
+            // Only the first table names its columns.
+            let tables = match self.is_first.swap(false, Ordering::Relaxed) {
+                true => tables,
+                false => tables.without_headers(),
+            };
+            json::to_string(&tables.of_object(&self.resource, object))
+        } else if self.metadata_only {
             json::to_string(&crate::respond::partial(object))
         } else {
             json::to_string(object)

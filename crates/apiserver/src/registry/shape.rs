@@ -9,7 +9,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind, Version, code
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::resource::{self as kinds, unsupported_field_label};
 use lockgate_kinds::typed::{Type, type_of};
-use lockgate_kinds::{conversion, defaults, protobuf};
+use lockgate_kinds::{conversion, defaults, protobuf, table};
 use serde_json::Value;
 
 use super::Resource;
@@ -260,6 +260,21 @@ fn name_type(object: &mut Value, row: &kinds::Resource) {
 }
 
 impl Resource {
+    /// Whose columns tables of its objects have.
+    pub(crate) fn table_kind(&self) -> table::Kind<'_> {
+        match (self.shape.row(), &self.shape) {
+            (Some(row), _) => table::Kind::BuiltIn(row),
+            (None, shape) => table::Kind::Custom {
+                columns: match shape {
+                    Shape::Custom(custom) => custom.columns(),
+                    _ => &[],
+                },
+                api_version: self.api_version(),
+                kind: self.kind(),
+            },
+        }
+    }
+
     /// Whether it is this one of the built-in kinds, in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.names.group == group && self.names.plural == plural

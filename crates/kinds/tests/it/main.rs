@@ -15,7 +15,7 @@ use lockgate_kinds::strategy::{
     Context, Requester, prepare_create, prepare_update, validate_create, validate_update,
 };
 use lockgate_kinds::typed::{Type, type_of};
-use lockgate_kinds::{conversion, defaults, protobuf, strategic_merge};
+use lockgate_kinds::{conversion, crd, defaults, protobuf, strategic_merge, table};
 use serde_json::{Value, json};
 
 /// The cases of one recording.
@@ -156,6 +156,62 @@ fn a_deployment_passes_all_stages() {
         "nginx:2"
     );
     assert_eq!(conversion::equivalents(resource).count(), 0);
+}
+
+#[test]
+fn prints_tables_like_upstream() {
+    let mut wrong = Vec::new();
+    for case in cases("tables.jsonl") {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let columns: Vec<crd::Column> = case["columns"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|column| crd::Column {
+                name: text(&column["name"]),
+                kind: text(&column["type"]),
+                format: text(&column["format"]),
+                description: text(&column["description"]),
+                priority: column["priority"].as_i64().unwrap_or_default(),
+                json_path: text(&column["jsonPath"]),
+            })
+            .collect();
+        let kind = if columns.is_empty() {
+            let named = kind(&case);
+            table::Kind::BuiltIn(by_kind(named.group, named.version, named.kind).unwrap())
+        } else {
+            table::Kind::Custom {
+                columns: &columns,
+                api_version: "g/v1",
+                kind: "K",
+            }
+        };
+        let options = table::Options {
+            include: table::Include::None,
+            headers: table::Headers::Shown,
+            version: "v1",
+            now: Time::from_unix_seconds(case["now"].as_i64().unwrap()),
+        };
+        let table = table::render(kind, json!({}), [&case["object"]], options);
+        let row = &table["rows"][0];
+        if row["cells"] != case["cells"] {
+            wrong.push(format!(
+                "{} instead of {}: {case}",
+                row["cells"], case["cells"]
+            ));
+        }
+        assert_eq!(row.get("conditions"), case.get("conditions"), "{case}");
+        for (ours, theirs) in std::iter::zip(
+            table["columnDefinitions"].as_array().unwrap(),
+            case["headers"].as_array().unwrap(),
+        ) {
+            let names = ["name", "type", "format", "priority", "description"];
+            for (name, value) in names.iter().zip(theirs.as_array().unwrap()) {
+                assert_eq!(&ours[name], value, "{case}");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

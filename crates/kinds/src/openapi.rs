@@ -1,0 +1,85 @@
+//! OpenAPI v3 documents: what can be asked of a group's version, and what its objects look like.
+//!
+//! Clients read them for two things. The operations tell `kubectl apply` and its like that the server
+//! validates fields and can try a write without doing it; the schemas tell `kubectl explain` the names and
+//! types of members, and patches by which member elements of lists are merged. Paths are put together from
+//! the resources, schemas from the tables of types or from the definition. Descriptions are not told.
+//!
+//! UPSTREAM: kube-openapi pkg/builder3, apiextensions-apiserver pkg/controller/openapi/builder.
+
+mod operations;
+mod schemas;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
+
+use crate::typed::Type;
+
+/// A resource that a document tells about.
+#[derive(Debug, Clone)]
+pub struct Served<'s> {
+    /// The API group; empty for the core group.
+    pub group: &'s str,
+    /// The version.
+    pub version: &'s str,
+    /// The name in paths.
+    pub plural: &'s str,
+    /// The kind of one object.
+    pub kind: &'s str,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// What can be done.
+    pub verbs: Vec<&'s str>,
+    /// Parts with a path of their own.
+    pub parts: Vec<Part<'s>>,
+    /// What objects look like.
+    pub schema: Source<'s>,
+}
+
+/// A part of an object with a path of its own.
+#[derive(Debug, Clone)]
+pub struct Part<'s> {
+    /// The last segment of its path.
+    pub name: &'s str,
+    /// The group, the version and the kind it speaks.
+    pub kind: [&'s str; 3],
+    /// What can be done.
+    pub verbs: Vec<&'s str>,
+}
+
+/// Where a schema comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'s> {
+    /// The tables.
+    Type(Type),
+    /// A definition.
+    Custom(&'s Value),
+}
+
+/// The document of one version of a group.
+#[must_use]
+pub fn document(resources: &[Served<'_>]) -> Value {
+    let mut schemas = schemas::Schemas::default();
+    let mut paths = Map::new();
+    for resource in resources {
+        let name = schemas.add_kind(resource);
+        operations::add(resource, &name, &mut paths);
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.4"},
+        "paths": paths,
+        "components": {"schemas": schemas.finish()},
+    })
+}
+
+/// A kind as the documents name it.
+fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+/// Where a schema is found in its document.
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}

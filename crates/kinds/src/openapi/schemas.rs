@@ -1,0 +1,208 @@
+//! The schemas of a document: each type once, found by reference.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::tree;
+use crate::typed::{Field, Form, Type, type_of};
+
+use super::{Served, Source, group_version_kind, reference};
+
+/// What the names of all types start with.
+const PREFIX: &str = "io.k8s.";
+
+/// The schemas that a document needs.
+#[derive(Debug, Default)]
+pub(super) struct Schemas {
+    names: HashMap<Type, String>,
+    taken: HashSet<String>,
+    /// Types that were named and are to be told.
+    waiting: Vec<Type>,
+    kinds: HashMap<String, Vec<Value>>,
+    done: Map<String, Value>,
+}
+
+impl Schemas {
+    /// Adds the schema of a resource's objects; its name.
+    pub(super) fn add_kind(&mut self, resource: &Served<'_>) -> String {
+        let kind = group_version_kind([resource.group, resource.version, resource.kind]);
+        let name = match resource.schema {
+            Source::Type(ty) => self.name(ty),
+            Source::Custom(schema) => self.add_custom(resource, schema),
+        };
+        self.kinds.entry(name.clone()).or_default().push(kind);
+        name
+    }
+
+    /// The schemas by their names.
+    pub(super) fn finish(mut self) -> Map<String, Value> {
+        while let Some(ty) = self.waiting.pop() {
+            let schema = self.definition(ty);
+            let name = self.name(ty);
+            self.done.insert(name, schema);
+        }
+        for (name, kinds) in self.kinds {
+            if let Some(Value::Object(schema)) = self.done.get_mut(&name) {
+                schema.insert(
+                    String::from("x-kubernetes-group-version-kind"),
+                    kinds.into(),
+                );
+            }
+        }
+        self.done
+    }
+
+    /// A name nobody else has. Types of several packages share theirs; all but the first get a number.
+    fn free_name(&mut self, wanted: &str) -> String {
+        let mut name = format!("{PREFIX}{wanted}");
+        let mut number = 2_usize;
+        while !self.taken.insert(name.clone()) {
+            name = format!("{PREFIX}{number}.{wanted}");
+            number += 1;
+        }
+        name
+    }
+
+    fn name(&mut self, ty: Type) -> String {
+        let ty = ty.target();
+        if let Some(name) = self.names.get(&ty) {
+            return name.clone();
+        }
+        let name = self.free_name(ty.go_name());
+        self.names.insert(ty, name.clone());
+        self.waiting.push(ty);
+        name
+    }
+
+    fn add_custom(&mut self, resource: &Served<'_>, schema: &Value) -> String {
+        let group: Vec<&str> = resource.group.rsplit('.').collect();
+        let wanted = format!("{}.{}.{}", group.join("."), resource.version, resource.kind);
+        let name = self.free_name(&wanted);
+        let mut schema = match tree::copy(schema) {
+            schema @ Value::Object(_) => schema,
+            // Without a schema, anything goes.
+            _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        };
+        let metadata = type_of("meta.k8s.io", "v1", "PartialObjectMetadata")
+            .and_then(|ty| ty.field("metadata"))
+            .map(|field| self.schema_of(field.ty()));
+        if let Some(members) = schema.as_object_mut() {
+            let properties = members.entry("properties").or_insert_with(|| json!({}));
+            if let Some(properties) = properties.as_object_mut() {
+                for text in ["apiVersion", "kind"] {
+                    properties.insert(text.to_owned(), json!({"type": "string"}));
+                }
+                if let Some(metadata) = metadata {
+                    properties.insert(String::from("metadata"), metadata);
+                }
+            }
+        }
+        self.done.insert(name.clone(), schema);
+        name
+    }
+
+    /// What a member of this type looks like.
+    fn schema_of(&mut self, ty: Type) -> Value {
+        match ty.form() {
+            Form::Text => json!({"type": "string"}),
+            Form::Bool => json!({"type": "boolean"}),
+            Form::Integer(bits) => json!({"type": "integer", "format": format!("int{bits}")}),
+            Form::Double => json!({"type": "number", "format": "double"}),
+            Form::Bytes => json!({"type": "string", "format": "byte"}),
+            Form::List(element) => json!({"type": "array", "items": self.schema_of(element)}),
+            Form::Map(element) => {
+                json!({"type": "object", "additionalProperties": self.schema_of(element)})
+            }
+            Form::Time
+            | Form::MicroTime
+            | Form::Quantity
+            | Form::IntOrString
+            | Form::Raw
+            | Form::SchemaOrBool(_)
+            | Form::SchemaOrArray(_)
+            | Form::SchemaOrTexts(_)
+            | Form::Struct => reference(&self.name(ty)),
+        }
+    }
+
+    /// What a type that is referred to looks like.
+    fn definition(&mut self, ty: Type) -> Value {
+        match ty.form() {
+            Form::Time | Form::MicroTime => json!({"type": "string", "format": "date-time"}),
+            Form::Quantity => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+            Form::IntOrString => {
+                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+            }
+            Form::Raw if ty.go_name() == "v1.JSON" => json!({}),
+            Form::Raw => json!({"type": "object"}),
+            Form::Struct => self.object(ty),
+            _ => json!({}),
+        }
+    }
+
+    fn object(&mut self, ty: Type) -> Value {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for field in ty.fields() {
+            if is_required(field) {
+                required.push(Value::from(field.name()));
+            }
+            properties.insert(field.name().to_owned(), self.member(field));
+        }
+        let mut schema = json!({"type": "object"});
+        if !properties.is_empty() {
+            schema["properties"] = properties.into();
+        }
+        if !required.is_empty() {
+            schema["required"] = required.into();
+        }
+        if ty.is_atomic_struct() {
+            schema["x-kubernetes-map-type"] = "atomic".into();
+        }
+        schema
+    }
+
+    /// A member with how it is merged.
+    fn member(&mut self, field: Field) -> Value {
+        let mut schema = self.schema_of(field.ty());
+        let strategies: Vec<&str> = field.patch_strategies().collect();
+        let extensions = [
+            ("x-kubernetes-patch-strategy", strategies.join(",")),
+            (
+                "x-kubernetes-patch-merge-key",
+                field.patch_merge_key().to_owned(),
+            ),
+            ("x-kubernetes-list-type", field.list_type().to_owned()),
+            ("x-kubernetes-map-type", field.map_type().to_owned()),
+        ];
+        let mut told: Vec<(&str, Value)> = extensions
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (name, value.into()))
+            .collect();
+        if !field.list_map_keys().is_empty() {
+            told.push(("x-kubernetes-list-map-keys", json!(field.list_map_keys())));
+        }
+        if told.is_empty() {
+            return schema;
+        }
+        // Beside a reference nothing else counts.
+        if schema.get("$ref").is_some() {
+            schema = json!({"allOf": [schema]});
+        }
+        for (name, value) in told {
+            schema[name] = value;
+        }
+        schema
+    }
+}
+
+/// Whether a member has to be there: Go always writes it, and its zero value says nothing.
+fn is_required(field: Field) -> bool {
+    let says_something = matches!(
+        field.ty().form(),
+        Form::Text | Form::Integer(_) | Form::List(_) | Form::IntOrString
+    );
+    says_something && !field.omits_empty() && !field.omits_zero() && !field.is_pointer()
+}

@@ -1,0 +1,157 @@
+//! What documents tell.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::resource::resources;
+use crate::typed::type_of;
+
+fn served(group: &str, version: &str) -> Vec<Served<'static>> {
+    resources()
+        .iter()
+        .filter(|resource| (resource.group, resource.version) == (group, version))
+        .map(|resource| Served {
+            group: resource.group,
+            version: resource.version,
+            plural: resource.plural,
+            kind: resource.kind,
+            namespaced: resource.namespaced,
+            verbs: resource.verbs.to_vec(),
+            parts: resource
+                .subresources
+                .iter()
+                .map(|part| Part {
+                    name: part.name,
+                    kind: [part.group, part.version, part.kind],
+                    verbs: part.verbs.to_vec(),
+                })
+                .collect(),
+            schema: Source::Type(type_of(resource.group, resource.version, resource.kind).unwrap()),
+        })
+        .collect()
+}
+
+/// Every reference in a document leads somewhere.
+fn assert_resolves(document: &Value) {
+    let mut rest = vec![document];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    let pointer = reference.strip_prefix('#').unwrap();
+                    assert!(document.pointer(pointer).is_some(), "{reference}");
+                }
+                rest.extend(members.values());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn every_version_has_a_document_that_holds_together() {
+    for resource in resources() {
+        let document = document(&served(resource.group, resource.version));
+        assert_resolves(&document);
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let kind =
+            json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+        let found = schemas.values().filter(|schema| {
+            let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+            kinds.is_some_and(|kinds| kinds.contains(&kind))
+        });
+        assert_eq!(found.count(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn tells_what_can_be_done_and_how() {
+    let document = document(&served("apps", "v1"));
+    let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
+    let patch = &document["paths"][path]["patch"];
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"],
+        json!({"group": "apps", "version": "v1", "kind": "Deployment"})
+    );
+    let names: Vec<&str> = patch["parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|parameter| parameter["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["dryRun", "fieldManager", "fieldValidation", "force"]
+    );
+    assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object());
+    let scale = &document["paths"][format!("{path}/scale")]["patch"];
+    assert_eq!(
+        scale["x-kubernetes-group-version-kind"]["kind"],
+        json!("Scale")
+    );
+    assert!(document["paths"]["/apis/apps/v1/deployments"]["get"].is_object());
+}
+
+#[test]
+fn tells_how_lists_are_merged_and_what_is_needed() {
+    let document = document(&served("", "v1"));
+    let schema = |name: &str| &document["components"]["schemas"][name];
+    let containers = &schema("io.k8s.v1.PodSpec")["properties"]["containers"];
+    assert_eq!(
+        *containers,
+        json!({
+            "type": "array",
+            "items": {"$ref": "#/components/schemas/io.k8s.v1.Container"},
+            "x-kubernetes-patch-strategy": "merge",
+            "x-kubernetes-patch-merge-key": "name",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        })
+    );
+    assert_eq!(
+        schema("io.k8s.v1.PodSpec")["required"],
+        json!(["containers"])
+    );
+    assert_eq!(schema("io.k8s.v1.Container")["required"], json!(["name"]));
+    assert_eq!(
+        schema("io.k8s.v1.Time"),
+        &json!({"type": "string", "format": "date-time"})
+    );
+}
+
+#[test]
+fn tells_the_schema_of_a_definition() {
+    let own = json!({"type": "object", "properties": {"spec": {"type": "object"}, "metadata": {"type": "object"}}});
+    let custom = |schema| Served {
+        group: "example.org",
+        version: "v1",
+        plural: "widgets",
+        kind: "Widget",
+        namespaced: false,
+        verbs: vec!["list", "patch"],
+        parts: Vec::new(),
+        schema: Source::Custom(schema),
+    };
+    let document = super::document(&[custom(&own)]);
+    assert_resolves(&document);
+    let schema = &document["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
+    assert_eq!(
+        schema["properties"],
+        json!({
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"$ref": "#/components/schemas/io.k8s.v1.ObjectMeta"},
+            "spec": {"type": "object"},
+        })
+    );
+    let patch = &document["paths"]["/apis/example.org/v1/widgets/{name}"]["patch"];
+    assert!(
+        patch["requestBody"]["content"]
+            .get("application/strategic-merge-patch+json")
+            .is_none()
+    );
+    let empty = super::document(&[custom(&Value::Null)]);
+    let schema = &empty["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
+    assert_eq!(schema["x-kubernetes-preserve-unknown-fields"], json!(true));
+}

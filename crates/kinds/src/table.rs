@@ -1,0 +1,178 @@
+//! Objects as tables, for people: what `kubectl get` prints.
+//!
+//! A client that asks for a `Table` gets columns and cells instead of objects. Which columns a built-in
+//! kind has is in [`columns`]; what stands in its cells is code, a function per kind. Custom resources
+//! name their columns themselves, with paths into the object.
+//!
+//! Cells are texts as people read them (`2 minutes ago` is `2m`), so a table is a snapshot: the clock is
+//! an argument.
+//!
+//! UPSTREAM: kubernetes pkg/printers/internalversion/printers.go, apiserver
+//! pkg/endpoints/handlers/response.go, apiextensions-apiserver
+//! pkg/registry/customresource/tableconvertor.
+
+mod cells;
+mod cluster;
+mod columns;
+mod custom;
+mod duration;
+mod json_path;
+mod networking;
+mod pod;
+mod read;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use lockgate_api::meta::time::Time;
+use serde_json::{Value, json};
+
+use crate::crd::Column;
+use crate::resource::Resource;
+use crate::tree;
+
+pub use duration::human_duration;
+
+/// Whose columns a table has.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind<'k> {
+    /// A built-in kind.
+    BuiltIn(&'static Resource),
+    /// A custom resource.
+    Custom {
+        /// The columns its definition names.
+        columns: &'k [Column],
+        /// `group/version`.
+        api_version: &'k str,
+        /// The kind of an object.
+        kind: &'k str,
+    },
+}
+
+/// What a row shows of its object besides the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Include {
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+    /// Nothing.
+    None,
+}
+
+impl Include {
+    /// Reads `includeObject`.
+    ///
+    /// # Errors
+    ///
+    /// What upstream says about another value.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "Object" => Ok(Self::Object),
+            "None" => Ok(Self::None),
+            other => Err(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
+                 'Metadata', 'Object', 'None', or empty",
+                Value::from(other)
+            )),
+        }
+    }
+}
+
+/// Whether a table names its columns. Of the events of a watch, only the first does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headers {
+    /// It does.
+    Shown,
+    /// It does not.
+    Omitted,
+}
+
+/// How a table is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'o> {
+    /// What rows show of their objects.
+    pub include: Include,
+    /// Whether columns are named.
+    pub headers: Headers,
+    /// The version of `meta.k8s.io` the table is in.
+    pub version: &'o str,
+    /// What time it is.
+    pub now: Time,
+}
+
+/// Makes a table of objects. `metadata` is that of the list, or tells the version of the one object.
+#[must_use]
+pub fn render<'v>(
+    kind: Kind<'_>,
+    metadata: Value,
+    objects: impl IntoIterator<Item = &'v Value>,
+    options: Options<'_>,
+) -> Value {
+    let paths = match kind {
+        Kind::BuiltIn(_) => Vec::new(),
+        Kind::Custom { columns, .. } => custom::paths(columns),
+    };
+    let columns = match (options.headers, kind) {
+        (Headers::Omitted, _) => Value::Null,
+        (Headers::Shown, Kind::BuiltIn(resource)) => columns::built_in(resource),
+        (Headers::Shown, Kind::Custom { columns, .. }) => custom::headers(columns, paths.len()),
+    };
+    let mut objects: Vec<&Value> = objects.into_iter().collect();
+    if let Kind::BuiltIn(resource) = kind
+        && resource.plural == "flowschemas"
+    {
+        // What is asked first stands first.
+        objects.sort_by_key(|object| {
+            let precedence = read::integer(object, "/spec/matchingPrecedence");
+            (precedence, read::text(object, "/metadata/name"))
+        });
+    }
+    let rows = objects.into_iter().map(|object| {
+        let mut row = match kind {
+            Kind::BuiltIn(resource) => cells::row(resource, object, options.now),
+            Kind::Custom { columns, .. } => {
+                cells::Row::of(custom::cells(columns, &paths, object, options.now))
+            }
+        }
+        .into_json();
+        row["object"] = shown(kind, object, options);
+        row
+    });
+    json!({
+        "kind": "Table",
+        "apiVersion": format!("meta.k8s.io/{}", options.version),
+        "metadata": metadata,
+        "columnDefinitions": columns,
+        "rows": rows.collect::<Vec<_>>(),
+    })
+}
+
+fn shown(kind: Kind<'_>, object: &Value, options: Options<'_>) -> Value {
+    match options.include {
+        Include::None => Value::Null,
+        Include::Metadata => json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": format!("meta.k8s.io/{}", options.version),
+            "metadata": object.get("metadata"),
+        }),
+        Include::Object => {
+            let mut object = tree::copy(object);
+            // Items of lists do not say their type.
+            if let Some(members) = object.as_object_mut() {
+                let (api_version, kind) = match kind {
+                    Kind::BuiltIn(resource) => (resource.api_version(), resource.kind),
+                    Kind::Custom {
+                        api_version, kind, ..
+                    } => (api_version.to_owned(), kind),
+                };
+                members.insert(String::from("apiVersion"), api_version.into());
+                members.insert(String::from("kind"), kind.into());
+            }
+            object
+        }
+    }
+}
