@@ -140,6 +140,48 @@ impl<'s> Ast<'s> {
         self.node(id).span
     }
 
+    /// Whether the tree has more levels than `limit`. Chains of logical operators have levels that
+    /// upstream does not count as depth, and whoever walks the tree needs stack for them all.
+    pub(crate) fn is_deeper_than(&self, root: NodeId, limit: usize) -> bool {
+        if self.len() <= limit {
+            return false;
+        }
+        let mut open = vec![(root, 1)];
+        while let Some((id, level)) = open.pop() {
+            if level > limit {
+                return true;
+            }
+            let mut push = |child: NodeId| open.push((child, level + 1));
+            match self.expr(id) {
+                Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+                Expr::Select { operand, .. } => push(*operand),
+                Expr::Call { target, args, .. } => {
+                    target.iter().chain(args).copied().for_each(push);
+                }
+                Expr::List { elements, .. } => elements.iter().copied().for_each(push),
+                Expr::Map { entries } => {
+                    for entry in entries {
+                        push(entry.key);
+                        push(entry.value);
+                    }
+                }
+                Expr::Struct { fields, .. } => fields.iter().for_each(|field| push(field.value)),
+                Expr::Comprehension(part) => {
+                    [
+                        part.range,
+                        part.init,
+                        part.condition,
+                        part.step,
+                        part.result,
+                    ]
+                    .into_iter()
+                    .for_each(push);
+                }
+            }
+        }
+        false
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }

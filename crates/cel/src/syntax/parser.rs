@@ -48,6 +48,10 @@ pub(super) const RESERVED: [&str; 21] = [
 /// Upstream has no such bound and runs out of memory.
 const MAX_NODES: usize = 300_000;
 
+/// Most levels of a tree. Only chains of logical operators in brackets, tens of thousands of letters
+/// long, come near; walking deeper trees could exhaust a stack of 2 MiB.
+const MAX_LEVELS: usize = 2_500;
+
 /// Parses an expression and expands its macros.
 pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
     // A code point is at least one byte, so short texts need no counting.
@@ -215,6 +219,9 @@ impl<'s, 't> Parser<'s, 't> {
             return Err(Stop::TooDeep(
                 "expression is too large once its macros are expanded",
             ));
+        }
+        if self.ast.is_deeper_than(root.id, MAX_LEVELS) {
+            return Err(Stop::TooDeep("expression nests too many levels"));
         }
         Ok(root.id)
     }

@@ -322,3 +322,17 @@ fn logical_chains_in_brackets_fit_a_small_stack() {
         assert_eq!(survives(STACK, nested((&open, term, ")"), depth)), None);
     }
 }
+
+/// Longer chains would make trees that nobody can walk on a small stack.
+#[test]
+fn logical_chains_in_brackets_have_a_bound() {
+    let chains = ["1||", "1&&"].map(|link| link.repeat(63));
+    let text = format!(
+        "{}1{}",
+        format!("({}", chains.concat()).repeat(248),
+        ")".repeat(248)
+    );
+    assert!(text.len() < 100_000, "{}", text.len());
+    let told = outcome(text);
+    assert!(told.contains("expression nests too many levels"), "{told}");
+}
