@@ -163,6 +163,7 @@ async fn gets() {
     for line in [
         "get namespaces",
         "get configmaps",
+        "get deployments",
         "get configmap settings -o name",
         "get configmap settings -o jsonpath={.data.color}",
         "get deploy,cm -l app=web -o name",
