@@ -178,7 +178,8 @@ pub(crate) fn older(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
         .filter_map(|value| value.to_str().ok());
     let is_known = wants
         .flat_map(|text| text.split(','))
-        .any(|clause| clause.split(';').next().map(str::trim) == Some(v2::MEDIA_TYPE));
+        .filter_map(|clause| clause.split(';').next())
+        .any(|clause| [v2::MEDIA_TYPE, v2::ANSWERED_TYPE].contains(&clause.trim()));
     if !is_known {
         return page_not_found();
     }
@@ -186,7 +187,7 @@ pub(crate) fn older(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
         let resources = snapshot.resources();
         v2::document(resources.iter().filter_map(served)).into()
     });
-    with_type(200, text.clone(), v2::MEDIA_TYPE)
+    with_type(200, text.clone(), v2::ANSWERED_TYPE)
 }
 
 /// A document, unless the client has it already.

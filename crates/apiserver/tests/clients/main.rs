@@ -191,7 +191,12 @@ async fn describes_itself() {
     assert_eq!(client.get("/openapi/v3/apis/none/v1", "").await.code, 404);
 
     let older = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    assert_eq!(client.get("/openapi/v2", older).await.code, 200);
+    let answer = client.get("/openapi/v2", older).await;
+    assert_eq!(answer.code, 200);
+    assert_eq!(
+        answer.header("content-type"),
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    );
     assert_eq!(
         client.get("/openapi/v2", "application/json").await.code,
         404

@@ -11,6 +11,12 @@ use super::{Served, group_version_kind};
 /// The media type clients ask for.
 pub const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
+/// The media type of the answer, which newer clients ask for too. The older name breaks the rules for
+/// media types, so no answer may say it.
+///
+/// UPSTREAM: kube-openapi pkg/handler/handler.go
+pub const ANSWERED_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
 /// The parameters a patch takes.
 const PARAMETERS: [(&str, &str); 4] = [
     ("dryRun", "string"),
