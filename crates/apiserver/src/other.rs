@@ -46,6 +46,7 @@ pub(crate) fn serve(
         ["api", version] => found(discovery::resource_list(&snapshot, "", version)),
         ["apis", group] => found(discovery::group(&snapshot, group)),
         ["apis", group, version] => found(discovery::resource_list(&snapshot, group, version)),
+        ["openapi", "v2"] => openapi::older(&snapshot, headers),
         ["openapi", "v3"] => openapi::index(&snapshot, headers),
         ["openapi", "v3", path @ ..] => {
             openapi::document(&snapshot, &path.join("/"), headers, query)
@@ -71,6 +72,7 @@ fn paths(server: &Server) -> Vec<String> {
         "/healthz",
         "/livez",
         "/metrics",
+        "/openapi/v2",
         "/openapi/v3",
         "/readyz",
         "/version",

@@ -11,6 +11,7 @@ mod operations;
 mod schemas;
 #[cfg(test)]
 mod tests;
+pub mod v2;
 
 use serde_json::{Map, Value, json};
 

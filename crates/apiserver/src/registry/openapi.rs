@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
 use lockgate_api::go::json;
-use lockgate_kinds::openapi::{self, Part, Served, Source};
+use lockgate_kinds::openapi::{self, Part, Served, Source, v2};
 use lockgate_kinds::typed::type_of;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
@@ -20,13 +20,14 @@ use super::{Resource, Shape, Snapshot};
 use crate::http::body::{Body, Response};
 use crate::http::query::Query;
 use crate::other::GIT_VERSION;
-use crate::respond::page_not_found;
+use crate::respond::{page_not_found, with_type};
 
 /// The documents by their paths, such as `apis/apps/v1`.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     documents: BTreeMap<String, Entry>,
     index: OnceLock<(Bytes, String)>,
+    older: OnceLock<Bytes>,
 }
 
 #[derive(Debug)]
@@ -54,6 +55,7 @@ impl Cache {
         Self {
             documents,
             index: OnceLock::new(),
+            older: OnceLock::new(),
         }
     }
 }
@@ -166,6 +168,26 @@ pub(crate) fn document(
                 .unwrap_or_else(|_| page_not_found())
         }
     }
+}
+
+/// Everything in the older form, for clients that know no other. It is told in protobuf alone.
+pub(crate) fn older(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
+    let wants = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let is_known = wants
+        .flat_map(|text| text.split(','))
+        .filter_map(|clause| clause.split(';').next())
+        .any(|clause| [v2::MEDIA_TYPE, v2::ANSWERED_TYPE].contains(&clause.trim()));
+    if !is_known {
+        return page_not_found();
+    }
+    let text = snapshot.openapi().older.get_or_init(|| {
+        let resources = snapshot.resources();
+        v2::document(resources.iter().filter_map(served)).into()
+    });
+    with_type(200, text.clone(), v2::ANSWERED_TYPE)
 }
 
 /// A document, unless the client has it already.

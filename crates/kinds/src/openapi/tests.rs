@@ -133,9 +133,9 @@ fn tells_the_schema_of_a_definition() {
         parts: Vec::new(),
         schema: Source::Custom(schema),
     };
-    let document = super::document(&[custom(&own)]);
-    assert_resolves(&document);
-    let schema = &document["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
+    let told = document(&[custom(&own)]);
+    assert_resolves(&told);
+    let schema = &told["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
     assert_eq!(
         schema["properties"],
         json!({
@@ -145,13 +145,51 @@ fn tells_the_schema_of_a_definition() {
             "spec": {"type": "object"},
         })
     );
-    let patch = &document["paths"]["/apis/example.org/v1/widgets/{name}"]["patch"];
+    let patch = &told["paths"]["/apis/example.org/v1/widgets/{name}"]["patch"];
     assert!(
         patch["requestBody"]["content"]
             .get("application/strategic-merge-patch+json")
             .is_none()
     );
-    let empty = super::document(&[custom(&Value::Null)]);
+    let empty = document(&[custom(&Value::Null)]);
     let schema = &empty["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
     assert_eq!(schema["x-kubernetes-preserve-unknown-fields"], json!(true));
+}
+
+#[test]
+fn tells_old_clients_what_patches_take() {
+    let document = v2::document(served("apps", "v1"));
+    let contains = |text: &str| {
+        document
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    };
+    assert!(document.starts_with(b"\x0a\x032.0\x12"));
+    assert!(contains(
+        "/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+    ));
+    assert!(contains(
+        r#"{"group":"apps","kind":"Deployment","version":"v1"}"#
+    ));
+    assert!(contains("fieldValidation"));
+    // Fields of the outermost message, one after the other, to the end.
+    let mut rest = document.as_slice();
+    let mut numbers = Vec::new();
+    while let [tag, after @ ..] = rest {
+        let mut length = 0_usize;
+        let mut bytes = after;
+        for shift in (0..).step_by(7) {
+            let [byte, after @ ..] = bytes else {
+                panic!("cut")
+            };
+            bytes = after;
+            length |= usize::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                break;
+            }
+        }
+        numbers.push(tag >> 3);
+        rest = &bytes[length..];
+    }
+    assert_eq!(numbers, [1, 2, 8]);
 }

@@ -25,7 +25,7 @@ enum Step {
     /// Every collection, from the outermost.
     Everywhere,
     /// Each of these, one after the other.
-    Several(Vec<Step>),
+    Several(Vec<Self>),
 }
 
 /// What an element has to fulfil.
