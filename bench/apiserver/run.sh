@@ -3,6 +3,11 @@
 # what each needs to start, to idle and to create ConfigMaps with 0, 1, 2 and 10 webhooks.
 # Arguments go to the bench: -o json, --seconds N, --connections N, --starts N.
 set -euo pipefail
+for binary in LOCKGATE KUBE_APISERVER ETCD; do
+    if [[ -n ${!binary:-} ]]; then
+        export "$binary=$(realpath "${!binary}")"
+    fi
+done
 cd "$(dirname "$0")"
 root=$(realpath ../..)
 

@@ -213,6 +213,9 @@ impl Side for Pair {
         let server_arguments = [
             format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
             String::from("--bind-address=127.0.0.1"),
+            String::from("--advertise-address=127.0.0.1"),
+            // Nothing is reached through the service `kubernetes`, whose address may not be this one.
+            String::from("--endpoint-reconciler-type=none"),
             format!("--secure-port={port}"),
             format!("--cert-dir={}", path.join("certs").display()),
             format!("--token-auth-file={}", write_tokens(path)?),

@@ -51,6 +51,12 @@ impl Object {
             .get_or_init(|| json::to_string(&self.0.value).into_boxed_str())
     }
 
+    /// The tree, which is copied only if others share it.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        Arc::try_unwrap(self.0).map_or_else(|shared| shared.value.clone(), |inner| inner.value)
+    }
+
     /// A member of `metadata`, when it is a text.
     #[must_use]
     pub fn metadata_text(&self, member: &str) -> Option<&str> {
@@ -185,6 +191,16 @@ mod tests {
                 assert!(!same_text(one, &other), "{one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn gives_its_tree_away_and_leaves_others_theirs() {
+        let tree = json!({"a": ["b"]});
+        let object = Object::new(tree.clone());
+        let other = object.clone();
+        assert_eq!(object.into_value(), tree);
+        assert_eq!(other.value(), &tree);
+        assert_eq!(other.into_value(), tree);
     }
 
     #[test]

@@ -116,6 +116,13 @@ impl Admission {
         self.request.object = Some(object.into());
     }
 
+    /// Takes the object out after the first step, for the server to complete it. The second step is
+    /// given it back.
+    pub fn take_object(&mut self) -> Option<Object> {
+        self.reinvocation.end();
+        self.request.object.take()
+    }
+
     /// Says something to the client.
     pub fn warn(&mut self, text: impl Into<String>) {
         self.running.warnings.push(text.into());

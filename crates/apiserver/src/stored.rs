@@ -36,22 +36,24 @@ pub(crate) fn encode(object: &Value) -> Bytes {
         .get("metadata")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
-    let mut text = String::with_capacity(256);
-    text.push_str(HEAD);
+    let mut text = Vec::with_capacity(1024);
+    text.extend_from_slice(HEAD.as_bytes());
     push_members(&mut text, metadata, &["resourceVersion"], true);
-    text.push('}');
+    text.push(b'}');
     push_members(
         &mut text,
         members,
         &["apiVersion", "kind", "metadata"],
         false,
     );
-    text.push('}');
+    text.push(b'}');
+    // What is kept for long keeps no room to grow.
+    text.shrink_to_fit();
     text.into()
 }
 
 fn push_members(
-    text: &mut String,
+    text: &mut Vec<u8>,
     members: &Map<String, Value>,
     without: &[&str],
     mut first: bool,
@@ -61,11 +63,11 @@ fn push_members(
         .filter(|(key, _)| !without.contains(&key.as_str()))
     {
         if !std::mem::take(&mut first) {
-            text.push(',');
+            text.push(b',');
         }
-        text.push_str(&json::to_string(key));
-        text.push(':');
-        text.push_str(&json::to_string(value));
+        json::append(text, key);
+        text.push(b':');
+        json::append(text, value);
     }
 }
 

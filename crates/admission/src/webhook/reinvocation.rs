@@ -52,6 +52,11 @@ impl Reinvocation {
         self.last = object.cloned();
     }
 
+    /// There is no other round: the object is needed no more.
+    pub(crate) fn end(&mut self) {
+        self.last = None;
+    }
+
     /// Whether a hook that matches is called in this round.
     pub(crate) fn is_due(&self, hook: &CompiledHook) -> bool {
         !self.second_round || self.again.contains(hook.identity())

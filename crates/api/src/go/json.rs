@@ -21,12 +21,24 @@ pub fn to_string_plain<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: false })
 }
 
+/// Appends what [`to_string`] returns.
+pub fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    append_in(out, value, GoForm { html_safe: true });
+}
+
+/// Most texts are metadata or short objects; growing from nothing costs more than writing them.
+const USUAL_SIZE: usize = 128;
+
 fn write<T: Serialize + ?Sized>(value: &T, form: GoForm) -> String {
-    let mut out = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, form);
+    let mut out = Vec::with_capacity(USUAL_SIZE);
+    append_in(&mut out, value, form);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn append_in<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T, form: GoForm) {
+    let mut serializer = serde_json::Serializer::with_formatter(out, form);
     // Wire types hold nothing that JSON cannot say, and writing to memory does not fail.
     let _ = value.serialize(&mut serializer);
-    String::from_utf8(out).unwrap_or_default()
 }
 
 struct GoForm {
@@ -43,9 +55,12 @@ impl Formatter for GoForm {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        let html_safe = self.html_safe;
-        let unsafe_char =
-            |c: char| html_safe && matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}');
+        // Nearly every text passes here. 0xe2 is the first byte of the line separators, and of others.
+        let may_be_unsafe = |&byte: &u8| matches!(byte, b'<' | b'>' | b'&' | 0xe2);
+        if !self.html_safe || !fragment.as_bytes().iter().any(may_be_unsafe) {
+            return writer.write_all(fragment.as_bytes());
+        }
+        let unsafe_char = |c: char| matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}');
         let mut rest = fragment;
         while let Some(at) = rest.find(unsafe_char) {
             let (plain, tail) = rest.split_at(at);
@@ -85,5 +100,14 @@ mod tests {
         let plain = "[1,9223372036854776000,1e+21,1.5e-7,-0,3,\"<\"]";
         assert_eq!(to_string_plain(&value), plain);
         assert_eq!(to_string(&value), plain.replace('<', "\\u003c"));
+        let separated = "a\u{2028}b\u{2029}c\u{2026}\u{e9}&>";
+        assert_eq!(
+            to_string(separated),
+            "\"a\\u2028b\\u2029c\u{2026}\u{e9}\\u0026\\u003e\""
+        );
+        assert_eq!(to_string_plain(separated), format!("\"{separated}\""));
+        let mut appended = b"x".to_vec();
+        append(&mut appended, "<");
+        assert_eq!(appended, b"x\"\\u003c\"");
     }
 }

@@ -49,6 +49,10 @@ pub fn quote_bytes(bytes: &[u8]) -> String {
 
 /// Appends bytes as Go turns them into text: each byte that is not UTF-8 becomes U+FFFD.
 pub(crate) fn push_lossy(out: &mut String, bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        out.push_str(text);
+        return;
+    }
     for chunk in bytes.utf8_chunks() {
         out.push_str(chunk.valid());
         out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));

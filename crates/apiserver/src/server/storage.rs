@@ -1,6 +1,7 @@
 //! Stage 7: the bridge to the store. Every write that other parts of the server are made from changes
 //! them too, before it returns.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use lockgate_store::{Entry, Revision, WriteError};
@@ -42,12 +43,17 @@ impl Server {
     }
 
     /// The object as it is stored.
-    pub(crate) async fn to_storage(&self, object: &Value, resource: &Resource) -> Outcome<Value> {
+    pub(crate) async fn to_storage<'o>(
+        &self,
+        object: &'o Value,
+        resource: &Resource,
+    ) -> Outcome<Cow<'o, Value>> {
         if resource.is_storage_version() {
-            return Ok(object.clone());
+            return Ok(Cow::Borrowed(object));
         }
         let kept = self.kept_as(resource)?;
-        self.convert(object.clone(), resource, &kept).await
+        let converted = self.convert(object.clone(), resource, &kept).await?;
+        Ok(Cow::Owned(converted))
     }
 
     fn kept_as(&self, resource: &Resource) -> Outcome<std::sync::Arc<Resource>> {

@@ -116,11 +116,12 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn mutate(&mut self, call: &mut Call) -> Outcome<Value> {
         let decision = self.server.engine.admit(&mut self.admission).await;
         self.conclude(call, decision)?;
-        let object = self.admission.request().object.as_ref();
-        let mut object = object
-            .map(|object| object.value().clone())
-            .unwrap_or_default();
+        let object = self.admission.take_object();
+        let mut object = object.map(Object::into_value).unwrap_or_default();
+        let owners = metadata::of(&object).and_then(|metadata| metadata.get("managedFields"));
+        // What nobody touched can be read.
         if self.guards_owners
+            && owners != self.owners.as_ref()
             && let Some(warning) = restore_after_admission(&mut object, self.owners.as_ref())
         {
             call.notes.warn(&warning);

@@ -88,9 +88,11 @@ pub(crate) async fn insert_new(
 ) -> Outcome<Value> {
     let makes_name = metadata::text(&object, "name").is_empty()
         && !metadata::text(&object, "generateName").is_empty();
-    let attempts = if makes_name { NAME_ATTEMPTS } else { 1 };
+    if !makes_name {
+        return insert_once(server, call, resource, attempt, object, dry_run, false).await;
+    }
     let mut last = None;
-    for _ in 0..attempts {
+    for _ in 0..NAME_ATTEMPTS {
         let result = insert_once(
             server,
             call,
@@ -98,7 +100,7 @@ pub(crate) async fn insert_new(
             attempt,
             object.clone(),
             dry_run,
-            makes_name,
+            true,
         )
         .await;
         match result {

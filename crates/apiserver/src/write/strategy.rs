@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use lockgate_admission::conditions::MatchConditionChecker;
 use lockgate_api::admission::UserInfo;
 use lockgate_api::field::{FieldError, Path};
+use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::{
     PATH_SEGMENT_NAMES, Scope, validate_metadata_update, validate_scoped_metadata,
 };
@@ -211,7 +212,15 @@ pub(crate) fn check_create(server: &Server, resource: &Resource, object: &Value)
     };
     if errors.is_empty() {
         // Only then, so that the kind's own messages come first.
-        let meta = metadata::typed(object);
+        let meta = match &resource.shape {
+            // All but the namespace was part of the kind's own rules.
+            Shape::BuiltIn { .. } if !is_definition(resource) => ObjectMeta {
+                name: metadata::text(object, "name").to_owned(),
+                namespace: metadata::text(object, "namespace").to_owned(),
+                ..ObjectMeta::default()
+            },
+            _ => metadata::typed(object),
+        };
         errors = validate_scoped_metadata(
             &meta,
             scope(resource),

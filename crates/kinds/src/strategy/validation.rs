@@ -13,11 +13,14 @@ mod pod;
 mod rbac;
 mod workload;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use serde_json::map::Map;
 
 use lockgate_api::field::{FieldErrors, Path};
-use lockgate_api::meta::object::ObjectMeta;
+use lockgate_api::meta::object::{ManagedFieldsEntry, ObjectMeta};
+use lockgate_api::meta::time::Time;
 use lockgate_api::meta::validation::{
     PATH_SEGMENT_NAMES, validate_metadata, validate_metadata_update,
 };
@@ -33,7 +36,8 @@ pub fn validate_create(resource: &Resource, value: &Value) -> FieldErrors {
     let empty = Map::new();
     let object = value.as_object().unwrap_or(&empty);
     let path = Path::root("metadata");
-    let mut errors = validate_metadata(&metadata(resource, value), name_rules(resource), &path);
+    let metadata = metadata(resource, value);
+    let mut errors = validate_metadata(&metadata, name_rules(resource), &path);
     match (resource.group, resource.plural) {
         ("", "pods") => pod::create(&mut errors, object),
         ("", "podtemplates") => pod::pod_template(&mut errors, object),
@@ -61,8 +65,13 @@ pub fn validate_create(resource: &Resource, value: &Value) -> FieldErrors {
         _ => {}
     }
     if errors.is_empty() {
-        // What every kind's name must be, after what this kind's must be.
-        errors = validate_metadata(&metadata(resource, value), PATH_SEGMENT_NAMES, &path);
+        // What every kind's name must be, after what this kind's must be. The rest is fine already.
+        let names = ObjectMeta {
+            name: metadata.name,
+            generate_name: metadata.generate_name,
+            ..ObjectMeta::default()
+        };
+        errors = validate_metadata(&names, PATH_SEGMENT_NAMES, &path);
     }
     errors
 }
@@ -194,10 +203,109 @@ pub fn warnings_on_create(resource: &Resource, value: &Value) -> Vec<String> {
 }
 
 /// The metadata in the form that is checked. Whether a namespace belongs there was decided before.
+///
+/// Every write comes here several times, so members are taken over one by one where that is all there
+/// is to it, rather than written and read again.
 fn metadata(resource: &Resource, value: &Value) -> ObjectMeta {
-    let mut metadata: ObjectMeta = value.get("metadata").map(wire).unwrap_or_default();
-    if resource.namespaced {
-        metadata.namespace.clear();
+    let nothing = Map::new();
+    let members = value
+        .get("metadata")
+        .and_then(Value::as_object)
+        .unwrap_or(&nothing);
+    let text = |name: &str| {
+        let text = members.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let texts = |name: &str| {
+        let map = members.get(name)?.as_object()?;
+        let entry =
+            |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        map.iter().map(entry).collect::<Option<BTreeMap<_, _>>>()
+    };
+    let number = |name: &str| members.get(name).and_then(Value::as_i64);
+    let time = |name: &str| Time::parse(members.get(name)?.as_str()?).ok();
+    let namespace = text("namespace");
+    ObjectMeta {
+        name: text("name"),
+        generate_name: text("generateName"),
+        namespace: if resource.namespaced {
+            String::new()
+        } else {
+            namespace
+        },
+        self_link: text("selfLink"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        generation: number("generation").unwrap_or_default(),
+        creation_timestamp: time("creationTimestamp"),
+        deletion_timestamp: time("deletionTimestamp"),
+        deletion_grace_period_seconds: number("deletionGracePeriodSeconds"),
+        labels: texts("labels"),
+        annotations: texts("annotations"),
+        owner_references: (members.get("ownerReferences"))
+            .and_then(Value::as_array)
+            .map(|owners| owners.iter().map(wire).collect()),
+        finalizers: (members.get("finalizers"))
+            .and_then(Value::as_array)
+            .map(|list| {
+                list.iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect()
+            }),
+        managed_fields: (members.get("managedFields"))
+            .and_then(Value::as_array)
+            .map(|entries| entries.iter().map(managed_fields).collect()),
     }
-    metadata
+}
+
+/// An owner of fields, without the fields: nothing is asked of them here.
+fn managed_fields(entry: &Value) -> ManagedFieldsEntry {
+    let text = |name: &str| {
+        let text = entry.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    ManagedFieldsEntry {
+        manager: text("manager"),
+        operation: text("operation"),
+        api_version: text("apiVersion"),
+        fields_type: text("fieldsType"),
+        subresource: text("subresource"),
+        ..ManagedFieldsEntry::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::by_kind;
+
+    #[test]
+    fn metadata_is_what_reading_it_would_give() {
+        let node = by_kind("", "v1", "Node").unwrap();
+        let all = json!({"metadata": {
+            "name": "a", "generateName": "g-", "namespace": "n", "selfLink": "/a", "uid": "u",
+            "resourceVersion": "3", "generation": 4, "deletionGracePeriodSeconds": 30,
+            "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z",
+            "labels": {"k": "v"}, "annotations": {"k": "v", "l": ""}, "finalizers": ["f", "g"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": true}],
+            "managedFields": [{
+                "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "subresource": "status",
+            }],
+        }});
+        for object in [
+            all,
+            json!({"metadata": {"creationTimestamp": null}}),
+            json!({}),
+        ] {
+            let want: ObjectMeta = object.get("metadata").map(wire).unwrap_or_default();
+            assert_eq!(metadata(node, &object), want);
+        }
+        let pod = by_kind("", "v1", "Pod").unwrap();
+        let object = json!({"metadata": {"name": "a", "namespace": "n"}});
+        assert_eq!(metadata(pod, &object).namespace, "");
+    }
 }
