@@ -14,6 +14,7 @@ mod kube_rs;
 mod kubectl;
 mod namespaces;
 mod reads;
+mod settings;
 mod subresources;
 mod support;
 mod writes;
