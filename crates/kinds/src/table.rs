@@ -1,7 +1,7 @@
 //! Objects as tables, for people: what `kubectl get` prints.
 //!
 //! A client that asks for a `Table` gets columns and cells instead of objects. Which columns a built-in
-//! kind has is in [`columns`]; what stands in its cells is code, a function per kind. Custom resources
+//! kind has is in `columns`; what stands in its cells is code, a function per kind. Custom resources
 //! name their columns themselves, with paths into the object.
 //!
 //! Cells are texts as people read them (`2 minutes ago` is `2m`), so a table is a snapshot: the clock is
