@@ -208,7 +208,8 @@ impl Shape {
         }
     }
 
-    fn row(&self) -> Option<&'static kinds::Resource> {
+    /// The line of a built-in resource.
+    pub(crate) fn row(&self) -> Option<&'static kinds::Resource> {
         match self {
             Self::BuiltIn { row, .. } | Self::Registration { row, .. } => Some(row),
             Self::Plain(_) | Self::Custom(_) => None,
