@@ -9,7 +9,12 @@ use lockgate_admission::plugin::Admission;
 use lockgate_admission::warnings::Warnings;
 use lockgate_api::admission::UserInfo;
 
+use serde_json::Value;
+
+use crate::decode::body::{self, Expected};
 use crate::decode::negotiate::{self, View};
+use crate::decode::options::WriteOptions;
+use crate::error::Outcome;
 use crate::http::query::Query;
 use crate::http::request_info::Target;
 
@@ -27,6 +32,20 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Reads the body as an object of a kind. What a strict reader minds is told as warnings.
+    pub(crate) fn read_object(
+        &mut self,
+        expected: Expected<'_>,
+        options: &WriteOptions,
+    ) -> Outcome<Value> {
+        let sent = negotiate::sent(&self.headers, expected.shape.accepted())?;
+        let decoded = body::decode(&self.body, sent, expected, options.field_validation())?;
+        for warning in &decoded.warnings {
+            self.notes.warn(warning);
+        }
+        Ok(decoded.object)
+    }
+
     /// Whether the client wants metadata alone.
     pub(crate) fn wants_metadata(&self) -> bool {
         negotiate::wanted(&self.headers, &self.query, &[])

@@ -162,12 +162,7 @@ async fn finalize(
 ) -> Outcome<()> {
     let mut call = call(user, Verb::Update, namespaces, name, name, "finalize");
     let options = WriteOptions::default();
-    let change = Change {
-        resource: namespaces,
-        options: &options,
-        uid: None,
-        create_when_missing: false,
-    };
+    let change = Change::new(namespaces, &options);
     let emptied = change
         .apply(server, &mut call, |_, old| {
             let mut object = old.cloned().unwrap_or_default();
@@ -231,12 +226,7 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
         );
         let mut call = call(user, Verb::Update, definitions, "", name, "status");
         let options = WriteOptions::default();
-        let change = Change {
-            resource: definitions,
-            options: &options,
-            uid: None,
-            create_when_missing: false,
-        };
+        let change = Change::new(definitions, &options);
         let changed = change
             .apply(server, &mut call, |_, old| {
                 let mut object = old.cloned().unwrap_or_default();
@@ -304,12 +294,7 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
     );
     let mut call = call(user, Verb::Update, definitions, "", &name, "status");
     let options = WriteOptions::default();
-    let change = Change {
-        resource: definitions,
-        options: &options,
-        uid: None,
-        create_when_missing: false,
-    };
+    let change = Change::new(definitions, &options);
     let removed = change
         .apply(server, &mut call, |_, old| {
             let mut object = old.cloned().unwrap_or_default();

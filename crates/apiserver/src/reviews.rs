@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 
 use crate::authz;
 use crate::call::Call;
-use crate::decode::body;
-use crate::decode::negotiate;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, bad_request};
 use crate::registry::Resource;
@@ -33,17 +31,7 @@ pub(crate) async fn create(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_create(&call.query)?;
-    let sent = negotiate::sent(&call.headers, resource.shape.accepted())?;
-    let decoded = body::decode(
-        &call.body,
-        sent,
-        resource.expected(),
-        options.field_validation(),
-    )?;
-    for warning in &decoded.warnings {
-        call.notes.warn(warning);
-    }
-    let mut object = decoded.object;
+    let mut object = call.read_object(resource.expected(), &options)?;
     metadata::wipe(&mut object);
     metadata::match_namespace(&mut object, &call.target.namespace)?;
     let mut facts = Facts::new(

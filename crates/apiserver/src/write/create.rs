@@ -9,8 +9,6 @@ use lockgate_store::{ReadAt, WriteError};
 use serde_json::Value;
 
 use crate::call::Call;
-use crate::decode::body;
-use crate::decode::negotiate;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, already_exists, internal, no_name_found, plain};
 use crate::registry::Resource;
@@ -32,17 +30,7 @@ pub(crate) async fn create(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_create(&call.query)?;
-    let sent = negotiate::sent(&call.headers, resource.shape.accepted())?;
-    let decoded = body::decode(
-        &call.body,
-        sent,
-        resource.expected(),
-        options.field_validation(),
-    )?;
-    for warning in &decoded.warnings {
-        call.notes.warn(warning);
-    }
-    let mut object = decoded.object;
+    let mut object = call.read_object(resource.expected(), &options)?;
     let mut facts = Facts::new(
         Operation::Create,
         call,

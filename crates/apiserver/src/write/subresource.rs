@@ -73,12 +73,7 @@ pub(crate) fn read_body(
         kind: &part.kind,
         shape: &shape,
     };
-    let sent = negotiate::sent(&call.headers, &negotiate::ACCEPTED)?;
-    let decoded = body::decode(&call.body, sent, expected, options.field_validation())?;
-    for warning in &decoded.warnings {
-        call.notes.warn(warning);
-    }
-    let mut object = decoded.object;
+    let mut object = call.read_object(expected, options)?;
     crate::stored::set_type(
         &mut object,
         crate::stored::ShownAs {
@@ -175,12 +170,7 @@ async fn set_scale(
         if options.is_dry_run() {
             return Ok(Reply::object(scale));
         }
-        let change = Change {
-            resource,
-            options: &options,
-            uid: None,
-            create_when_missing: false,
-        };
+        let change = Change::new(resource, &options);
         let (user, gates) = (call.user.clone(), server.settings.feature_gates);
         let set = |object: &mut Value| {
             scale::take_over(resource, object, &scale)?;
@@ -331,12 +321,7 @@ async fn bind(
                 metadata::text(&old, "uid")
             ));
         }
-        let change = Change {
-            resource: pods,
-            options: &options,
-            uid: None,
-            create_when_missing: false,
-        };
+        let change = Change::new(pods, &options);
         let annotations = binding
             .pointer("/metadata/annotations")
             .and_then(Value::as_object)

@@ -15,8 +15,6 @@ use lockgate_store::{Entry, ReadAt, Revision, WriteError};
 use serde_json::Value;
 
 use crate::call::Call;
-use crate::decode::body;
-use crate::decode::negotiate;
 use crate::decode::options::WriteOptions;
 use crate::error::{
     Failure, Outcome, bad_request, conflict, internal, modified, not_found, read_failed,
@@ -39,17 +37,7 @@ pub(crate) async fn update(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_update(&call.query)?;
-    let sent = negotiate::sent(&call.headers, resource.shape.accepted())?;
-    let decoded = body::decode(
-        &call.body,
-        sent,
-        resource.expected(),
-        options.field_validation(),
-    )?;
-    for warning in &decoded.warnings {
-        call.notes.warn(warning);
-    }
-    let mut object = decoded.object;
+    let mut object = call.read_object(resource.expected(), &options)?;
     let expected = if strategy::is_namespace(resource) {
         ""
     } else {
@@ -128,7 +116,17 @@ enum Round {
     Lost,
 }
 
-impl Change<'_> {
+impl<'c> Change<'c> {
+    /// A change of whatever is there under a name.
+    pub(crate) fn new(resource: &'c Resource, options: &'c WriteOptions) -> Self {
+        Self {
+            resource,
+            options,
+            uid: None,
+            create_when_missing: false,
+        }
+    }
+
     /// Changes the object the call is about. `make` gets the stored object, if there is one, and
     /// returns the new one; it is asked again whenever somebody else was faster.
     pub(crate) async fn apply(
