@@ -10,7 +10,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: ## Show what Lockgate does, on samples of its own
+demo: ## Show a dozen requests through a server and two webhooks
 	$(CARGO) run --release -- demo
 
 .PHONY: test
