@@ -1,0 +1,294 @@
+//! What a webhook is told about a request, and where it leaves remarks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo};
+use serde::de::DeserializeOwned;
+
+use crate::denial::Refusal;
+use crate::object::Object;
+
+/// What is about to happen to the object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// It is created.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is deleted.
+    Delete,
+    /// Somebody connects to it, as `kubectl exec` does.
+    Connect,
+    /// Something that this version of the framework does not know.
+    Other(String),
+}
+
+impl Operation {
+    pub(crate) fn from_wire(name: &str) -> Self {
+        match name {
+            "CREATE" => Self::Create,
+            "UPDATE" => Self::Update,
+            "DELETE" => Self::Delete,
+            "CONNECT" => Self::Connect,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The facts of one request. Objects stay text until somebody asks for them.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) version: ReviewVersion,
+    pub(crate) uid: String,
+    pub(crate) kind: GroupVersionKind,
+    pub(crate) resource: GroupVersionResource,
+    pub(crate) sub_resource: String,
+    pub(crate) request_kind: Option<GroupVersionKind>,
+    pub(crate) request_resource: Option<GroupVersionResource>,
+    pub(crate) request_sub_resource: String,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) operation: Operation,
+    pub(crate) user: UserInfo,
+    pub(crate) dry_run: bool,
+    /// Where the objects stand in `body`.
+    pub(crate) object: Option<Range<usize>>,
+    pub(crate) old_object: Option<Range<usize>>,
+    pub(crate) options: Option<Range<usize>>,
+    pub(crate) body: Bytes,
+}
+
+/// One request, as a webhook sees it.
+pub struct Context {
+    facts: Facts,
+    deadline: Option<Instant>,
+    remarks: Mutex<Remarks>,
+}
+
+/// What a webhook says besides its decision.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks {
+    pub(crate) warnings: Vec<String>,
+    pub(crate) audit_annotations: BTreeMap<String, String>,
+}
+
+impl Context {
+    pub(crate) fn new(facts: Facts, deadline: Option<Instant>) -> Self {
+        Self {
+            facts,
+            deadline,
+            remarks: Mutex::default(),
+        }
+    }
+
+    /// Names this call in logs on both sides.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.facts.uid
+    }
+
+    /// The version of the review.
+    #[must_use]
+    pub fn version(&self) -> ReviewVersion {
+        self.facts.version
+    }
+
+    /// What is about to happen.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        &self.facts.operation
+    }
+
+    /// The kind of the object as it was sent here.
+    #[must_use]
+    pub fn kind(&self) -> &GroupVersionKind {
+        &self.facts.kind
+    }
+
+    /// The resource as the rule matched it.
+    #[must_use]
+    pub fn resource(&self) -> &GroupVersionResource {
+        &self.facts.resource
+    }
+
+    /// The subresource, or nothing.
+    #[must_use]
+    pub fn sub_resource(&self) -> &str {
+        &self.facts.sub_resource
+    }
+
+    /// The kind the client asked for, which may be another version of [`kind`](Self::kind).
+    #[must_use]
+    pub fn request_kind(&self) -> &GroupVersionKind {
+        self.facts.request_kind.as_ref().unwrap_or(&self.facts.kind)
+    }
+
+    /// The resource the client asked for.
+    #[must_use]
+    pub fn request_resource(&self) -> &GroupVersionResource {
+        let asked = self.facts.request_resource.as_ref();
+        asked.unwrap_or(&self.facts.resource)
+    }
+
+    /// The subresource the client asked for.
+    #[must_use]
+    pub fn request_sub_resource(&self) -> &str {
+        &self.facts.request_sub_resource
+    }
+
+    /// The object's name; empty when the server is still to make one up.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// The namespace; empty when the resource has none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.facts.namespace
+    }
+
+    /// Who asks.
+    #[must_use]
+    pub fn user(&self) -> &UserInfo {
+        &self.facts.user
+    }
+
+    /// Whether the user is in a group.
+    #[must_use]
+    pub fn user_is_in(&self, group: &str) -> bool {
+        let groups = self.facts.user.groups.as_deref().unwrap_or_default();
+        groups.iter().any(|of_user| of_user == group)
+    }
+
+    /// Whether nothing will be stored. A webhook with side effects leaves them out then.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.facts.dry_run
+    }
+
+    /// When the API server stops waiting.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// How long there is left to decide.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let deadline = self.deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// The object as it would be stored, as text. There is none on DELETE.
+    #[must_use]
+    pub fn object_text(&self) -> Option<&str> {
+        self.text(self.facts.object.as_ref())
+    }
+
+    /// The object as it is stored, as text. There is none on CREATE and CONNECT.
+    #[must_use]
+    pub fn old_object_text(&self) -> Option<&str> {
+        self.text(self.facts.old_object.as_ref())
+    }
+
+    /// The options of the operation, as text: a `CreateOptions`, `DeleteOptions` and so on.
+    #[must_use]
+    pub fn options_text(&self) -> Option<&str> {
+        self.text(self.facts.options.as_ref())
+    }
+
+    fn text(&self, range: Option<&Range<usize>>) -> Option<&str> {
+        std::str::from_utf8(self.facts.body.get(range?.clone())?).ok()
+    }
+
+    /// The object as it would be stored.
+    ///
+    /// # Errors
+    ///
+    /// It is not a `K`; the error is a denial that says where.
+    pub fn object<K: DeserializeOwned>(&self) -> Result<Option<Object<K>>, Refusal> {
+        let object = self.object_text().map(|text| Object::read(text, "object"));
+        object.transpose()
+    }
+
+    /// The object as it is stored.
+    ///
+    /// # Errors
+    ///
+    /// It is not a `K`; the error is a denial that says where.
+    pub fn old_object<K: DeserializeOwned>(&self) -> Result<Option<Object<K>>, Refusal> {
+        let object = self.old_object_text();
+        object
+            .map(|text| Object::read(text, "oldObject"))
+            .transpose()
+    }
+
+    /// The options of the operation.
+    ///
+    /// # Errors
+    ///
+    /// They are not an `O`; the error is a denial that says where.
+    pub fn options<O: DeserializeOwned>(&self) -> Result<Option<Object<O>>, Refusal> {
+        let options = self.options_text();
+        options
+            .map(|text| Object::read(text, "options"))
+            .transpose()
+    }
+
+    /// Tells the client something, whatever the decision. `kubectl` prints it.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.remarks().warnings.push(text.into());
+    }
+
+    /// Writes into the audit log. The server puts the webhook's name before the key.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        let (key, value) = (key.into(), value.into());
+        self.remarks().audit_annotations.insert(key, value);
+    }
+
+    pub(crate) fn take_remarks(&self) -> Remarks {
+        std::mem::take(&mut self.remarks())
+    }
+
+    fn remarks(&self) -> std::sync::MutexGuard<'_, Remarks> {
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Without objects, which may hold secrets.
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("uid", &self.facts.uid)
+            .field("operation", &self.facts.operation)
+            .field("resource", &self.facts.resource)
+            .field("sub_resource", &self.facts.sub_resource)
+            .field("namespace", &self.facts.namespace)
+            .field("name", &self.facts.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! Requests that a webhook need not be asked about.
+
+use serde_json::Value;
+
+use crate::context::{Context, Operation};
+use crate::denial::{Fault, Refusal};
+use crate::handler::{BoxFuture, Handler};
+use crate::object::decode;
+use crate::response::Response;
+use crate::validate::into_response;
+
+/// Lets requests through without asking the webhook. Where the API server can tell by itself, a
+/// selector or match condition in the registration does the same without a call.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use lockgate_webhook::{Guard, Validator, validating};
+///
+/// struct Strict;
+///
+/// impl Validator<Pod> for Strict {}
+///
+/// let handler = Guard::new()
+///     .allow_terminating()
+///     .exempt_namespace("kube-system")
+///     .only_if_changed("/spec")
+///     .around(validating::<Pod, _>(Strict));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Guard {
+    terminating: bool,
+    dry_run: bool,
+    users: Vec<String>,
+    groups: Vec<String>,
+    namespaces: Vec<String>,
+    pointers: Vec<String>,
+}
+
+impl Guard {
+    /// Lets nothing through.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets an object that is being deleted lose its finalizers: an UPDATE that changes nothing but
+    /// `metadata` and `status`. Otherwise a check that can no longer pass keeps the object forever.
+    #[must_use]
+    pub fn allow_terminating(mut self) -> Self {
+        self.terminating = true;
+        self
+    }
+
+    /// Lets dry runs through, for a webhook whose side effects cannot be left out.
+    #[must_use]
+    pub fn allow_dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    /// Lets a user do everything.
+    #[must_use]
+    pub fn exempt_user(mut self, name: impl Into<String>) -> Self {
+        self.users.push(name.into());
+        self
+    }
+
+    /// Lets the members of a group do everything.
+    #[must_use]
+    pub fn exempt_group(mut self, name: impl Into<String>) -> Self {
+        self.groups.push(name.into());
+        self
+    }
+
+    /// Lets everything happen in a namespace, and to that namespace.
+    #[must_use]
+    pub fn exempt_namespace(mut self, name: impl Into<String>) -> Self {
+        self.namespaces.push(name.into());
+        self
+    }
+
+    /// Lets an UPDATE through unless it changes this place. With several places, any of them counts.
+    #[must_use]
+    pub fn only_if_changed(mut self, pointer: impl Into<String>) -> Self {
+        self.pointers.push(pointer.into());
+        self
+    }
+
+    /// The handler that is asked about the rest.
+    pub fn around<H: Handler>(self, handler: H) -> Guarded<H> {
+        Guarded {
+            guard: self,
+            handler,
+        }
+    }
+
+    /// Whether a request goes through unasked.
+    fn lets_through(&self, ctx: &Context) -> Result<bool, Refusal> {
+        let user = &ctx.user().username;
+        let is_exempt = (self.dry_run && ctx.is_dry_run())
+            || self.users.contains(user)
+            || self.groups.iter().any(|group| ctx.user_is_in(group))
+            || self.namespaces.iter().any(|name| name == ctx.namespace());
+        if is_exempt {
+            return Ok(true);
+        }
+        let looks_at_objects = self.terminating || !self.pointers.is_empty();
+        let texts = (ctx.old_object_text(), ctx.object_text());
+        let (Operation::Update, true, (Some(old), Some(new))) =
+            (ctx.operation(), looks_at_objects, texts)
+        else {
+            return Ok(false);
+        };
+        let old: Value = decode(old, "oldObject")?;
+        let new: Value = decode(new, "object")?;
+        let stays = |pointer: &String| old.pointer(pointer) == new.pointer(pointer);
+        let unchanged = !self.pointers.is_empty() && self.pointers.iter().all(stays);
+        Ok(unchanged || (self.terminating && is_letting_go(&old, &new)))
+    }
+}
+
+/// Whether an object that is being deleted keeps everything but its metadata and status.
+fn is_letting_go(old: &Value, new: &Value) -> bool {
+    let deleting = |object: &Value| {
+        let since = object.pointer("/metadata/deletionTimestamp");
+        since.is_some_and(|since| !since.is_null())
+    };
+    let (Some(old_members), Some(new_members)) = (old.as_object(), new.as_object()) else {
+        return false;
+    };
+    let free = |name: &str| matches!(name, "metadata" | "status");
+    let mut names = old_members.keys().chain(new_members.keys());
+    deleting(old) && names.all(|name| free(name) || old_members.get(name) == new_members.get(name))
+}
+
+/// A handler behind a [`Guard`].
+#[derive(Debug)]
+pub struct Guarded<H> {
+    guard: Guard,
+    handler: H,
+}
+
+impl<H: Handler> Handler for Guarded<H> {
+    fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
+        Box::pin(async move {
+            match self.guard.lets_through(ctx) {
+                Ok(true) => Ok(Response::allow()),
+                Ok(false) => self.handler.handle(ctx).await,
+                Err(refusal) => into_response(Err(refusal)),
+            }
+        })
+    }
+}

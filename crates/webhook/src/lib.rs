@@ -1,0 +1,82 @@
+//! A framework for people who write Kubernetes admission webhooks.
+//!
+//! ```text
+//!   POST /path ──► review ──► Context ──► Handler ──► Response ──► review
+//!                 (uid is      (facts)      ▲         (patch made here)
+//!                  never lost)              │
+//!                       Validator<K> ── validating      Mutator<K> ── mutating
+//! ```
+//!
+//! A [`Validator`] or [`Mutator`] sees typed objects and says what it thinks; everything the protocol
+//! asks for is done here: decoding, denials with causes, minimal patches that keep fields the types
+//! do not know, the version and uid of the answer. [`Handler`] is the raw form of both.
+//!
+//! A webhook that cannot decide is not a webhook that says no. A [`Denial`] is an answer; a [`Fault`]
+//! is none, and lets the `failurePolicy` of the registration decide.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use lockgate_webhook::{Context, Denial, Mutator, Object, Validator, Verdict};
+//!
+//! struct Owned;
+//!
+//! impl Mutator<ConfigMap> for Owned {
+//!     async fn mutate(&self, ctx: &Context, object: &mut ConfigMap) -> Verdict {
+//!         let labels = object.metadata.labels.get_or_insert_default();
+//!         labels.entry("owner".into()).or_insert_with(|| ctx.user().username.clone());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! impl Validator<ConfigMap> for Owned {
+//!     async fn update(&self, _: &Context, old: &Object<ConfigMap>, new: &Object<ConfigMap>) -> Verdict {
+//!         if old.metadata.labels != new.metadata.labels {
+//!             return Err(Denial::forbidden("labels stay as they are").into());
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//! ```
+
+#![warn(missing_docs)]
+
+// What is said over the wire.
+mod review;
+
+// What a webhook is told, and what it says.
+mod context;
+mod denial;
+mod object;
+mod response;
+
+// How a webhook is written.
+mod chain;
+mod guard;
+mod handler;
+mod mutate;
+mod validate;
+
+// How the change of an object becomes a patch.
+pub mod patch;
+
+// Which webhooks there are.
+mod registration;
+mod webhooks;
+
+pub use lockgate_api::admission::{
+    GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo,
+};
+pub use lockgate_api::field;
+
+pub use chain::{Mutators, Validators};
+pub use context::{Context, Operation};
+pub use denial::{Denial, Fault, FieldErrors, Refusal, Verdict};
+pub use guard::{Guard, Guarded};
+pub use handler::{BoxFuture, Handler, from_fn};
+pub use mutate::{Mutator, mutating};
+pub use object::{MAX_DEPTH, Object};
+pub use registration::{Marked, Mutates, Registration, Role, Validates, default_path};
+pub use response::Response;
+pub use review::{Answered, ReviewError, answer};
+pub use validate::{Validator, validating};
+pub use webhooks::{Webhook, Webhooks};

@@ -1,0 +1,88 @@
+//! Mutators of typed objects.
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::context::{Context, Operation};
+use crate::denial::{Fault, Refusal, Verdict};
+use crate::handler::{BoxFuture, Handler};
+use crate::object::decode;
+use crate::patch::{Patch, merge};
+use crate::response::Response;
+use crate::validate::{into_response, unknown};
+
+/// Changes objects of the kind `K` on their way in.
+///
+/// Change the object in place; what changed becomes a patch of those fields alone, and fields that
+/// `K` does not know stay as they are. A mutator must not mind being asked again about its own
+/// result.
+pub trait Mutator<K>: Send + Sync + 'static
+where
+    K: DeserializeOwned + Serialize + Send + Sync,
+{
+    /// Changes a new or changed object. The one before the change is
+    /// [`ctx.old_object()`](Context::old_object).
+    fn mutate(&self, ctx: &Context, object: &mut K) -> impl Future<Output = Verdict> + Send;
+}
+
+/// The handler that asks a mutator. A deletion has no object to change and is allowed.
+pub fn mutating<K, M>(mutator: M) -> impl Handler
+where
+    K: DeserializeOwned + Serialize + Send + Sync + 'static,
+    M: Mutator<K>,
+{
+    Mutating {
+        mutator,
+        kind: PhantomData::<fn() -> K>,
+    }
+}
+
+struct Mutating<K, M> {
+    mutator: M,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K, M> Handler for Mutating<K, M>
+where
+    K: DeserializeOwned + Serialize + Send + Sync + 'static,
+    M: Mutator<K>,
+{
+    fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
+        Box::pin(async move {
+            match change(&self.mutator, ctx).await {
+                Ok(patch) => Ok(Response::patch(patch)),
+                Err(refusal) => into_response(Err(refusal)),
+            }
+        })
+    }
+}
+
+async fn change<K, M>(mutator: &M, ctx: &Context) -> Result<Patch, Refusal>
+where
+    K: DeserializeOwned + Serialize + Send + Sync,
+    M: Mutator<K>,
+{
+    let text = match (ctx.operation(), ctx.object_text()) {
+        (Operation::Other(name), _) => return Err(unknown(name).into()),
+        (_, None) => return Ok(Patch::default()),
+        (_, Some(text)) => text,
+    };
+    let mut object: K = decode(text, "object")?;
+    let before = write(&object)?;
+    mutator.mutate(ctx, &mut object).await?;
+    let after = write(&object)?;
+    if before == after {
+        return Ok(Patch::default());
+    }
+    let sent: Value = decode(text, "object")?;
+    let wanted = merge(&sent, &before, &after);
+    Ok(Patch::between(&sent, &wanted))
+}
+
+fn write<K: Serialize>(object: &K) -> Result<Value, Refusal> {
+    serde_json::to_value(object).map_err(|error| Fault::because(&error).into())
+}

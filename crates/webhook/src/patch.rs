@@ -1,0 +1,194 @@
+//! JSON Patches: made by hand, or from what changed.
+
+mod align;
+mod diff;
+mod merge;
+
+use std::fmt;
+
+use lockgate_api::go::json;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+pub use merge::merge;
+
+/// What is done to one place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Change {
+    /// Puts a value where there was none, or before the element that was there.
+    Add {
+        /// Where.
+        path: Pointer,
+        /// What.
+        value: Value,
+    },
+    /// Takes a value away.
+    Remove {
+        /// Where.
+        path: Pointer,
+    },
+    /// Puts a value where there was another.
+    Replace {
+        /// Where.
+        path: Pointer,
+        /// What.
+        value: Value,
+    },
+}
+
+impl Change {
+    /// Where.
+    #[must_use]
+    pub fn path(&self) -> &Pointer {
+        match self {
+            Self::Add { path, .. } | Self::Remove { path } | Self::Replace { path, .. } => path,
+        }
+    }
+}
+
+/// The place of a value in a document: a JSON pointer.
+///
+/// ```
+/// use lockgate_webhook::patch::Pointer;
+///
+/// let label = Pointer::root().child("metadata").child("labels").child("example.com/team");
+/// assert_eq!(label.to_string(), "/metadata/labels/example.com~1team");
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Pointer(String);
+
+impl Pointer {
+    /// The whole document.
+    #[must_use]
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// A member of an object here.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        let mut text = String::with_capacity(self.0.len() + name.len() + 1);
+        text.push_str(&self.0);
+        text.push('/');
+        for character in name.chars() {
+            match character {
+                '~' => text.push_str("~0"),
+                '/' => text.push_str("~1"),
+                other => text.push(other),
+            }
+        }
+        Self(text)
+    }
+
+    /// An element of a list here.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}/{index}", self.0))
+    }
+
+    /// After the last element of a list here.
+    #[must_use]
+    pub fn end(&self) -> Self {
+        Self(format!("{}/-", self.0))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Pointer {
+    fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
+        writer.serialize_str(&self.0)
+    }
+}
+
+/// Changes, made one after another.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Patch(Vec<Change>);
+
+impl Patch {
+    /// The fewest changes that turn one document into another.
+    ///
+    /// ```
+    /// use lockgate_webhook::patch::Patch;
+    /// use serde_json::json;
+    ///
+    /// let patch = Patch::between(&json!({"list": ["b", "c"]}), &json!({"list": ["a", "b", "c"]}));
+    /// assert_eq!(patch.to_json(), r#"[{"op":"add","path":"/list/0","value":"a"}]"#);
+    /// ```
+    #[must_use]
+    pub fn between(from: &Value, to: &Value) -> Self {
+        let mut patch = Self::default();
+        diff::diff(from, to, &Pointer::root(), &mut patch.0);
+        patch
+    }
+
+    /// Puts a value somewhere.
+    #[must_use]
+    pub fn add(mut self, path: Pointer, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        self.0.push(Change::Add { path, value });
+        self
+    }
+
+    /// Takes a value away.
+    #[must_use]
+    pub fn remove(mut self, path: Pointer) -> Self {
+        self.0.push(Change::Remove { path });
+        self
+    }
+
+    /// Replaces a value.
+    #[must_use]
+    pub fn replace(mut self, path: Pointer, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        self.0.push(Change::Replace { path, value });
+        self
+    }
+
+    /// Sets a label of `object`, whether or not it has labels yet.
+    #[must_use]
+    pub fn set_label(self, object: &Value, key: &str, value: &str) -> Self {
+        self.set_in_map(object, "labels", key, value)
+    }
+
+    /// Sets an annotation of `object`, whether or not it has annotations yet.
+    #[must_use]
+    pub fn set_annotation(self, object: &Value, key: &str, value: &str) -> Self {
+        self.set_in_map(object, "annotations", key, value)
+    }
+
+    fn set_in_map(self, object: &Value, map: &str, key: &str, value: &str) -> Self {
+        let place = Pointer::root().child("metadata").child(map);
+        let made = |change: &Change| matches!(change, Change::Add { path, .. } if *path == place);
+        let is_there = object.pointer(place.as_str()).is_some_and(Value::is_object);
+        let patch = if is_there || self.0.iter().any(made) {
+            self
+        } else {
+            self.add(place.clone(), Map::new())
+        };
+        patch.add(place.child(key), value)
+    }
+
+    /// The changes.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.0
+    }
+
+    /// The patch as it is sent.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json::to_string(&self.0)
+    }
+}

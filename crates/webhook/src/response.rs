@@ -1,0 +1,104 @@
+//! What a webhook answers.
+
+use std::collections::BTreeMap;
+
+use crate::denial::Denial;
+use crate::patch::Patch;
+
+/// An answer. It cannot say what the protocol forbids: a patch comes with its type or not at all, and
+/// never with a denial.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Response {
+    pub(crate) decision: Decision,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) audit_annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Decision {
+    /// Goes on, changed by the patch when it is not empty.
+    Allow(Patch),
+    Deny(Box<Denial>),
+}
+
+impl Default for Decision {
+    fn default() -> Self {
+        Self::Allow(Patch::default())
+    }
+}
+
+impl Response {
+    /// Nothing against it.
+    #[must_use]
+    pub fn allow() -> Self {
+        Self::default()
+    }
+
+    /// Nothing against it, with these changes.
+    #[must_use]
+    pub fn patch(patch: Patch) -> Self {
+        Self {
+            decision: Decision::Allow(patch),
+            ..Self::default()
+        }
+    }
+
+    /// No.
+    #[must_use]
+    pub fn deny(denial: Denial) -> Self {
+        Self {
+            decision: Decision::Deny(Box::new(denial)),
+            ..Self::default()
+        }
+    }
+
+    /// Tells the client something besides.
+    #[must_use]
+    pub fn warning(mut self, text: impl Into<String>) -> Self {
+        self.warnings.push(text.into());
+        self
+    }
+
+    /// Writes into the audit log besides.
+    #[must_use]
+    pub fn audit_annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.audit_annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// Whether the request may go on.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.decision, Decision::Allow(_))
+    }
+
+    /// Why it may not go on.
+    #[must_use]
+    pub fn denial(&self) -> Option<&Denial> {
+        match &self.decision {
+            Decision::Deny(denial) => Some(denial),
+            Decision::Allow(_) => None,
+        }
+    }
+
+    /// The changes; empty when there are none.
+    #[must_use]
+    pub fn changes(&self) -> &[crate::patch::Change] {
+        match &self.decision {
+            Decision::Allow(patch) => patch.changes(),
+            Decision::Deny(_) => &[],
+        }
+    }
+
+    /// What the client is told besides.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What goes into the audit log.
+    #[must_use]
+    pub fn audit_annotations(&self) -> &BTreeMap<String, String> {
+        &self.audit_annotations
+    }
+}

@@ -1,0 +1,354 @@
+//! Reading a review and writing the answer.
+//!
+//! Reading has two stages. The first looks at the envelope only and leaves objects as text, so that an
+//! answer can name the `uid` whatever is wrong with the rest. The second, in [`Context`], reads an
+//! object when a webhook asks for it.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use lockgate_api::admission::{
+    GROUP, GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo, v1,
+};
+use lockgate_api::decode::Bytes as Base64;
+use lockgate_api::go::json;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::context::{Context, Facts, Operation};
+use crate::denial::{Denial, Fault};
+use crate::handler::Handler;
+use crate::registration::Role;
+use crate::response::{Decision, Response};
+
+/// The answer to one review, and what a log line wants to know about it.
+#[derive(Debug)]
+pub struct Answered {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The body: a review, or a text when there is none to send.
+    pub body: Vec<u8>,
+    /// The request, unless it could not be read.
+    pub context: Option<Context>,
+    /// What the webhook decided.
+    pub outcome: Result<Response, ReviewError>,
+}
+
+/// Why there is no decision.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReviewError {
+    /// The body is not a review.
+    #[error("{0}")]
+    Malformed(String),
+    /// The webhook could not decide.
+    #[error("{0}")]
+    Fault(String),
+    /// The webhook's code panicked.
+    #[error("the webhook panicked: {0}")]
+    Panicked(String),
+    /// The API server no longer waits.
+    #[error("no decision before the deadline")]
+    TooLate,
+}
+
+/// Answers one review with a handler.
+pub async fn answer(
+    role: Role,
+    handler: &dyn Handler,
+    body: Bytes,
+    deadline: Option<Instant>,
+) -> Answered {
+    let facts = match read(body) {
+        Ok(facts) => facts,
+        Err(unread) => return unread.answered(),
+    };
+    let ctx = Context::new(facts, deadline);
+    let outcome = decide(role, handler, &ctx).await;
+    let (code, body) = match &outcome {
+        Ok(response) => (200, write(ctx.version(), ctx.uid(), response)),
+        // What went wrong inside is for our log: the text of this answer reaches the client.
+        Err(_) => {
+            let message = format!(
+                "the webhook could not decide; its log has the reason under uid {}\n",
+                ctx.uid()
+            );
+            (500, message.into_bytes())
+        }
+    };
+    Answered {
+        code,
+        body,
+        context: Some(ctx),
+        outcome,
+    }
+}
+
+async fn decide(role: Role, handler: &dyn Handler, ctx: &Context) -> Result<Response, ReviewError> {
+    let deciding = AssertUnwindSafe(handler.handle(ctx)).catch_unwind();
+    let decided = match ctx.deadline() {
+        None => deciding.await,
+        Some(deadline) => tokio::time::timeout_at(deadline.into(), deciding)
+            .await
+            .map_err(|_| ReviewError::TooLate)?,
+    };
+    let mut response = decided
+        .map_err(|panic| ReviewError::Panicked(panic_text(&*panic)))?
+        .map_err(|fault: Fault| ReviewError::Fault(fault.to_string()))?;
+    if role == Role::Validating && !response.changes().is_empty() {
+        let message = "a validating webhook may not change the object";
+        return Err(ReviewError::Fault(message.to_owned()));
+    }
+    let remarks = ctx.take_remarks();
+    response.warnings.splice(0..0, remarks.warnings);
+    for (key, value) in remarks.audit_annotations {
+        response.audit_annotations.entry(key).or_insert(value);
+    }
+    Ok(response)
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| String::from("for no reason it gave"))
+}
+
+fn write(version: ReviewVersion, uid: &str, response: &Response) -> Vec<u8> {
+    let mut wire = v1::AdmissionResponse {
+        uid: uid.to_owned(),
+        ..v1::AdmissionResponse::default()
+    };
+    match &response.decision {
+        Decision::Allow(patch) => {
+            wire.allowed = true;
+            // A patch of nothing is an error to the API server.
+            if !patch.changes().is_empty() {
+                wire.patch = Some(Base64(patch.to_json().into_bytes()));
+                wire.patch_type = Some(String::from("JSONPatch"));
+            }
+        }
+        Decision::Deny(denial) => wire.status = Some(denial.status.clone()),
+    }
+    if !response.warnings.is_empty() {
+        wire.warnings = Some(response.warnings.clone());
+    }
+    if !response.audit_annotations.is_empty() {
+        wire.audit_annotations = Some(response.audit_annotations.clone());
+    }
+    // Both versions look alike on the wire.
+    json::to_string(&v1::AdmissionReview {
+        kind: String::from("AdmissionReview"),
+        api_version: format!("{GROUP}/{}", version.name()),
+        request: None,
+        response: Some(wire),
+    })
+    .into_bytes()
+}
+
+/// A body that is not a review, and as much of it as an answer needs.
+struct Unread {
+    message: String,
+    /// The version and the uid, when these could be read.
+    known: Option<(ReviewVersion, String)>,
+}
+
+impl Unread {
+    fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            known: None,
+        }
+    }
+
+    fn answered(self) -> Answered {
+        let (code, body) = match self.known {
+            None => (400, format!("{}\n", self.message).into_bytes()),
+            Some((version, uid)) => {
+                let denial = Denial::bad_request(self.message.as_str());
+                (200, write(version, &uid, &Response::deny(denial)))
+            }
+        };
+        Answered {
+            code,
+            body,
+            context: None,
+            outcome: Err(ReviewError::Malformed(self.message)),
+        }
+    }
+}
+
+/// `null` is as good as nothing, in every member.
+fn lenient<'de, D, T>(reader: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(reader)?.unwrap_or_default())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'b> {
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    api_version: Cow<'b, str>,
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    kind: Cow<'b, str>,
+    #[serde(default, borrow)]
+    request: Option<&'b RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Uid<'b> {
+    #[serde(borrow)]
+    uid: Cow<'b, str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'b> {
+    uid: String,
+    #[serde(default, deserialize_with = "lenient")]
+    kind: Kind,
+    #[serde(default, deserialize_with = "lenient")]
+    resource: Resource,
+    #[serde(default, deserialize_with = "lenient")]
+    sub_resource: String,
+    #[serde(default)]
+    request_kind: Option<Kind>,
+    #[serde(default)]
+    request_resource: Option<Resource>,
+    #[serde(default, deserialize_with = "lenient")]
+    request_sub_resource: String,
+    #[serde(default, deserialize_with = "lenient")]
+    name: String,
+    #[serde(default, deserialize_with = "lenient")]
+    namespace: String,
+    #[serde(borrow)]
+    operation: Cow<'b, str>,
+    #[serde(default, deserialize_with = "lenient")]
+    user_info: User,
+    #[serde(default, borrow)]
+    object: Option<&'b RawValue>,
+    #[serde(default, borrow)]
+    old_object: Option<&'b RawValue>,
+    #[serde(default, deserialize_with = "lenient")]
+    dry_run: bool,
+    #[serde(default, borrow)]
+    options: Option<&'b RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct Kind {
+    #[serde(default, deserialize_with = "lenient")]
+    group: String,
+    #[serde(default, deserialize_with = "lenient")]
+    version: String,
+    #[serde(default, deserialize_with = "lenient")]
+    kind: String,
+}
+
+#[derive(Deserialize, Default)]
+struct Resource {
+    #[serde(default, deserialize_with = "lenient")]
+    group: String,
+    #[serde(default, deserialize_with = "lenient")]
+    version: String,
+    #[serde(default, deserialize_with = "lenient")]
+    resource: String,
+}
+
+#[derive(Deserialize, Default)]
+struct User {
+    #[serde(default, deserialize_with = "lenient")]
+    username: String,
+    #[serde(default, deserialize_with = "lenient")]
+    uid: String,
+    #[serde(default)]
+    groups: Option<Vec<String>>,
+    #[serde(default)]
+    extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl From<Kind> for GroupVersionKind {
+    fn from(kind: Kind) -> Self {
+        Self {
+            group: kind.group,
+            version: kind.version,
+            kind: kind.kind,
+        }
+    }
+}
+
+impl From<Resource> for GroupVersionResource {
+    fn from(resource: Resource) -> Self {
+        Self {
+            group: resource.group,
+            version: resource.version,
+            resource: resource.resource,
+        }
+    }
+}
+
+fn read(body: Bytes) -> Result<Facts, Unread> {
+    let text = std::str::from_utf8(&body)
+        .map_err(|error| Unread::new(format!("the body is not UTF-8: {error}")))?;
+    let envelope: Envelope<'_> = serde_json::from_str(text)
+        .map_err(|error| Unread::new(format!("the body is not an AdmissionReview: {error}")))?;
+    let version = match (&*envelope.api_version, &*envelope.kind) {
+        ("admission.k8s.io/v1", "AdmissionReview") => ReviewVersion::V1,
+        ("admission.k8s.io/v1beta1", "AdmissionReview") => ReviewVersion::V1beta1,
+        (version, kind) => {
+            return Err(Unread::new(format!(
+                "want an AdmissionReview of admission.k8s.io/v1 or v1beta1, got kind `{kind}` of `{version}`"
+            )));
+        }
+    };
+    let Some(request) = envelope.request.map(RawValue::get) else {
+        return Err(Unread::new("the AdmissionReview has no request"));
+    };
+    let known = || {
+        let uid = serde_json::from_str::<Uid<'_>>(request).ok()?.uid;
+        Some((version, uid.into_owned()))
+    };
+    let question: Question<'_> = serde_json::from_str(request).map_err(|error| Unread {
+        message: format!("the request of the AdmissionReview cannot be read: {error}"),
+        known: known(),
+    })?;
+    let place = |raw: Option<&RawValue>| raw.map(|raw| range_in(text, raw.get()));
+    Ok(Facts {
+        version,
+        uid: question.uid,
+        kind: question.kind.into(),
+        resource: question.resource.into(),
+        sub_resource: question.sub_resource,
+        request_kind: question.request_kind.map(Into::into),
+        request_resource: question.request_resource.map(Into::into),
+        request_sub_resource: question.request_sub_resource,
+        name: question.name,
+        namespace: question.namespace,
+        operation: Operation::from_wire(&question.operation),
+        user: UserInfo {
+            username: question.user_info.username,
+            uid: question.user_info.uid,
+            groups: question.user_info.groups,
+            extra: question.user_info.extra,
+        },
+        dry_run: question.dry_run,
+        object: place(question.object),
+        old_object: place(question.old_object),
+        options: place(question.options),
+        body: body.clone(),
+    })
+}
+
+/// Where a part that was borrowed from a text stands in it.
+fn range_in(text: &str, part: &str) -> Range<usize> {
+    let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    start..start + part.len()
+}
