@@ -4,6 +4,7 @@
 //! record of the request, may read its facts, and say what they have to say through it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::audit::{Annotations, Level};
@@ -41,6 +42,32 @@ pub trait Plugin: Send + Sync {
     /// Decides. The object is final.
     fn validate<'f>(&'f self, _: &'f mut Admission) -> BoxFuture<'f, Decision> {
         Box::pin(async { Decision::Allow })
+    }
+}
+
+impl<P: Plugin + ?Sized> Plugin for Arc<P> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn handles(&self, operation: Operation) -> bool {
+        (**self).handles(operation)
+    }
+
+    fn admits(&self) -> bool {
+        (**self).admits()
+    }
+
+    fn validates(&self) -> bool {
+        (**self).validates()
+    }
+
+    fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        (**self).admit(admission)
+    }
+
+    fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        (**self).validate(admission)
     }
 }
 

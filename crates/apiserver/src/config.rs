@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_admission::https::Redirects;
-use lockgate_admission::plugin::Admission;
+use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
 
 /// Who may do what.
@@ -90,6 +90,26 @@ impl fmt::Debug for Observer {
     }
 }
 
+/// Plugins of the program around a server. They run before webhooks are called.
+#[derive(Clone, Default)]
+pub struct Plugins(pub(crate) Vec<Arc<dyn Plugin>>);
+
+impl Plugins {
+    /// And this one.
+    #[must_use]
+    pub fn with(mut self, plugin: impl Plugin + 'static) -> Self {
+        self.0.push(Arc::new(plugin));
+        self
+    }
+}
+
+impl fmt::Debug for Plugins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().map(|plugin| plugin.name());
+        f.debug_list().entries(names).finish()
+    }
+}
+
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -123,6 +143,8 @@ pub struct Settings {
     pub enable_plugins: Vec<String>,
     /// Plugins to switch off.
     pub disable_plugins: Vec<String>,
+    /// Plugins besides those that come with the server.
+    pub plugins: Plugins,
     /// How long a request may take. That of kube-apiserver.
     pub request_timeout: Duration,
     /// Services that lead elsewhere.
@@ -157,6 +179,7 @@ impl Default for Settings {
             feature_gates: FeatureGates::default(),
             enable_plugins: Vec::new(),
             disable_plugins: Vec::new(),
+            plugins: Plugins::default(),
             request_timeout: Duration::from_secs(60),
             services: Vec::new(),
             webhook_redirects: Redirects::Refuse,

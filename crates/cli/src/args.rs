@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{cel, completions, lint, serve};
+use crate::commands::{cel, completions, dev, lint, serve};
 
 /// Kubernetes dynamic admission control.
 #[derive(Debug, Parser)]
@@ -51,6 +51,8 @@ pub enum ColorChoice {
 pub enum Command {
     /// Run a Kubernetes-compatible API server whose every write passes admission
     Serve(serve::ServeArgs),
+    /// Run a webhook on this machine behind an API server of its own
+    Dev(dev::DevArgs),
     /// Check webhook configurations before a server does
     Lint(lint::LintArgs),
     /// Check or evaluate a CEL expression as a match condition sees it

@@ -3,6 +3,7 @@
 pub mod cel;
 pub mod completions;
 pub mod demo;
+pub mod dev;
 pub mod lint;
 pub mod serve;
 
@@ -113,6 +114,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
+        Command::Dev(args) => dev::run(args, printer),
         Command::Demo => demo::run(printer),
         Command::Version => {
             printer.line(&format!("lockgate {}", env!("CARGO_PKG_VERSION")))?;

@@ -2,6 +2,7 @@
 
 pub mod diagnostic;
 pub mod table;
+pub mod trace;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 

@@ -303,6 +303,9 @@ fn build(
         }
     }
     let static_manifests = settings.feature_gates.static_manifests;
+    for plugin in &settings.plugins.0 {
+        builder = builder.plugin(Arc::clone(plugin));
+    }
     let engine = builder
         .plugin(NamespaceLifecycle::new(host))
         .plugin(DefaultTolerationSeconds::default())

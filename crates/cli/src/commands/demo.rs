@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
-use crate::output::Printer;
+use crate::output::{Printer, trace};
 use client::Client;
 use webhooks::Webhooks;
 
@@ -70,7 +70,7 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
         printer.line(&format!("── {}. {}", number + 1, act.why))?;
         printer.line(&format!("   {} {}", act.method, act.path))?;
         printer.line(&format!("   {}", show::answer(&answer)))?;
-        printer.text(&show::traces(&traces))?;
+        printer.text(&trace::table(&traces))?;
         printer.line("")?;
     }
     printer.line("Every row is one webhook or plugin, with the first reason why it was not called, or what came of the call.")?;

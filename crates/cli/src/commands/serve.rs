@@ -149,6 +149,27 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// `NS/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ServiceName {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl FromStr for ServiceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => Err(format!("expected NS/NAME, found `{text}`")),
+        }
+    }
+}
+
 /// `NS/NAME[:PORT]=HOST:PORT`.
 #[derive(Debug, Clone)]
 struct Mapping(ServiceMapping);
@@ -159,20 +180,20 @@ impl FromStr for Mapping {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || format!("expected NS/NAME[:PORT]=HOST:PORT, found `{text}`");
         let (service, address) = text.split_once('=').ok_or_else(expected)?;
-        let (namespace, name) = service.split_once('/').ok_or_else(expected)?;
-        let (name, port) = match name.split_once(':') {
-            None => (name, None),
-            Some((name, port)) => (name, Some(port.parse().map_err(|_| expected())?)),
+        let (service, port) = match service.split_once(':') {
+            None => (service, None),
+            Some((service, port)) => (service, Some(port.parse().map_err(|_| expected())?)),
         };
+        let service: ServiceName = service.parse().map_err(|_| expected())?;
         let has_port = address
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if namespace.is_empty() || name.is_empty() || !has_port {
+        if !has_port {
             return Err(expected());
         }
         Ok(Self(ServiceMapping {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            namespace: service.namespace,
+            name: service.name,
             port,
             address: address.to_owned(),
         }))
@@ -271,7 +292,8 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     Ok(code)
 }
 
-fn explain(error: StartError) -> CommandError {
+/// What to do about a server that does not start.
+pub(super) fn explain(error: StartError) -> CommandError {
     let failed = CommandError::failed(error.to_string());
     match error {
         StartError::Listen { .. } => {

@@ -1,0 +1,57 @@
+//! The webhook's process.
+
+use std::ffi::OsStr;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::commands::CommandError;
+
+/// How long a webhook that was told to stop may take.
+const TO_STOP: Duration = Duration::from_secs(15);
+
+/// A process that does not outlive us.
+pub(super) struct Process(Child);
+
+impl Process {
+    pub(super) fn start(
+        command: &[String],
+        variables: &[(&str, &OsStr)],
+    ) -> Result<Self, CommandError> {
+        let (program, arguments) = command
+            .split_first()
+            .ok_or_else(|| CommandError::usage("no webhook to run"))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .kill_on_drop(true)
+            .spawn();
+        let child = child.map_err(|error| {
+            CommandError::failed(format!("cannot run `{program}`: {error}"))
+                .with_help("put the webhook's program and its arguments after --")
+        })?;
+        Ok(Self(child))
+    }
+
+    /// Waits for its end, and says how it ended.
+    pub(super) async fn ended(&mut self) -> String {
+        self.0.wait().await.map_or_else(
+            |error| error.to_string(),
+            |status: ExitStatus| status.to_string(),
+        )
+    }
+
+    /// Asks it to stop, waits, and ends it if it does not.
+    pub(super) async fn stop(mut self) {
+        let id = self.0.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(id) = id {
+            // It may have ended in the meantime, which is what we want.
+            let _ = kill_process(id, Signal::TERM);
+        }
+        if tokio::time::timeout(TO_STOP, self.0.wait()).await.is_err() {
+            let _ = self.0.kill().await;
+        }
+    }
+}
