@@ -1,14 +1,25 @@
 //! What is there from the start: namespaces, the roles everybody relies on, the server's own service.
 //! And what was stored before: everything the server is made from is read again.
 
-use lockgate_api::admission::UserInfo;
-use lockgate_store::{List, ReadAt, Unavailable, WriteError};
-use serde_json::{Value, json};
+mod roles;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lockgate_api::admission::UserInfo;
+use lockgate_store::{Entry, List, ReadAt, ReadError, Revision, Unavailable, WriteError};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::controllers::{aggregation, defaults};
 use crate::effects;
+use crate::registry::{Resource, Snapshot};
 use crate::server::Server;
 use crate::stored;
 use crate::write::{metadata, strategy};
+
+/// Namespaces that are always there.
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
 /// Makes what is missing, and takes note of what is there.
 pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
@@ -18,13 +29,7 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
         .iter()
         .filter(|resource| effects::has_any(resource) && resource.is_storage_version())
     {
-        let prefix = server.prefix(resource, "");
-        let page = server
-            .store
-            .list(List::all(&prefix))
-            .await
-            .map_err(|error| Unavailable(error.to_string()))?;
-        for entry in &page.entries {
+        for entry in &everything(server, resource).await? {
             effects::written(
                 server,
                 resource,
@@ -32,11 +37,100 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
             );
         }
     }
-    for (group, version, plural, object) in objects() {
+    let mut writes = missing_objects(server, &snapshot).await?;
+    writes.extend(roles(server, &snapshot).await?);
+    store(server, writes).await
+}
+
+async fn everything(server: &Server, resource: &Resource) -> Result<Vec<Entry>, Unavailable> {
+    let prefix = server.prefix(resource, "");
+    let page = server.store.list(List::all(&prefix)).await;
+    Ok(page.map_err(failed)?.entries)
+}
+
+fn failed(error: ReadError) -> Unavailable {
+    Unavailable(error.to_string())
+}
+
+/// An object to store, in place of what is there.
+struct Write {
+    resource: Arc<Resource>,
+    key: String,
+    object: Value,
+    expected: Option<Revision>,
+}
+
+impl Write {
+    fn new(server: &Server, resource: &Arc<Resource>, object: Value) -> Self {
+        Self {
+            resource: Arc::clone(resource),
+            key: server.key(
+                resource,
+                metadata::text(&object, "namespace"),
+                metadata::text(&object, "name"),
+            ),
+            object,
+            expected: None,
+        }
+    }
+}
+
+/// Stores all of them at once: on a disk that costs hardly more than one. Nobody is served yet, so
+/// what they change besides may change afterwards.
+async fn store(server: &Server, writes: Vec<Write>) -> Result<(), Unavailable> {
+    let mut stores = JoinSet::new();
+    for Write {
+        resource,
+        key,
+        object,
+        expected,
+    } in writes
+    {
+        let store = Arc::clone(&server.store);
+        let bytes = stored::encode(&object);
+        stores.spawn(async move {
+            let result = match expected {
+                None => store.create(&key, bytes, None).await,
+                Some(expected) => store.update(&key, expected, bytes).await,
+            };
+            (resource, object, result)
+        });
+    }
+    while let Some(ended) = stores.join_next().await {
+        let (resource, object, result) = ended.map_err(|error| Unavailable(error.to_string()))?;
+        match result {
+            Ok(_) => effects::written(server, &resource, &object),
+            Err(WriteError::Unavailable(error)) => return Err(error),
+            // Somebody else may be faster, which is as good.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Those objects that are to be there and are not.
+async fn missing_objects(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unavailable> {
+    let mut missing = Vec::new();
+    let mut wanted = objects();
+    for namespace in NAMESPACES {
+        let of_namespace =
+            defaults::objects(server.settings.controllers, namespace, &server.ca_pem);
+        let of_namespace = of_namespace.into_iter();
+        wanted.extend(of_namespace.map(|(plural, _, object)| ("", "v1", plural, object)));
+    }
+    for (group, version, plural, mut object) in wanted {
         let Some(resource) = snapshot.find(group, version, plural) else {
             continue;
         };
-        let mut object = object;
+        let key = Write::new(server, resource, object.clone()).key;
+        let (found, _) = server
+            .store
+            .get(&key, ReadAt::Latest)
+            .await
+            .map_err(failed)?;
+        if found.is_some() {
+            continue;
+        }
         resource.shape.apply_defaults(&mut object);
         metadata::fill(&mut object);
         server.allocate(resource, &mut object);
@@ -47,28 +141,75 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
             server.settings.feature_gates,
         );
         strategy::canonicalize(resource, &mut object);
-        let key = server.key(
-            resource,
-            metadata::text(&object, "namespace"),
-            metadata::text(&object, "name"),
-        );
-        if let Ok((Some(_), _)) = server.store.get(&key, ReadAt::Latest).await {
+        missing.push(Write::new(server, resource, object));
+    }
+    Ok(missing)
+}
+
+/// Roles and bindings that are missing, or that miss something.
+async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unavailable> {
+    let mut writes = Vec::new();
+    let mut wanted = roles::wanted();
+    for plural in roles::PLURALS {
+        let Some(resource) = snapshot.find(aggregation::GROUP, "v1", plural) else {
             continue;
-        }
-        // Somebody else may be faster, which is as good.
-        if let Err(WriteError::Unavailable(error)) =
-            server.insert(resource, &key, &object, None).await
-        {
-            return Err(error);
+        };
+        let found = everything(server, resource).await?;
+        let found: HashMap<&str, &Entry> = found.iter().map(|entry| (&*entry.key, entry)).collect();
+        for object in wanted.remove(plural).unwrap_or_default() {
+            let mut write = Write::new(server, resource, object);
+            match found.get(write.key.as_str()) {
+                None => metadata::fill(&mut write.object),
+                Some(entry) => {
+                    let is = stored::parse_entry(entry, resource.shown());
+                    write.expected = Some(entry.revision);
+                    if roles::is_for_another_role(&is, &write.object) {
+                        // Another object of the same name.
+                        metadata::fill(&mut write.object);
+                    } else {
+                        match roles::reconciled(&is, &write.object) {
+                            None => continue,
+                            Some(object) => write.object = object,
+                        }
+                    }
+                }
+            }
+            writes.push(write);
         }
     }
-    Ok(())
+    if server.settings.controllers.role_aggregation {
+        aggregate(&mut writes);
+    }
+    Ok(writes)
+}
+
+/// Gives new roles that are made from others their rules. Those that are there already are brought
+/// up to date while the server runs.
+fn aggregate(writes: &mut [Write]) {
+    // `admin` has what `edit` has, which has what `view` has.
+    for _ in 0..3 {
+        let roles = writes
+            .iter()
+            .filter(|write| write.resource.plural() == "clusterroles")
+            .map(|write| &write.object);
+        let made: Vec<Option<Vec<Value>>> = writes
+            .iter()
+            .map(|write| match write.expected {
+                None => aggregation::rules(&write.object, roles.clone()),
+                Some(_) => None,
+            })
+            .collect();
+        for (write, rules) in writes.iter_mut().zip(made) {
+            if let Some(rules) = rules {
+                write.object["rules"] = rules.into();
+            }
+        }
+    }
 }
 
 fn objects() -> Vec<(&'static str, &'static str, &'static str, Value)> {
-    const RBAC: &str = "rbac.authorization.k8s.io";
     let mut objects = Vec::new();
-    for name in ["kube-system", "kube-public", "kube-node-lease", "default"] {
+    for name in NAMESPACES {
         objects.push((
             "",
             "v1",
@@ -105,65 +246,6 @@ fn objects() -> Vec<(&'static str, &'static str, &'static str, Value)> {
             json!({
                 "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
                 "value": value, "preemptionPolicy": "PreemptLowerPriority", "description": what,
-            }),
-        ));
-    }
-    let discovery = [
-        "/api",
-        "/api/*",
-        "/apis",
-        "/apis/*",
-        "/healthz",
-        "/livez",
-        "/openapi",
-        "/openapi/*",
-        "/readyz",
-        "/version",
-        "/version/",
-    ];
-    let public = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
-    let reviews = json!({"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], "verbs": ["create"]});
-    let own_review = json!({"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]});
-    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
-    for (name, rules, groups) in [
-        ("cluster-admin", everything, vec!["system:masters"]),
-        (
-            "system:discovery",
-            json!([{"nonResourceURLs": discovery, "verbs": ["get"]}]),
-            vec!["system:authenticated"],
-        ),
-        (
-            "system:basic-user",
-            json!([reviews, own_review]),
-            vec!["system:authenticated"],
-        ),
-        (
-            "system:public-info-viewer",
-            json!([{"nonResourceURLs": public, "verbs": ["get"]}]),
-            vec!["system:authenticated", "system:unauthenticated"],
-        ),
-    ] {
-        let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
-        let annotations = json!({"rbac.authorization.kubernetes.io/autoupdate": "true"});
-        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
-        objects.push((
-            RBAC,
-            "v1",
-            "clusterroles",
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}),
-        ));
-        let subjects: Vec<Value> = groups
-            .into_iter()
-            .map(|group| json!({"apiGroup": RBAC, "kind": "Group", "name": group}))
-            .collect();
-        objects.push((
-            RBAC,
-            "v1",
-            "clusterrolebindings",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata,
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-                "subjects": subjects,
             }),
         ));
     }

@@ -69,6 +69,69 @@ impl FeatureGates {
     }
 }
 
+/// What goes on when nobody asks. The names are those of kube-controller-manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Controllers {
+    /// `namespace-controller`: what is in a namespace that is deleted goes.
+    pub namespace: bool,
+    /// `garbage-collector-controller`: what was owned by an object that is gone goes too, and the
+    /// finalizers `orphan` and `foregroundDeletion` do what they say.
+    pub garbage_collector: bool,
+    /// `serviceaccount-controller`: every namespace has the account `default`.
+    pub service_account: bool,
+    /// `root-ca-certificate-publisher-controller`: every namespace has the config map
+    /// `kube-root-ca.crt`, with which pods verify this server.
+    pub root_ca: bool,
+    /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
+    /// those it selects.
+    pub role_aggregation: bool,
+}
+
+impl Default for Controllers {
+    /// All of them: clients written for a cluster count on them.
+    fn default() -> Self {
+        Self::all(true)
+    }
+}
+
+impl Controllers {
+    /// The names of all controllers.
+    pub const NAMES: [&'static str; 5] = [
+        "clusterrole-aggregation-controller",
+        "garbage-collector-controller",
+        "namespace-controller",
+        "root-ca-certificate-publisher-controller",
+        "serviceaccount-controller",
+    ];
+
+    /// All of them on, or all of them off.
+    #[must_use]
+    pub fn all(on: bool) -> Self {
+        Self {
+            namespace: on,
+            garbage_collector: on,
+            service_account: on,
+            root_ca: on,
+            role_aggregation: on,
+        }
+    }
+
+    /// Switches a controller by its name; `*` is all of them. Returns whether there is one of that
+    /// name.
+    pub fn set(&mut self, name: &str, on: bool) -> bool {
+        match name {
+            "*" => *self = Self::all(on),
+            "clusterrole-aggregation-controller" => self.role_aggregation = on,
+            "garbage-collector-controller" => self.garbage_collector = on,
+            "namespace-controller" => self.namespace = on,
+            "root-ca-certificate-publisher-controller" => self.root_ca = on,
+            "serviceaccount-controller" => self.service_account = on,
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// Is told of every run through admission when it is over, with its trace.
 #[derive(Clone)]
 pub struct Observer(Arc<dyn Fn(&Admission) + Send + Sync>);
@@ -152,6 +215,9 @@ pub struct Settings {
     /// What redirects from webhooks mean. They are not followed: they would let a webhook make the
     /// server call what it should not.
     pub webhook_redirects: Redirects,
+    /// What goes on when nobody asks. kube-apiserver alone has none of it, and tests that are written
+    /// for it may want none.
+    pub controllers: Controllers,
     /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
     /// look see it go.
     pub namespace_grace: Duration,
@@ -183,6 +249,7 @@ impl Default for Settings {
             request_timeout: Duration::from_secs(60),
             services: Vec::new(),
             webhook_redirects: Redirects::Refuse,
+            controllers: Controllers::default(),
             namespace_grace: Duration::from_millis(500),
             observer: None,
             drain: Duration::from_secs(5),

@@ -1,12 +1,21 @@
 //! What goes on when nobody asks: what is in a namespace that is deleted goes, definitions are
-//! established, and what they defined goes with them.
+//! established, and what they defined goes with them. Below: what nobody owns is collected,
+//! namespaces have what every namespace has, roles are made from others.
 //!
 //! UPSTREAM: kubernetes pkg/controller/namespace, apiextensions-apiserver pkg/controller
 
+pub(crate) mod aggregation;
+pub(crate) mod defaults;
+mod garbage;
+mod graph;
+mod queue;
+mod watching;
+
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::go::json;
 use lockgate_kinds::crd;
 use lockgate_store::{List, ReadAt};
 use serde_json::Value;
@@ -23,6 +32,8 @@ use crate::write::delete::Deletion;
 use crate::write::update::{Change, New};
 use crate::write::{metadata, strategy};
 
+pub(crate) use watching::start;
+
 /// Who the server is when it writes on its own.
 fn system(name: &str, groups: &[&str]) -> UserInfo {
     UserInfo {
@@ -30,6 +41,35 @@ fn system(name: &str, groups: &[&str]) -> UserInfo {
         groups: Some(groups.iter().map(|&group| group.to_owned()).collect()),
         ..UserInfo::default()
     }
+}
+
+/// Who a controller is.
+fn account(name: &str) -> UserInfo {
+    system(
+        &format!("system:serviceaccount:kube-system:{name}"),
+        &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:kube-system",
+            "system:authenticated",
+        ],
+    )
+}
+
+/// A request with a body. The object is told by its namespace and its name.
+fn request(
+    user: UserInfo,
+    verb: Verb,
+    resource: &Resource,
+    (namespace, name): (&str, &str),
+    content_type: &'static str,
+    body: &Value,
+) -> Call {
+    let mut call = call(user, verb, resource, namespace, name, "");
+    let content_type = HeaderValue::from_static(content_type);
+    call.headers
+        .insert(http::header::CONTENT_TYPE, content_type);
+    call.body = json::to_string(body).into();
+    call
 }
 
 fn call(
@@ -52,7 +92,10 @@ fn call(
             rest: Vec::new(),
         },
         query: Query::default(),
-        headers: HeaderMap::new(),
+        headers: HeaderMap::from_iter([(
+            http::header::USER_AGENT,
+            HeaderValue::from_static("kube-controller-manager"),
+        )]),
         user,
         body: bytes::Bytes::new(),
         deadline: None,
@@ -65,6 +108,9 @@ pub(crate) fn namespace_deleted(server: &Server, name: &str) {
     let Some(server) = server.shared() else {
         return;
     };
+    if !server.settings.controllers.namespace {
+        return;
+    }
     if !server.terminating.begin(name) {
         return;
     }
@@ -84,16 +130,7 @@ pub(crate) fn namespace_deleted(server: &Server, name: &str) {
 }
 
 async fn empty_namespace(server: &Server, namespace: &str) -> Outcome<()> {
-    let user = || {
-        system(
-            "system:serviceaccount:kube-system:namespace-controller",
-            &[
-                "system:serviceaccounts",
-                "system:serviceaccounts:kube-system",
-                "system:authenticated",
-            ],
-        )
-    };
+    let user = || account("namespace-controller");
     let mut pause = std::time::Duration::from_millis(50);
     loop {
         let snapshot = server.registry.snapshot();

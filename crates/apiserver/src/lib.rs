@@ -72,7 +72,9 @@ mod test_server;
 pub use apply::ApplyError;
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
-pub use config::{AuthorizationMode, FeatureGates, Observer, Plugins, ServiceMapping, Settings};
+pub use config::{
+    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, ServiceMapping, Settings,
+};
 pub use http::tls::TlsError;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::authz;
 use crate::call::Call;
+use crate::config::AuthorizationMode;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, bad_request};
 use crate::registry::Resource;
@@ -45,6 +46,13 @@ pub(crate) async fn create(
     let name = facts.name.clone();
     let mut attempt = Attempt::new(server, call, resource, &facts, Some(object), None);
     let mut object = attempt.mutate(call).await?;
+    if resource.kind() == "SelfSubjectRulesReview"
+        && object
+            .pointer("/spec/namespace")
+            .is_none_or(|namespace| namespace == "")
+    {
+        return Err(bad_request("no namespace on request"));
+    }
     attempt.validate(call, Some(&object), &name).await?;
     attempt.finish(call);
     object["status"] = match resource.kind() {
@@ -52,9 +60,17 @@ pub(crate) async fn create(
         "SelfSubjectReview" => json!({"userInfo": call.user}),
         "SelfSubjectAccessReview" => decide(server, &object, &authz::user(&call.user)),
         "SelfSubjectRulesReview" => {
-            return Err(bad_request(
-                "rules cannot be listed; ask about one action at a time",
-            ));
+            let namespace = object.pointer("/spec/namespace").and_then(Value::as_str);
+            let rules = rules(
+                server,
+                &authz::user(&call.user),
+                namespace.unwrap_or_default(),
+            );
+            // UPSTREAM: kubernetes pkg/registry/authorization/selfsubjectrulesreview/rest.go answers
+            // with an object of its own.
+            object["metadata"] = json!({});
+            object["spec"] = json!({});
+            rules
         }
         _ => {
             let spec = object.get("spec").cloned().unwrap_or_default();
@@ -94,6 +110,36 @@ fn token_review(server: &Server, review: &Value) -> Value {
         Some(user) => json!({"authenticated": true, "user": user}),
         None => json!({"user": {}, "error": "[invalid bearer token, unknown]"}),
     }
+}
+
+/// What a user may do in a namespace.
+fn rules(server: &Server, user: &User, namespace: &str) -> Value {
+    if server.settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        return json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        });
+    }
+    let found = server.rbac.rules_for(user, namespace);
+    let mut about_resources = Vec::new();
+    let mut about_paths = Vec::new();
+    for rule in &found.rules {
+        let (resources, paths) = rule.shown();
+        about_resources.extend(resources);
+        about_paths.extend(paths);
+    }
+    let mut status = json!({
+        "resourceRules": about_resources,
+        "nonResourceRules": about_paths,
+        "incomplete": false,
+    });
+    match found.errors.as_slice() {
+        [] => {}
+        [error] => status["evaluationError"] = error.clone().into(),
+        errors => status["evaluationError"] = format!("[{}]", errors.join(", ")).into(),
+    }
+    status
 }
 
 fn decide(server: &Server, review: &Value, user: &User) -> Value {

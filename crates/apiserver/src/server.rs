@@ -22,6 +22,7 @@ use crate::authz::rbac::Rbac;
 use crate::call::Call;
 use crate::config::Settings;
 use crate::controllers::Terminating;
+use crate::controllers::defaults::Waiting;
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 use crate::namespaces::NamespaceCache;
@@ -51,6 +52,10 @@ pub(crate) struct Server {
     pub(crate) services: ServiceCache,
     pub(crate) priority_classes: Arc<PriorityClasses>,
     pub(crate) terminating: Terminating,
+    /// Who waits for namespaces to have what every namespace has.
+    pub(crate) waiting: Waiting,
+    /// The certificate of the authority clients trust.
+    pub(crate) ca_pem: String,
     address: SocketAddr,
     /// Whether hooks from manifest files exist, whose names the API refuses.
     pub(crate) static_manifests: bool,

@@ -120,6 +120,16 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
     })
 }
 
+/// What is asked of the metadata alone. The rest of the object is not looked at.
+pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Option<T> {
+    // Stored texts begin with their metadata, whose first byte is the last one of the head.
+    let text = value.get(HEAD.len() - 1..)?;
+    serde_json::Deserializer::from_slice(text)
+        .into_iter()
+        .next()?
+        .ok()
+}
+
 /// The object of an entry.
 pub(crate) fn parse_entry(entry: &Entry, shown: ShownAs<'_>) -> Value {
     parse(&entry.value, entry.revision, shown)
@@ -180,6 +190,18 @@ mod tests {
         let text = format!("{{\"metadata\":{{}},\"spec\":{deep}}}");
         let object = tree(text.as_bytes()).unwrap();
         assert_eq!(json::to_string(&object["spec"]), deep);
+    }
+
+    #[test]
+    fn reads_metadata_alone() {
+        #[derive(serde::Deserialize)]
+        struct Name {
+            name: String,
+        }
+        let bytes = encode(&json!({"metadata": {"name": "a", "labels": {}}, "data": {"k": "v"}}));
+        assert_eq!(read_metadata::<Name>(&bytes).unwrap().name, "a");
+        assert!(read_metadata::<Name>(b"{\"metadata\":{}}").is_none());
+        assert!(read_metadata::<Name>(b"{").is_none());
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
+use lockgate_api::go::quote::quote;
 use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer, Decision, User};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The group that may do everything.
 const MASTERS: &str = "system:masters";
@@ -24,8 +25,8 @@ struct State {
     bindings: HashMap<String, HashMap<String, Binding>>,
 }
 
-#[derive(Debug)]
-struct Rule {
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
     verbs: Vec<String>,
     groups: Vec<String>,
     resources: Vec<String>,
@@ -105,6 +106,46 @@ impl Rbac {
     }
 }
 
+/// What somebody may do in a namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// In the order of bindings, those of the cluster first.
+    pub(crate) rules: Vec<Rule>,
+    /// Roles that are bound and are not there, in upstream's words.
+    pub(crate) errors: Vec<String>,
+}
+
+impl Rbac {
+    /// What a user may do in a namespace.
+    ///
+    /// UPSTREAM: kubernetes pkg/registry/rbac/validation/rule.go (VisitRulesFor)
+    pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> Rules {
+        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = Rules::default();
+        for scope in ["", namespace] {
+            let bindings = state.bindings.get(scope).into_iter().flatten();
+            let mut bindings: Vec<(&String, &Binding)> = bindings.collect();
+            bindings.retain(|(_, binding)| binding.subjects.iter().any(|it| it.is(user)));
+            bindings.sort_by_key(|(name, _)| *name);
+            for (_, binding) in bindings {
+                match state.roles.get(&binding.role) {
+                    Some(rules) => found.rules.extend(rules.iter().cloned()),
+                    None => {
+                        let (of, name) = &binding.role;
+                        let kind = if of.is_empty() { "clusterrole" } else { "role" };
+                        let error =
+                            format!("{kind}.rbac.authorization.k8s.io {} not found", quote(name));
+                        if !found.errors.contains(&error) {
+                            found.errors.push(error);
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
 impl Authorizer for Rbac {
     fn authorize(&self, request: &AccessRequest<'_>) -> Decision {
         let yes = Decision {
@@ -150,6 +191,22 @@ impl fmt::Debug for Rbac {
 }
 
 impl Rule {
+    /// The rule as reviews show it: about resources, and about paths.
+    pub(crate) fn shown(&self) -> (Option<Value>, Option<Value>) {
+        let about_resources = (!self.resources.is_empty()).then(|| {
+            let mut rule = json!({
+                "verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources,
+            });
+            if !self.names.is_empty() {
+                rule["resourceNames"] = self.names.clone().into();
+            }
+            rule
+        });
+        let about_paths = (!self.paths.is_empty())
+            .then(|| json!({"verbs": self.verbs, "nonResourceURLs": self.paths}));
+        (about_resources, about_paths)
+    }
+
     fn read(value: &Value) -> Self {
         Self {
             verbs: texts(value, "verbs"),
@@ -267,8 +324,6 @@ fn objects<'v>(value: &'v Value, member: &str) -> impl Iterator<Item = &'v Value
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn may(

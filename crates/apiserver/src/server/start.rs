@@ -34,7 +34,8 @@ use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
-use crate::controllers::Terminating;
+use crate::controllers::defaults::Waiting;
+use crate::controllers::{self, Terminating};
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{Identity, TlsError};
@@ -135,8 +136,10 @@ impl Running {
         let admin = identity.issue_to_user("admin", &["system:masters"])?;
         let (stop, stopped) = watch::channel(false);
         let drain = settings.drain;
-        let server = build(settings, store, address, stopped.clone())?;
+        let ca_pem = identity.ca_pem.clone();
+        let server = build(settings, store, address, ca_pem, stopped.clone())?;
         bootstrap::load(&server).await?;
+        controllers::start(&server);
         let handler = Arc::clone(&server);
         let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
         Ok(Self {
@@ -234,6 +237,7 @@ fn build(
     settings: Settings,
     store: Arc<dyn Store>,
     address: SocketAddr,
+    ca_pem: String,
     stop: watch::Receiver<bool>,
 ) -> Result<Arc<Server>, StartError> {
     let registry = Arc::new(Registry::new());
@@ -338,6 +342,8 @@ fn build(
         services,
         priority_classes,
         terminating: Terminating::default(),
+        waiting: Waiting::default(),
+        ca_pem,
         address,
         static_manifests,
         effects: tokio::sync::Mutex::default(),

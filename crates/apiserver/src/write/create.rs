@@ -9,6 +9,7 @@ use lockgate_store::{ReadAt, WriteError};
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::controllers::defaults::Settling;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, already_exists, internal, no_name_found, plain};
 use crate::registry::Resource;
@@ -157,8 +158,16 @@ async fn insert_once(
     }
     let ttl = (resource.storage.1 == "events").then_some(EVENT_TTL);
     let kept = server.to_storage(&object, resource).await?;
+    let settling = if strategy::is_namespace(resource) {
+        Settling::new(server, &name)
+    } else {
+        None
+    };
     match server.insert(resource, &key, &kept, ttl).await {
         Ok(revision) => {
+            if let Some(settling) = settling {
+                settling.settle().await;
+            }
             stored::set_version(&mut object, revision);
             Ok(object)
         }

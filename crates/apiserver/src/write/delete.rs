@@ -31,8 +31,10 @@ use crate::stored;
 use crate::write::admission::{Attempt, Facts};
 use crate::write::{metadata, strategy};
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
+/// Holds an object until its dependents are free of it.
+pub(crate) const ORPHAN: &str = "orphan";
+/// Holds an object until its dependents are gone.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 /// Deletes the object a call is about.
 pub(crate) async fn delete(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockgate_apiserver::{AuthorizationMode, Settings, TestServer};
+use lockgate_apiserver::{AuthorizationMode, Controllers, Settings, TestServer};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -91,6 +91,8 @@ impl Client {
     pub(crate) async fn start() -> Self {
         let server = TestServer::start_with(Settings {
             authorization_mode: AuthorizationMode::AlwaysAllow,
+            // What a client lists is what it made.
+            controllers: Controllers::all(false),
             ..Settings::default()
         })
         .await

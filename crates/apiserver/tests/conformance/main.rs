@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lockgate_api::admission::UserInfo;
-use lockgate_apiserver::{Settings, TestServer};
+use lockgate_apiserver::{Controllers, Settings, TestServer};
 use tokio::task::JoinSet;
 
 use client::{AuditLog, Client};
@@ -129,6 +129,11 @@ async fn start(folder: &Path, certificates: &Certificates) -> (TestServer, Bench
         tokens: vec![(String::from("T"), admin)],
         audit_policy_file: Some(policy),
         audit_log_path: Some(log.clone()),
+        // The recordings are of an API server alone, but for namespaces, which have to go.
+        controllers: Controllers {
+            namespace: true,
+            ..Controllers::all(false)
+        },
         ..Settings::default()
     })
     .await

@@ -204,7 +204,7 @@ async fn users_are_taken_for_others_only_if_they_may() {
                 ..UserInfo::default()
             },
         )],
-        ..Settings::default()
+        ..settings()
     };
     let other = start_with(token).await;
     let eve = Client::with_token(&other, "t").await;
@@ -229,7 +229,7 @@ async fn knows_certificates_of_other_authorities() {
     let server = start_with(Settings {
         client_ca_file: Some(ca),
         token_auth_file: Some(tokens),
-        ..Settings::default()
+        ..settings()
     })
     .await;
     // The common name of the testkit's certificates is the user.
@@ -280,7 +280,7 @@ async fn knows_certificates_of_other_authorities() {
 async fn lets_nobody_in_when_told_to() {
     let server = start_with(Settings {
         anonymous_auth: false,
-        ..Settings::default()
+        ..settings()
     })
     .await;
     Client::anonymous(&server)
@@ -342,7 +342,7 @@ async fn writes_down_what_the_policy_says() {
     let server = start_with(Settings {
         audit_policy_file: Some(policy),
         audit_log_path: Some(log.clone()),
-        ..Settings::default()
+        ..settings()
     })
     .await;
     let admin = Client::admin(&server).await;
@@ -432,7 +432,7 @@ async fn writes_down_what_webhooks_did() {
     let log = folder.path().join("audit.log");
     let server = start_with(Settings {
         audit_log_path: Some(log.clone()),
-        ..Settings::default()
+        ..settings()
     })
     .await;
     let admin = Client::admin(&server).await;

@@ -770,7 +770,7 @@ async fn headers_are_bounded() {
 async fn slow_bodies_run_out_of_time() {
     let server = start_with(Settings {
         request_timeout: Duration::from_millis(300),
-        ..Settings::default()
+        ..settings()
     })
     .await;
     let credentials = admin(&server);

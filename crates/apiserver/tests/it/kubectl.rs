@@ -446,3 +446,77 @@ async fn shows_what_a_webhook_says() {
     hooks.stop().await;
     server.stop().await;
 }
+
+#[tokio::test]
+async fn deletes_owners_in_three_ways() {
+    let server = start_with(lockgate_apiserver::Settings::default()).await;
+    let client = Client::admin(&server).await;
+    let mut kubectl = Kubectl::new(&server);
+    for cascade in ["background", "foreground", "orphan"] {
+        let owner = client.create(DEPLOYMENTS, deployment(cascade)).await;
+        let mut set = deployment(cascade);
+        set["kind"] = "ReplicaSet".into();
+        set["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "Deployment", "name": cascade,
+            "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+        }]);
+        let sets = DEPLOYMENTS.replace("deployments", "replicasets");
+        client.create(&sets, set).await;
+        kubectl
+            .run(&format!("delete deployment {cascade} --cascade={cascade}"))
+            .await;
+        if cascade == "orphan" {
+            kubectl.run("get replicasets -o name").await;
+            let set = client.get(&format!("{sets}/{cascade}")).await.expect(200);
+            assert_eq!(set["metadata"].get("ownerReferences"), None);
+        } else {
+            client.wait_until_gone(&sets, cascade).await;
+        }
+        kubectl.run("get deployments -o name").await;
+    }
+    insta::assert_snapshot!(kubectl.transcript);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn shows_roles_and_what_they_allow() {
+    let server = start_with(lockgate_apiserver::Settings::default()).await;
+    let mut kubectl = Kubectl::new(&server);
+    kubectl
+        .run("get clusterrole admin edit view cluster-admin -o name")
+        .await;
+    kubectl
+        .run("create rolebinding eve --clusterrole edit --user eve")
+        .await;
+    kubectl
+        .run("auth can-i create deployments.apps --as eve")
+        .await;
+    kubectl
+        .run("auth can-i create roles.rbac.authorization.k8s.io --as eve")
+        .await;
+    kubectl
+        .run("get serviceaccounts,configmaps -A -o name")
+        .await;
+    insta::assert_snapshot!(kubectl.transcript);
+    // Long lists, of which each version of kubectl makes columns of its own.
+    let words = |printed: &str, first: &str| -> Vec<String> {
+        let mut lines = printed.lines().map(str::split_whitespace);
+        let line = lines.find(|words| words.clone().next() == Some(first));
+        line.into_iter().flatten().map(str::to_owned).collect()
+    };
+    let view = kubectl.run("describe clusterrole view").await;
+    assert_eq!(
+        words(&view, "configmaps"),
+        ["configmaps", "[]", "[]", "[get", "list", "watch]"]
+    );
+    let list = kubectl.run("auth can-i --list --as eve").await;
+    assert_eq!(
+        words(&list, "pods/eviction"),
+        ["pods/eviction", "[]", "[]", "[create]"]
+    );
+    assert_eq!(words(&list, "[/api/*]"), ["[/api/*]", "[]", "[get]"]);
+    assert!(words(&list, "nodes").is_empty());
+    let all = kubectl.run("auth can-i --list").await;
+    assert_eq!(words(&all, "*.*"), ["*.*", "[]", "[]", "[*]"]);
+    server.stop().await;
+}

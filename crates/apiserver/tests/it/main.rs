@@ -9,11 +9,14 @@
 mod access;
 mod concurrency;
 mod custom;
+mod defaults;
+mod garbage;
 mod hostile;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
 mod reads;
+mod roles;
 mod settings;
 mod subresources;
 mod support;

@@ -12,7 +12,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 async fn quick() -> lockgate_apiserver::TestServer {
     start_with(Settings {
         namespace_grace: Duration::from_millis(1),
-        ..Settings::default()
+        ..settings()
     })
     .await
 }

@@ -18,7 +18,7 @@ async fn forgetful() -> Running {
     });
     let settings = Settings {
         secure_port: 0,
-        ..Settings::default()
+        ..settings()
     };
     Running::start(settings, Arc::new(store)).await.unwrap()
 }

@@ -34,7 +34,7 @@ async fn without_the_gate_new_conditions_are_dropped() {
     };
     let server = start_with(Settings {
         feature_gates: gates,
-        ..Settings::default()
+        ..settings()
     })
     .await;
     let client = Client::admin(&server).await;
@@ -128,7 +128,7 @@ async fn webhooks_from_files_need_their_gate() {
     let file = with_manifests(folder.path());
     let settings = Settings {
         admission_control_config_file: Some(file),
-        ..Settings::default()
+        ..settings()
     };
     let refused = TestServer::start_with(settings.clone()).await;
     let Err(StartError::Admission(why)) = refused else {
@@ -188,7 +188,7 @@ async fn an_observer_is_told_of_every_run() {
     });
     let server = start_with(Settings {
         observer: Some(observer),
-        ..Settings::default()
+        ..settings()
     })
     .await;
     let client = Client::admin(&server).await;

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use lockgate_apiserver::{Running, Settings, TestServer};
+use lockgate_apiserver::{Controllers, Running, Settings, TestServer};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
@@ -30,8 +30,19 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("it takes too long")
 }
 
+/// Settings of a server that does little on its own: what a test lists or watches is what it made.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        controllers: Controllers {
+            namespace: true,
+            ..Controllers::all(false)
+        },
+        ..Settings::default()
+    }
+}
+
 pub(crate) async fn start() -> TestServer {
-    start_with(Settings::default()).await
+    start_with(settings()).await
 }
 
 pub(crate) async fn start_with(settings: Settings) -> TestServer {
@@ -304,6 +315,23 @@ impl Client {
         let path = format!("{path}{separator}watch=true");
         let response = self.send(&Method::GET, &path, &[], body("")).await;
         Watch::new(response).await
+    }
+
+    /// Waits until an object is as it is wanted.
+    pub(crate) async fn wait_until(
+        &self,
+        collection: &str,
+        name: &str,
+        is_right: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let list = format!("{collection}?fieldSelector=metadata.name%3D{name}");
+        let mut watch = self.watch(&list).await;
+        loop {
+            let (kind, object) = watch.next().await;
+            if kind != "DELETED" && is_right(&object) {
+                return object;
+            }
+        }
     }
 
     /// Waits until an object is gone.

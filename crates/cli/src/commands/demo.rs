@@ -6,7 +6,7 @@ mod webhooks;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockgate_apiserver::{Observer, Running, Settings};
+use lockgate_apiserver::{Controllers, Observer, Running, Settings};
 use lockgate_store::MemoryStore;
 use serde_json::{Value, json};
 
@@ -49,6 +49,8 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
     let settings = Settings {
         secure_port: 0,
         observer: Some(observer),
+        // What is shown is what was asked for, and nothing besides.
+        controllers: Controllers::all(false),
         ..Settings::default()
     };
     let running = Running::start(settings, Arc::new(MemoryStore::new()))

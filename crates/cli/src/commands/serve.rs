@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_apiserver::{
-    AuthorizationMode, FeatureGates, Running, ServiceMapping, Settings, StartError,
+    AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
 };
 use lockgate_store::MemoryStore;
 use tokio::signal::unix::{SignalKind, signal};
@@ -80,6 +80,14 @@ pub struct ServeArgs {
     /// Admission plugins to switch off
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     disable_admission_plugins: Vec<String>,
+    /// What goes on when nobody asks: NAME is on, -NAME is off, * is all [default: *]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        allow_hyphen_values = true
+    )]
+    controllers: Vec<Controller>,
     /// How long a request may take
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
@@ -116,6 +124,40 @@ impl FromStr for Gate {
             .map_err(|_| format!("expected true or false, found `{value}`"))?;
         Ok(Self(name.to_owned(), value))
     }
+}
+
+/// `NAME`, `-NAME` or `*`.
+#[derive(Debug, Clone)]
+struct Controller(String, bool);
+
+impl FromStr for Controller {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, on) = match text.strip_prefix('-') {
+            Some(name) => (name, false),
+            None => (text, true),
+        };
+        if !Controllers::default().set(name, on) {
+            return Err(format!(
+                "unknown controller `{name}`; there are {}",
+                Controllers::NAMES.join(", ")
+            ));
+        }
+        Ok(Self(name.to_owned(), on))
+    }
+}
+
+/// What is on. Those that are not named follow `*`; without it they are on when others are only
+/// switched off.
+fn controllers(told: &[Controller]) -> Controllers {
+    let star = told.iter().rev().find(|Controller(name, _)| name == "*");
+    let rest = star.map_or_else(|| told.iter().all(|named| !named.1), |star| star.1);
+    let mut controllers = Controllers::all(rest);
+    for Controller(name, on) in told.iter().filter(|named| named.0 != "*") {
+        controllers.set(name, *on);
+    }
+    controllers
 }
 
 /// What a redirect from a webhook means.
@@ -227,6 +269,7 @@ impl ServeArgs {
             },
             enable_plugins: self.enable_admission_plugins.clone(),
             disable_plugins: self.disable_admission_plugins.clone(),
+            controllers: controllers(&self.controllers),
             request_timeout: self.request_timeout,
             services: self
                 .map_service
@@ -307,6 +350,30 @@ pub(super) fn explain(error: StartError) -> CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn switches_controllers() {
+        let read = |text: &str| {
+            let told: Vec<Controller> = text.split(',').map(|name| name.parse().unwrap()).collect();
+            controllers(&told)
+        };
+        let without = Controllers {
+            garbage_collector: false,
+            ..Controllers::default()
+        };
+        assert_eq!(controllers(&[]), Controllers::default());
+        assert_eq!(read("-garbage-collector-controller"), without);
+        assert_eq!(read("*,-garbage-collector-controller"), without);
+        let alone = Controllers {
+            namespace: true,
+            ..Controllers::all(false)
+        };
+        assert_eq!(read("namespace-controller"), alone);
+        assert_eq!(read("-*"), Controllers::all(false));
+        assert_eq!(read("-*,namespace-controller"), alone);
+        let error = "nodes".parse::<Controller>().unwrap_err();
+        assert!(error.starts_with("unknown controller `nodes`; there are clusterrole"));
+    }
 
     #[test]
     fn reads_mappings() {

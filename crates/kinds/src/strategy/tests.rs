@@ -462,3 +462,32 @@ fn warns_of_pods_whose_name_is_no_label() {
         ]
     );
 }
+
+#[test]
+fn finalizers_are_known_or_belong_to_a_domain() {
+    let with = |finalizers: &[&str]| json!({"metadata": {"name": "a", "namespace": "n", "finalizers": finalizers}});
+    let error = "metadata.finalizers[1]: Invalid value: \"mine\": name is neither a standard \
+                 finalizer name nor is it fully qualified";
+    let right = ["orphan", "kubernetes", "example.com/mine"];
+    assert!(create("v1", "ConfigMap", with(&right)).is_ok());
+    let wrong = with(&["foregroundDeletion", "mine"]);
+    assert_eq!(
+        create("v1", "ConfigMap", wrong.clone()),
+        Err(vec![error.to_owned()])
+    );
+    let mut stored = with(&[]);
+    stored["metadata"]["uid"] = "1".into();
+    stored["metadata"]["resourceVersion"] = "1".into();
+    let mut changed = stored.clone();
+    changed["metadata"]["finalizers"] = json!(["orphan", "mine"]);
+    let errors = update(("v1", "ConfigMap", ""), &stored, &changed).unwrap_err();
+    assert_eq!(errors, [error]);
+    for kind in ["Role", "ClusterRole"] {
+        let api_version = "rbac.authorization.k8s.io/v1";
+        let errors = create(api_version, kind, wrong.clone()).unwrap_err();
+        assert!(errors.contains(&error.to_owned()), "{kind}: {errors:?}");
+    }
+    // Some kinds look no closer than custom resources do.
+    let budget = create("policy/v1", "PodDisruptionBudget", wrong);
+    assert!(budget.is_ok(), "{budget:?}");
+}

@@ -38,6 +38,7 @@ pub fn validate_create(resource: &Resource, value: &Value) -> FieldErrors {
     let path = Path::root("metadata");
     let metadata = metadata(resource, value);
     let mut errors = validate_metadata(&metadata, name_rules(resource), &path);
+    errors.extend(check_finalizers(resource, &metadata, &path));
     match (resource.group, resource.plural) {
         ("", "pods") => pod::create(&mut errors, object),
         ("", "podtemplates") => pod::pod_template(&mut errors, object),
@@ -97,8 +98,10 @@ pub fn validate_update(
         &path,
     ));
     // Every kind's own validation looks at the metadata once more.
-    let again = validate_metadata_update(&new_metadata, &old_metadata, &path);
+    let mut again = validate_metadata_update(&new_metadata, &old_metadata, &path);
+    again.extend(check_finalizers(resource, &new_metadata, &path));
     if resource.group == "rbac.authorization.k8s.io" {
+        errors.extend(check_finalizers(resource, &new_metadata, &path));
         rbac::create(&mut errors, object, resource.plural);
         errors.extend(again);
         rbac::update(&mut errors, object, old_object, resource.plural);
@@ -113,6 +116,7 @@ pub fn validate_update(
                 name_rules(resource),
                 &path,
             ));
+            errors.extend(check_finalizers(resource, &new_metadata, &path));
             workload::job(&mut errors, object);
         }
         ("", "persistentvolumeclaims") if is_whole => {
@@ -121,6 +125,7 @@ pub fn validate_update(
                 name_rules(resource),
                 &path,
             ));
+            errors.extend(check_finalizers(resource, &new_metadata, &path));
             core::persistent_volume_claim(&mut errors, object);
         }
         _ => {}
@@ -177,6 +182,30 @@ pub fn validate_update(
             core::priority_class_update(&mut errors, object, old_object);
         }
         _ => {}
+    }
+    errors
+}
+
+/// Finalizers without a domain are those that Kubernetes knows. Kinds whose own rules do not look at
+/// the metadata, or look only as those of custom resources do, let others pass.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (validateKubeFinalizerName), and who calls it.
+fn check_finalizers(resource: &Resource, metadata: &ObjectMeta, path: &Path<'_>) -> FieldErrors {
+    let lenient = matches!(
+        resource.group,
+        "admissionregistration.k8s.io"
+            | "apiextensions.k8s.io"
+            | "apiregistration.k8s.io"
+            | "events.k8s.io"
+            | "policy"
+    ) || (resource.group, resource.plural) == ("", "events");
+    let mut errors = FieldErrors::new();
+    if lenient {
+        return errors;
+    }
+    let path = path.child("finalizers");
+    for (index, name) in metadata.finalizers.iter().flatten().enumerate() {
+        core::check_finalizer_name(&mut errors, name, &path.index(index));
     }
     errors
 }

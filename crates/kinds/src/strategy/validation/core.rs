@@ -286,21 +286,26 @@ pub(super) fn priority_class_update(errors: &mut FieldErrors, object: &Object, o
     immutable(errors, (object.get(key), old.get(key)), &Path::root(key));
 }
 
-pub(super) fn namespace(errors: &mut FieldErrors, object: &Object) {
+/// A finalizer is one that is known, or belongs to a domain.
+pub(super) fn check_finalizer_name(errors: &mut FieldErrors, name: &str, path: &Path<'_>) {
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    if !name.contains('/') && !STANDARD.contains(&name) {
+        errors.push(FieldError::invalid(
+            path,
+            Shown::Text(name),
+            "name is neither a standard finalizer name nor is it fully qualified",
+        ));
+    }
+}
+
+pub(super) fn namespace(errors: &mut FieldErrors, object: &Object) {
     let empty = Object::new();
     let spec = Path::root("spec");
     let path = spec.child("finalizers");
     let spec = get(object, "spec").unwrap_or(&empty);
     for name in list(spec, "finalizers").iter().filter_map(Value::as_str) {
         invalid_each(errors, &path, name, check_qualified_name(name));
-        if !name.contains('/') && !STANDARD.contains(&name) {
-            errors.push(FieldError::invalid(
-                &path,
-                Shown::Text(name),
-                "name is neither a standard finalizer name nor is it fully qualified",
-            ));
-        }
+        check_finalizer_name(errors, name, &path);
     }
 }
 

@@ -1,0 +1,222 @@
+//! What is to be done, each thing once, and again later when it did not work out.
+//!
+//! ```text
+//!   add ─► ready ─► running ─► done
+//!            ▲         │
+//!            │         ├─ failed: later, and later still each time
+//!            └─────────┴─ told again meanwhile: at once
+//! ```
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The first pause after a failure; every further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause. What a webhook refuses is asked about once a minute in the end.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often in a row something may be changed before it looks as if somebody else changed it back.
+const PATIENCE: u32 = 8;
+
+/// One thing to look at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Work {
+    /// The object with this key: whether it is to be collected, or its dependents are.
+    Collect(Arc<str>),
+    /// What every namespace has.
+    Namespace(Arc<str>),
+    /// The rules of cluster roles that are made from those of others.
+    Aggregate,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Result {
+    /// There is nothing to do until something changes.
+    Done,
+    /// Something was changed; another look tells whether it stayed so.
+    Changed,
+    /// It did not work.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Item {
+    state: State,
+    /// Failures, or changes, in a row.
+    tries: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    Running { again: bool },
+    Later(Instant),
+}
+
+/// The things to look at.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    ready: VecDeque<Work>,
+    later: BTreeSet<(Instant, Work)>,
+    items: HashMap<Work, Item>,
+}
+
+impl Queue {
+    /// Adds something to look at.
+    pub(super) fn add(&mut self, work: Work) {
+        let Some(item) = self.items.get_mut(&work) else {
+            let (state, tries) = (State::Ready, 0);
+            self.items.insert(work.clone(), Item { state, tries });
+            self.ready.push_back(work);
+            return;
+        };
+        match &mut item.state {
+            State::Ready => {}
+            State::Running { again } => *again = true,
+            State::Later(at) => {
+                // Collecting is told of news only. The others hear of their own writes too, and with
+                // somebody who undoes them would never rest.
+                if !matches!(work, Work::Collect(_)) && item.tries > PATIENCE {
+                    return;
+                }
+                let at = *at;
+                item.state = State::Ready;
+                self.later.remove(&(at, work.clone()));
+                self.ready.push_back(work);
+            }
+        }
+    }
+
+    /// The next thing to look at now, if there is any.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Work> {
+        while let Some((at, _)) = self.later.first()
+            && *at <= now
+            && let Some((_, work)) = self.later.pop_first()
+        {
+            if let Some(item) = self.items.get_mut(&work) {
+                item.state = State::Ready;
+            }
+            self.ready.push_back(work);
+        }
+        let work = self.ready.pop_front()?;
+        if let Some(item) = self.items.get_mut(&work) {
+            item.state = State::Running { again: false };
+        }
+        Some(work)
+    }
+
+    /// When the next thing is due that is put off.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// Takes note of what came of something that was taken.
+    pub(super) fn finish(&mut self, work: Work, result: Result, now: Instant) {
+        let Some(item) = self.items.get_mut(&work) else {
+            return;
+        };
+        let again = item.state == State::Running { again: true };
+        let pause = match result {
+            Result::Done => {
+                item.tries = 0;
+                if !again {
+                    self.items.remove(&work);
+                    return;
+                }
+                None
+            }
+            Result::Changed => {
+                item.tries = item.tries.saturating_add(1);
+                (item.tries > PATIENCE).then(|| pause(item.tries - PATIENCE))
+            }
+            Result::Failed => {
+                item.tries = item.tries.saturating_add(1);
+                Some(pause(item.tries))
+            }
+        };
+        match pause {
+            None => {
+                item.state = State::Ready;
+                self.ready.push_back(work);
+            }
+            Some(pause) => {
+                let at = now + pause;
+                item.state = State::Later(at);
+                self.later.insert((at, work));
+            }
+        }
+    }
+}
+
+fn pause(tries: u32) -> Duration {
+    let doublings = tries.saturating_sub(1).min(16);
+    (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(key: &str) -> Work {
+        Work::Collect(key.into())
+    }
+
+    #[test]
+    fn does_a_thing_once_and_again_when_told_meanwhile() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(object("a"));
+        queue.add(object("a"));
+        assert_eq!(queue.take(now), Some(object("a")));
+        assert_eq!(queue.take(now), None);
+        queue.add(object("a"));
+        assert_eq!(queue.take(now), None, "it runs already");
+        queue.finish(object("a"), Result::Done, now);
+        assert_eq!(queue.take(now), Some(object("a")));
+        queue.finish(object("a"), Result::Done, now);
+        assert_eq!(queue.take(now), None);
+        assert!(queue.items.is_empty());
+    }
+
+    #[test]
+    fn puts_off_what_fails_for_longer_and_longer() {
+        let mut now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(object("a"));
+        let mut before = Duration::ZERO;
+        for _ in 0..20 {
+            assert_eq!(queue.take(now), Some(object("a")));
+            queue.finish(object("a"), Result::Failed, now);
+            assert_eq!(queue.take(now), None);
+            let due = queue.next_due().unwrap();
+            let pause = due - now;
+            assert!(pause >= before && pause <= LONGEST_PAUSE);
+            before = pause;
+            now = due;
+        }
+        assert_eq!(before, LONGEST_PAUSE);
+        // News do not wait.
+        assert_eq!(queue.take(now), Some(object("a")));
+        queue.finish(object("a"), Result::Failed, now);
+        queue.add(object("a"));
+        assert_eq!(queue.take(now), Some(object("a")));
+        assert_eq!(queue.next_due(), None);
+    }
+
+    #[test]
+    fn tires_of_changes_that_do_not_stay() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(Work::Aggregate);
+        let mut looks = 0;
+        while queue.take(now).is_some() {
+            looks += 1;
+            queue.add(Work::Aggregate);
+            queue.finish(Work::Aggregate, Result::Changed, now);
+            queue.add(Work::Aggregate);
+        }
+        assert_eq!(looks, PATIENCE + 1);
+        assert!(queue.next_due().is_some());
+    }
+}
