@@ -63,6 +63,10 @@ pub mod patch;
 mod registration;
 mod webhooks;
 
+// How they are served, and tested.
+#[cfg(feature = "server")]
+pub mod server;
+
 pub use lockgate_api::admission::{
     GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo,
 };
