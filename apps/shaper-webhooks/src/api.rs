@@ -176,13 +176,21 @@ pub struct MtlsRef {
     #[serde(default, deserialize_with = "or_default", rename = "clientKeyJSONPath")]
     pub client_key: String,
     /// The place of the certificate.
-    #[serde(default, deserialize_with = "or_default", rename = "clientCertJSONPath")]
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        rename = "clientCertJSONPath"
+    )]
     pub client_cert: String,
     /// The place of the authorities, if the system's are not meant.
     #[serde(default, deserialize_with = "or_default", rename = "caBundleJSONPath")]
     pub ca_bundle: String,
     /// Whether anybody may pretend to be the service.
-    #[serde(default, deserialize_with = "or_default", rename = "tlsInsecureSkipVerify")]
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        rename = "tlsInsecureSkipVerify"
+    )]
     pub tls_insecure_skip_verify: bool,
 }
 
@@ -278,9 +286,15 @@ mod tests {
         });
         let read: WebhookConfig = serde_json::from_value(webhook).unwrap();
         let mtls = read.mtls_ref.unwrap();
-        assert_eq!((&*mtls.client_key, &*mtls.client_cert, &*mtls.ca_bundle), ("k", "c", "b"));
+        assert_eq!(
+            (&*mtls.client_key, &*mtls.client_cert, &*mtls.ca_bundle),
+            ("k", "c", "b")
+        );
         assert!(mtls.tls_insecure_skip_verify);
         let basic = read.basic_auth_ref.unwrap();
-        assert_eq!((&*basic.username, &*basic.password, &*basic.resource.name), ("u", "p", "n"));
+        assert_eq!(
+            (&*basic.username, &*basic.password, &*basic.resource.name),
+            ("u", "p", "n")
+        );
     }
 }

@@ -176,7 +176,9 @@ impl<'t> Reader<'t> {
         let number = self.advance(signed + length.unwrap_or(digits.len()));
         // A sign, digits and dots only: what Rust reads of these, Go reads as well.
         let is_number = number.parse::<f64>().is_ok_and(f64::is_finite);
-        is_number.then_some(()).ok_or_else(|| JsonPathError::Number(number.to_owned()))
+        is_number
+            .then_some(())
+            .ok_or_else(|| JsonPathError::Number(number.to_owned()))
     }
 
     fn quoted(&mut self, mark: char) -> Result<(), JsonPathError> {
@@ -197,7 +199,9 @@ impl<'t> Reader<'t> {
         let text = self.advance(length);
         let inner = text.get(1..length - 1).unwrap_or_default();
         let is_string = unquotes(inner, mark);
-        is_string.then_some(()).ok_or_else(|| JsonPathError::Unquote(text.to_owned()))
+        is_string
+            .then_some(())
+            .ok_or_else(|| JsonPathError::Unquote(text.to_owned()))
     }
 
     fn array(&mut self) -> Result<(), JsonPathError> {
@@ -208,12 +212,17 @@ impl<'t> Reader<'t> {
         let inner = text.strip_prefix('[').unwrap_or(text);
         if inner.contains(',') {
             for element in inner.split(',') {
-                parse(&format!("{{[{}]}}", element.trim_matches(' ')), self.depth + 1)?;
+                parse(
+                    &format!("{{[{}]}}", element.trim_matches(' ')),
+                    self.depth + 1,
+                )?;
             }
             self.ends_recursive = false;
             return Ok(());
         }
-        let key = inner.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+        let key = inner
+            .strip_prefix('\'')
+            .and_then(|rest| rest.strip_suffix('\''));
         if let Some(key) = key.filter(|key| !key.contains('\'')) {
             let parsed = parse(&format!("{{.{key}}}"), self.depth + 1)?;
             self.ends_recursive = parsed.ends_recursive;
@@ -233,7 +242,8 @@ impl<'t> Reader<'t> {
                 b'"' | b'\'' => match open {
                     None => open = Some(byte),
                     Some(mark) => {
-                        let escaped = place.checked_sub(1).and_then(|at| bytes.get(at)) == Some(&b'\\');
+                        let escaped =
+                            place.checked_sub(1).and_then(|at| bytes.get(at)) == Some(&b'\\');
                         closed |= mark == byte && !escaped;
                     }
                 },
@@ -385,7 +395,10 @@ mod tests {
             (".data[", "unterminated array"),
             (".data['x'", "unterminated array"),
             (".data[x]", "invalid array index x"),
-            (".data[99999999999999999999]", "array index 99999999999999999999 is not a number"),
+            (
+                ".data[99999999999999999999]",
+                "array index 99999999999999999999 is not a number",
+            ),
             (".a[?(@.b", "unterminated filter"),
             (".a[?(@.b)", "unclosed array expect ]"),
             (".a #", "unrecognized character in action: U+0023 '#'"),
@@ -415,7 +428,11 @@ mod tests {
 
     #[test]
     fn stops_whatever_it_is_given() {
-        for path in ["[?(".repeat(10_000), "['".repeat(10_000), "[?('a)".repeat(10_000)] {
+        for path in [
+            "[?(".repeat(10_000),
+            "['".repeat(10_000),
+            "[?('a)".repeat(10_000),
+        ] {
             assert!(check(&path).is_err());
         }
     }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use lockgate_api::meta::names::check_label_value;
+
 use crate::api::{AssignmentSpec, GROUP, Labels, ProfileSpec};
 use crate::uuid::Uuid;
 
@@ -29,7 +31,10 @@ pub fn buildarch(arch: &str) -> String {
 /// The UUID in the key of a label, written as the webhooks write it.
 #[must_use]
 pub fn uuid_in(key: &str) -> Option<Uuid> {
-    let text = key.strip_prefix("uuid.")?.strip_prefix(GROUP)?.strip_prefix('/')?;
+    let text = key
+        .strip_prefix("uuid.")?
+        .strip_prefix(GROUP)?
+        .strip_prefix('/')?;
     let read = Uuid::parse(text).ok()?;
     (read.to_string() == text).then_some(read)
 }
@@ -96,7 +101,12 @@ pub fn of_profile<E>(
     mut fresh: impl FnMut() -> Result<Uuid, E>,
 ) -> Result<Labels, E> {
     let mut labels = of_user(present);
-    for content in spec.additional_content.iter().filter(|content| content.exposed) {
+    // The static rules refuse other names, except of what is already on its way out.
+    let exposed = spec
+        .additional_content
+        .iter()
+        .filter(|content| content.exposed);
+    for content in exposed.filter(|content| check_label_value(&content.name).is_empty()) {
         let id = match known.get(&content.name) {
             Some(&id) => id,
             None => fresh()?,
@@ -108,7 +118,8 @@ pub fn of_profile<E>(
 
 fn of_user(present: &Labels) -> Labels {
     let kept = present.iter().filter(|(key, _)| !is_internal(key));
-    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    kept.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -123,7 +134,9 @@ mod tests {
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
         let pairs = pairs.iter();
-        pairs.map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+        pairs
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 
     fn assignment(archs: &[&str], uuids: &[&str], is_default: bool) -> AssignmentSpec {
@@ -202,7 +215,11 @@ mod tests {
         let spec = assignment(&["arm64"], &[A], false);
         let made = of_assignment(&spec, &present);
         assert_eq!(made, want);
-        assert_eq!(of_assignment(&spec, &made), want, "a second time changes nothing");
+        assert_eq!(
+            of_assignment(&spec, &made),
+            want,
+            "a second time changes nothing"
+        );
     }
 
     #[test]
@@ -214,7 +231,10 @@ mod tests {
             ("buildarch.shaper.amahdha.com/x86_64", ""),
             ("shaper.amahdha.com/default-assignment", ""),
         ]);
-        assert_eq!(of_assignment(&assignment(&[], &[], true), &Labels::new()), want);
+        assert_eq!(
+            of_assignment(&assignment(&[], &[], true), &Labels::new()),
+            want
+        );
     }
 
     #[test]
@@ -235,12 +255,21 @@ mod tests {
     fn reads_uuids_of_contents_from_canonical_labels_only() {
         let found = contents(Some(&labels(&[
             (&format!("uuid.shaper.amahdha.com/{A}"), "one"),
-            (&format!("uuid.shaper.amahdha.com/{}", B.to_uppercase()), "two"),
+            (
+                &format!("uuid.shaper.amahdha.com/{}", B.to_uppercase()),
+                "two",
+            ),
             ("uuid.shaper.amahdha.com/nonsense", "three"),
-            ("uuid.shaper.amahdha.com.evil/47c6da67-7477-4970-aa03-84e48ff4f6ad", "four"),
+            (
+                "uuid.shaper.amahdha.com.evil/47c6da67-7477-4970-aa03-84e48ff4f6ad",
+                "four",
+            ),
             ("team", "five"),
         ])));
-        assert_eq!(found, BTreeMap::from([(String::from("one"), Uuid::parse(A).unwrap())]));
+        assert_eq!(
+            found,
+            BTreeMap::from([(String::from("one"), Uuid::parse(A).unwrap())])
+        );
         assert_eq!(contents(None), BTreeMap::new());
     }
 }

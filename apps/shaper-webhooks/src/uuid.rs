@@ -59,13 +59,19 @@ impl Uuid {
             return Err(UuidError::Format);
         }
         let digits = text.iter().enumerate();
-        Self::digits(digits.filter(|(place, _)| !HYPHENS.contains(place)).map(|(_, &digit)| digit))
+        Self::digits(
+            digits
+                .filter(|(place, _)| !HYPHENS.contains(place))
+                .map(|(_, &digit)| digit),
+        )
     }
 
     fn digits(digits: impl Iterator<Item = u8>) -> Result<Self, UuidError> {
         let mut bytes = [0; 16];
         for (place, digit) in digits.enumerate() {
-            let value = char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+            let value = char::from(digit)
+                .to_digit(16)
+                .and_then(|value| u8::try_from(value).ok());
             let byte = bytes.get_mut(place / 2).ok_or(UuidError::Format)?;
             *byte = (*byte << 4) | value.ok_or(UuidError::Format)?;
         }
@@ -123,12 +129,27 @@ mod tests {
         for (text, want) in [
             ("", "invalid UUID length: 0"),
             ("not-a-valid-uuid", "invalid UUID length: 16"),
-            (" 47c6da67-7477-4970-aa03-84e48ff4f6ad", "invalid UUID length: 37"),
-            ("47c6da67+7477-4970-aa03-84e48ff4f6ad", "invalid UUID format"),
-            ("47c6da67-7477-4970-aa03-84e48ff4f6ag", "invalid UUID format"),
-            ("47c6da67-7477-4970-aa03-84e48ff4f6-d", "invalid UUID format"),
+            (
+                " 47c6da67-7477-4970-aa03-84e48ff4f6ad",
+                "invalid UUID length: 37",
+            ),
+            (
+                "47c6da67+7477-4970-aa03-84e48ff4f6ad",
+                "invalid UUID format",
+            ),
+            (
+                "47c6da67-7477-4970-aa03-84e48ff4f6ag",
+                "invalid UUID format",
+            ),
+            (
+                "47c6da67-7477-4970-aa03-84e48ff4f6-d",
+                "invalid UUID format",
+            ),
             ("47c6da6774774970aa0384e48ff4f6az", "invalid UUID format"),
-            ("(47c6da67-7477-4970-aa03-84e48ff4f6ad)", "invalid bracketed UUID format"),
+            (
+                "(47c6da67-7477-4970-aa03-84e48ff4f6ad)",
+                "invalid bracketed UUID format",
+            ),
             (
                 "urn:guid:47c6da67-7477-4970-aa03-84e48ff4f6ad",
                 "invalid UUID: invalid urn prefix: \"urn:guid:\"",
