@@ -25,9 +25,27 @@
 //! # }
 //! ```
 
+// What it is told.
 mod certificates;
 mod client_auth;
 mod limits;
+
+// What it shows, and whom it lets in.
+mod credentials;
+mod notice;
+mod tokens;
+
+// A connection, and a review on it.
+mod deadline;
+mod decision;
+mod gate;
+mod listen;
+mod reviews;
+
+// What others see of it.
+mod metrics;
+mod probes;
+
 mod start;
 
 use std::fmt;
