@@ -308,12 +308,15 @@ impl Config {
         let mut read: Value = serde_json::from_str(&document.root().to_json())
             .map_err(|error| wrong(error.to_string()))?;
         without_nulls(&mut read);
+        // A list would be read as members in their order, which nobody means.
+        if let Some(path) = listed(&read, &defaults(), "") {
+            return Err(wrong(format!("{path}expected keys, found a list")));
+        }
         let config: Self =
             serde_json::from_value(read.clone()).map_err(|error| wrong(error.to_string()))?;
         config.check().map_err(wrong)?;
-        let known = serde_json::to_value(&config).map_err(|error| wrong(error.to_string()))?;
         let mut unknown_keys = Vec::new();
-        unknown(&read, &known, "", &mut unknown_keys);
+        unknown(&read, &defaults(), "", &mut unknown_keys);
         if config.strict_unknown_keys && !unknown_keys.is_empty() {
             return Err(ConfigError::UnknownKeys {
                 path: path.to_owned(),
@@ -395,6 +398,22 @@ fn without_nulls(value: &mut Value) {
     }
     if value.is_null() {
         *value = Value::Object(serde_json::Map::new());
+    }
+}
+
+fn defaults() -> Value {
+    serde_json::to_value(Config::default()).unwrap_or_default()
+}
+
+/// Where `read` has a list and `known` has members.
+fn listed(read: &Value, known: &Value, path: &str) -> Option<String> {
+    match (read, known) {
+        (Value::Array(_), Value::Object(_)) if path.is_empty() => Some(String::new()),
+        (Value::Array(_), Value::Object(_)) => Some(format!("{path}: ")),
+        (Value::Object(read), Value::Object(known)) => read
+            .iter()
+            .find_map(|(key, value)| listed(value, known.get(key)?, key)),
+        _ => None,
     }
 }
 

@@ -44,7 +44,7 @@ impl Findings {
 
 /// A problem of some type, in words of our own.
 #[must_use]
-pub fn problem(
+pub(crate) fn problem(
     error_type: ErrorType,
     path: &Path<'_>,
     value: &str,

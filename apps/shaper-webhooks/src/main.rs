@@ -91,10 +91,7 @@ fn run(loaded: &Loaded) -> ExitCode {
             })
         });
     match served {
-        Ok(()) => {
-            tracing::info!("stopped");
-            ExitCode::SUCCESS
-        }
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error, "running");
             ExitCode::FAILURE

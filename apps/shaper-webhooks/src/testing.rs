@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use lockgate_admission::json_patch::JsonPatch;
+use lockgate_admission::json_patch::Patch;
 use serde_json::{Value, json};
 
 use crate::api::{GROUP, VERSION};
@@ -150,7 +150,7 @@ impl Said {
 
     /// The object after the patch.
     pub(crate) fn patched(&self) -> Value {
-        let patch = JsonPatch::parse(self.patch().to_string().as_bytes()).unwrap();
+        let patch = Patch::parse(self.patch().to_string().as_bytes()).unwrap();
         patch.apply(&self.object).unwrap()
     }
 }

@@ -141,7 +141,8 @@ fn says_what_is_wrong() {
         ("invalid: yaml: content: [", "is not YAML: "),
         ("webhookServer: {port: many}", "is wrong: "),
         ("webhookServer: {port: 70000}", "is wrong: "),
-        ("[]", "is wrong: "),
+        ("[]", "is wrong: expected keys, found a list"),
+        ("webhookServer: [1]", "is wrong: webhookServer: expected keys, found a list"),
         (
             "webhookServer: {host: here}",
             "webhookServer.host: `here` is no IP address",
