@@ -16,7 +16,7 @@ use crate::api::{Assignment, AssignmentSpec, Metadata};
 use crate::findings::problem;
 use crate::kind::{Concern, concern, is_letting_go, name_of, namespace_of};
 use crate::labels;
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, Which};
 use crate::uuid::Uuid;
 
 const KIND: &str = "Assignment";
@@ -90,18 +90,15 @@ impl AssignmentValidator {
         Ok(())
     }
 
-    /// There is one default for an architecture. What the specification says counts, not its labels:
-    /// an object may have come here without them.
+    /// There is one default for an architecture. What specifications say counts as much as labels do:
+    /// this object may have come here without them, and others may be stored without them.
     async fn check_default(
         &self,
         spec: &AssignmentSpec,
         this: This<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), Fault> {
-        let others = self
-            .lookup
-            .assignments_with(labels::DEFAULT_ASSIGNMENT)
-            .await?;
+        let others = self.lookup.assignments(Which::All).await?;
         let root = Path::root("spec");
         let selectors = root.child("subjectSelectors");
         let list = selectors.child("buildarch");
@@ -109,9 +106,13 @@ impl AssignmentValidator {
         for (place, arch) in labels::archs(spec).enumerate() {
             let label = labels::buildarch(arch);
             let is_for = |other: &&Assignment| {
-                this.is_not(&other.metadata)
-                    && (other.metadata.label(&label).is_some()
-                        || (other.spec.is_default && labels::archs(&other.spec).any(|a| a == arch)))
+                let meta = &other.metadata;
+                let is_default =
+                    other.spec.is_default || meta.label(labels::DEFAULT_ASSIGNMENT).is_some();
+                let is_of_arch = || {
+                    meta.label(&label).is_some() || labels::archs(&other.spec).any(|a| a == arch)
+                };
+                is_default && this.is_not(meta) && is_of_arch()
             };
             if let Some(other) = others.iter().find(is_for) {
                 let detail = format!(
@@ -125,7 +126,7 @@ impl AssignmentValidator {
         Ok(())
     }
 
-    /// A machine has one assignment.
+    /// A machine has one assignment. Labels find it, except where there are none.
     async fn check_machines(
         &self,
         spec: &AssignmentSpec,
@@ -143,11 +144,21 @@ impl AssignmentValidator {
             .iter()
             .enumerate()
             .collect();
+        let unlabelled = match texts.is_empty() {
+            true => Vec::new(),
+            false => self.lookup.assignments(Which::Unlabelled).await?,
+        };
         for some in texts.chunks(AT_ONCE) {
             let questions = some.iter().filter_map(|(place, text)| {
-                let label = labels::uuid(Uuid::parse(text).ok()?);
+                let machine = Uuid::parse(text).ok()?;
+                let names = move |other: &&Assignment| {
+                    let list = &other.spec.subject_selectors.uuid_list;
+                    list.iter().any(|text| Uuid::parse(text) == Ok(machine))
+                };
+                let mut others: Vec<_> = unlabelled.iter().filter(names).cloned().collect();
                 Some(async move {
-                    let others = self.lookup.assignments_with(&label).await?;
+                    let label = labels::uuid(machine);
+                    others.extend(self.lookup.assignments(Which::With(&label)).await?);
                     Ok::<_, Fault>((*place, *text, others))
                 })
             });

@@ -19,16 +19,10 @@ pub trait Lookup: Send + Sync + 'static {
         name: &'f str,
     ) -> BoxFuture<'f, Result<bool, LookupError>>;
 
-    /// The assignments that have a label, wherever the data plane looks.
-    fn assignments_with<'f>(
+    /// Assignments.
+    fn assignments<'f>(
         &'f self,
-        label: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>>;
-
-    /// The assignments of a namespace.
-    fn assignments_in<'f>(
-        &'f self,
-        namespace: &'f str,
+        which: Which<'f>,
     ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>>;
 
     /// The profiles that have a label, wherever the data plane looks.
@@ -36,6 +30,20 @@ pub trait Lookup: Send + Sync + 'static {
         &'f self,
         label: &'f str,
     ) -> BoxFuture<'f, Result<Vec<Profile>, LookupError>>;
+}
+
+/// Which assignments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which<'f> {
+    /// All, wherever the data plane looks.
+    All,
+    /// Those with a label, wherever the data plane looks.
+    With(&'f str),
+    /// Those without any label of an architecture, wherever the data plane looks. They came past the
+    /// webhooks, so that their labels tell nothing.
+    Unlabelled,
+    /// Those of a namespace.
+    In(&'f str),
 }
 
 /// The API did not answer the question.

@@ -19,7 +19,7 @@ use crate::config::ProfileDeletion;
 use crate::findings::problem;
 use crate::kind::{Concern, concern, is_letting_go, name_of, namespace_of};
 use crate::labels;
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, Which};
 use crate::uuid::Uuid;
 
 const KIND: &str = "Profile";
@@ -199,7 +199,7 @@ impl ProfileValidator {
     /// The assignments that would be left without their profile.
     async fn users(&self, ctx: &Context, metadata: &Metadata) -> Result<Vec<String>, Fault> {
         let (namespace, name) = (namespace_of(ctx, metadata), name_of(ctx, metadata));
-        let all = self.0.lookup.assignments_in(namespace).await?;
+        let all = self.0.lookup.assignments(Which::In(namespace)).await?;
         let users = all.into_iter().filter(|assignment| {
             assignment.spec.profile_name == name && !assignment.metadata.is_terminating()
         });

@@ -226,6 +226,25 @@ async fn a_machine_has_one_assignment_in_the_whole_cluster() {
 }
 
 #[tokio::test]
+async fn objects_that_came_past_the_webhooks_count_as_well() {
+    let bare = assignment(
+        "old",
+        &selecting(&["i386"], &[&format!("{{{}}}", A.to_uppercase())]),
+    );
+    let object = assignment("new", &selecting(&["arm64"], &[A]));
+    let said = Ask::create("Assignment", &object)
+        .at(VALIDATE, with_profile().assignment(bare))
+        .await;
+    said.denied(422, "spec.subjectSelectors.uuidList[0]: Duplicate value: \"47c6da67-7477-4970-aa03-84e48ff4f6ad\": assignment cannot reference a subject selector referenced by another assignment: default/old");
+    let bare = assignment("old", &default_for(&[]));
+    let object = assignment("new", &default_for(&["arm64"]));
+    let said = Ask::create("Assignment", &object)
+        .at(VALIDATE, with_profile().assignment(bare))
+        .await;
+    said.denied(422, "spec.subjectSelectors.buildarch[0]: Duplicate value: \"arm64\": there is a default assignment for this buildarch already: default/old");
+}
+
+#[tokio::test]
 async fn asks_about_every_machine() {
     let many: Vec<String> = (0..40).map(|n| format!("{A:.24}{n:012}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -142,7 +142,10 @@ fn says_what_is_wrong() {
         ("webhookServer: {port: many}", "is wrong: "),
         ("webhookServer: {port: 70000}", "is wrong: "),
         ("[]", "is wrong: expected keys, found a list"),
-        ("webhookServer: [1]", "is wrong: webhookServer: expected keys, found a list"),
+        (
+            "webhookServer: [1]",
+            "is wrong: webhookServer: expected keys, found a list",
+        ),
         (
             "webhookServer: {host: here}",
             "webhookServer.host: `here` is no IP address",

@@ -3,8 +3,9 @@
 use lockgate_webhook::BoxFuture;
 use serde_json::Value;
 
-use super::{Lookup, LookupError};
+use super::{Lookup, LookupError, Which};
 use crate::api::{Assignment, Metadata, Profile};
+use crate::labels::{self, BUILDARCHS};
 
 /// A cluster as a test tells it.
 #[derive(Debug, Default)]
@@ -64,28 +65,19 @@ impl Lookup for Fake {
         self.found(self.profiles.iter().any(|profile| is_it(&profile.metadata)))
     }
 
-    fn assignments_with<'f>(
+    fn assignments<'f>(
         &'f self,
-        label: &'f str,
+        which: Which<'f>,
     ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>> {
-        let all = self.assignments.iter();
-        self.found(
-            all.filter(|one| has(&one.metadata, label))
-                .cloned()
-                .collect(),
-        )
-    }
-
-    fn assignments_in<'f>(
-        &'f self,
-        namespace: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>> {
-        let all = self.assignments.iter();
-        self.found(
-            all.filter(|one| one.metadata.namespace == namespace)
-                .cloned()
-                .collect(),
-        )
+        let is_meant = |one: &&Assignment| match which {
+            Which::All => true,
+            Which::With(label) => has(&one.metadata, label),
+            Which::Unlabelled => !BUILDARCHS
+                .iter()
+                .any(|arch| has(&one.metadata, &labels::buildarch(arch))),
+            Which::In(namespace) => one.metadata.namespace == namespace,
+        };
+        self.found(self.assignments.iter().filter(is_meant).cloned().collect())
     }
 
     fn profiles_with<'f>(

@@ -7,8 +7,9 @@ use lockgate_webhook::BoxFuture;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Lookup, LookupError};
+use super::{Lookup, LookupError, Which};
 use crate::api::{Assignment, GROUP, Profile, VERSION};
+use crate::labels::{self, BUILDARCHS};
 
 /// How many objects one answer brings.
 const PAGE: u32 = 500;
@@ -89,16 +90,25 @@ impl Live {
         Ok(Self { client, scope })
     }
 
-    /// Whether both kinds can be read, which is what the webhooks need.
+    /// Whether both kinds can be read, which is what the webhooks need. While they are not defined there
+    /// is nothing to read, and nothing to be asked about either.
     ///
     /// # Errors
     ///
-    /// The API does not answer, does not know the kinds, or does not let us.
+    /// The API does not answer, or does not let us.
     pub async fn check(&self) -> Result<(), LookupError> {
         for plural in ["assignments", "profiles"] {
             let path = collection(plural, self.namespace_of(plural));
             let one = ListParams::default().limit(1);
-            self.page::<serde_json::Value>(&path, &one).await?;
+            let action = || format!("list `{path}`");
+            let request = Request::new(&path)
+                .list(&one)
+                .map_err(|error| LookupError::new(action(), error))?;
+            match self.client.request::<serde_json::Value>(request).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(LookupError::new(action(), error)),
+            }
         }
         Ok(())
     }
@@ -127,10 +137,10 @@ impl Live {
     async fn list<K: DeserializeOwned>(
         &self,
         path: &str,
-        label: Option<&str>,
+        selector: Option<String>,
     ) -> Result<Vec<K>, LookupError> {
         let mut parameters = ListParams::default().limit(PAGE);
-        parameters.label_selector = label.map(ToOwned::to_owned);
+        parameters.label_selector = selector;
         let mut found = Vec::new();
         loop {
             let page: List<K> = self.page(path, &parameters).await?;
@@ -176,25 +186,22 @@ impl Lookup for Live {
         })
     }
 
-    fn assignments_with<'f>(
+    fn assignments<'f>(
         &'f self,
-        label: &'f str,
+        which: Which<'f>,
     ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>> {
         Box::pin(async move {
-            let path = collection("assignments", self.namespace_of("assignments"));
-            self.list(&path, Some(label)).await
-        })
-    }
-
-    fn assignments_in<'f>(
-        &'f self,
-        namespace: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>> {
-        Box::pin(async move {
-            if !is_subdomain(namespace) {
-                return Ok(Vec::new());
-            }
-            self.list(&collection("assignments", Some(namespace)), None)
+            let (namespace, selector) = match which {
+                Which::In(namespace) if !is_subdomain(namespace) => return Ok(Vec::new()),
+                Which::In(namespace) => (Some(namespace), None),
+                Which::All => (self.namespace_of("assignments"), None),
+                Which::With(label) => (self.namespace_of("assignments"), Some(label.to_owned())),
+                Which::Unlabelled => {
+                    let none = BUILDARCHS.map(|arch| format!("!{}", labels::buildarch(arch)));
+                    (self.namespace_of("assignments"), Some(none.join(",")))
+                }
+            };
+            self.list(&collection("assignments", namespace), selector)
                 .await
         })
     }
@@ -205,7 +212,7 @@ impl Lookup for Live {
     ) -> BoxFuture<'f, Result<Vec<Profile>, LookupError>> {
         Box::pin(async move {
             let path = collection("profiles", self.namespace_of("profiles"));
-            self.list(&path, Some(label)).await
+            self.list(&path, Some(label.to_owned())).await
         })
     }
 }

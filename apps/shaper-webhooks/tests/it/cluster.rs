@@ -64,7 +64,9 @@ impl Cluster {
         };
         let server = TestServer::start_with(settings).await.unwrap();
         let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig_path()).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+            .await
+            .unwrap();
         let cluster = Self {
             client: kube::Client::try_from(config).unwrap(),
             server,
@@ -72,7 +74,10 @@ impl Cluster {
             authorities: BTreeMap::new(),
         };
         for (kind, name) in [("certificates", "Certificate"), ("issuers", "Issuer")] {
-            let definition = CERT_MANAGER.replace("KIND", kind).replace("NAME", name).replace("SINGULAR", &name.to_lowercase());
+            let definition = CERT_MANAGER
+                .replace("KIND", kind)
+                .replace("NAME", name)
+                .replace("SINGULAR", &name.to_lowercase());
             cluster.apply(&definition).await;
         }
         cluster
@@ -85,15 +90,25 @@ impl Cluster {
     /// Runs kubectl: whether it went well, and all it printed.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new("kubectl");
-        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
-        tokio::task::spawn_blocking(move || run(&mut command)).await.unwrap()
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(arguments);
+        tokio::task::spawn_blocking(move || run(&mut command))
+            .await
+            .unwrap()
     }
 
     /// Runs Helm, which has to go well.
     pub(crate) async fn helm(&self, arguments: &[&str]) -> String {
         let mut command = helm();
-        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
-        let (passed, text) = tokio::task::spawn_blocking(move || run(&mut command)).await.unwrap();
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(arguments);
+        let (passed, text) = tokio::task::spawn_blocking(move || run(&mut command))
+            .await
+            .unwrap();
         assert!(passed, "{text}");
         text
     }
@@ -102,7 +117,9 @@ impl Cluster {
     pub(crate) async fn apply(&self, manifest: &str) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), manifest).unwrap();
-        let (passed, text) = self.kubectl(&["apply", "-f", file.path().to_str().unwrap()]).await;
+        let (passed, text) = self
+            .kubectl(&["apply", "-f", file.path().to_str().unwrap()])
+            .await;
         assert!(passed, "{text}");
     }
 
@@ -121,12 +138,20 @@ impl Cluster {
 
     /// An object as it is stored.
     pub(crate) async fn stored(&self, kind: &str, namespace: &str, name: &str) -> Value {
-        let (passed, text) = self.kubectl(&["get", kind, "-n", namespace, name, "-o", "json"]).await;
+        let (passed, text) = self
+            .kubectl(&["get", kind, "-n", namespace, name, "-o", "json"])
+            .await;
         assert!(passed, "{text}");
         serde_json::from_str(&text).unwrap()
     }
 
-    fn api(&self, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    pub(crate) fn api(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         match namespace {
             None => Api::all_with(self.client.clone(), &resource),
@@ -139,14 +164,23 @@ impl Cluster {
     async fn issue_certificates(&mut self) {
         let api = self.api("cert-manager.io", "v1", "Certificate", Some(SYSTEM));
         let certificates = api.list(&ListParams::default()).await.unwrap().items;
-        let (of_authorities, of_servers): (Vec<_>, Vec<_>) = certificates.iter().partition(|one| one.data["spec"]["isCA"] == true);
+        let (of_authorities, of_servers): (Vec<_>, Vec<_>) = certificates
+            .iter()
+            .partition(|one| one.data["spec"]["isCA"] == true);
         for certificate in of_authorities {
             let spec = &certificate.data["spec"];
             let issuer = self.issuer(spec).await;
-            assert_eq!(issuer, json!({"selfSigned": {}}), "an authority of its own signs itself");
+            assert_eq!(
+                issuer,
+                json!({"selfSigned": {}}),
+                "an authority of its own signs itself"
+            );
             let authority = Authority::new(spec["commonName"].as_str().unwrap());
             let secret = spec["secretName"].as_str().unwrap();
-            let own = Identity { certificate_pem: authority.pem().to_owned(), key_pem: String::from("kept") };
+            let own = Identity {
+                certificate_pem: authority.pem().to_owned(),
+                key_pem: String::from("kept"),
+            };
             self.store(certificate, secret, &own, authority.pem()).await;
             self.authorities.insert(secret.to_owned(), authority);
         }
@@ -154,20 +188,39 @@ impl Cluster {
             let spec = &certificate.data["spec"];
             let issuer = self.issuer(spec).await;
             let authority = &self.authorities[issuer["ca"]["secretName"].as_str().unwrap()];
-            let names = spec["dnsNames"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+            let names = spec["dnsNames"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|name| name.as_str().unwrap());
             let leaf = authority.issue(&names.collect::<Vec<_>>());
             let pem = authority.pem().to_owned();
-            self.store(certificate, spec["secretName"].as_str().unwrap(), &leaf, &pem).await;
+            self.store(
+                certificate,
+                spec["secretName"].as_str().unwrap(),
+                &leaf,
+                &pem,
+            )
+            .await;
         }
     }
 
     async fn issuer(&self, spec: &Value) -> Value {
         let api = self.api("cert-manager.io", "v1", "Issuer", Some(SYSTEM));
-        let issuer = api.get(spec["issuerRef"]["name"].as_str().unwrap()).await.unwrap();
+        let issuer = api
+            .get(spec["issuerRef"]["name"].as_str().unwrap())
+            .await
+            .unwrap();
         issuer.data["spec"].clone()
     }
 
-    async fn store(&self, certificate: &DynamicObject, name: &str, identity: &Identity, authority: &str) {
+    async fn store(
+        &self,
+        certificate: &DynamicObject,
+        name: &str,
+        identity: &Identity,
+        authority: &str,
+    ) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": name, "annotations": {"cert-manager.io/certificate-name": certificate.metadata.name}},
@@ -184,32 +237,78 @@ impl Cluster {
 
     /// Does what cert-manager's CA injector does: annotation, Certificate, its Secret, `ca.crt`.
     async fn inject_authorities(&self) {
-        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        for kind in [
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        ] {
             let api = self.api("admissionregistration.k8s.io", "v1", kind, None);
             for mut configuration in api.list(&ListParams::default()).await.unwrap().items {
                 let annotations = configuration.metadata.annotations.clone().unwrap();
-                let Some((namespace, name)) = annotations["cert-manager.io/inject-ca-from"].split_once('/') else {
+                let Some((namespace, name)) =
+                    annotations["cert-manager.io/inject-ca-from"].split_once('/')
+                else {
                     panic!("without a namespace the injector does nothing");
                 };
-                let certificate = self.api("cert-manager.io", "v1", "Certificate", Some(namespace)).get(name).await.unwrap();
+                let certificate = self
+                    .api("cert-manager.io", "v1", "Certificate", Some(namespace))
+                    .get(name)
+                    .await
+                    .unwrap();
                 let secret = certificate.data["spec"]["secretName"].as_str().unwrap();
-                let secret = self.api("", "v1", "Secret", Some(namespace)).get(secret).await.unwrap();
-                assert_eq!(secret.metadata.annotations.unwrap()["cert-manager.io/certificate-name"], name);
+                let secret = self
+                    .api("", "v1", "Secret", Some(namespace))
+                    .get(secret)
+                    .await
+                    .unwrap();
+                assert_eq!(
+                    secret.metadata.annotations.unwrap()["cert-manager.io/certificate-name"],
+                    name
+                );
                 for webhook in configuration.data["webhooks"].as_array_mut().unwrap() {
                     webhook["clientConfig"]["caBundle"] = secret.data["data"]["ca.crt"].clone();
                 }
                 let name = configuration.metadata.name.clone().unwrap();
-                api.replace(&name, &PostParams::default(), &configuration).await.unwrap();
+                api.replace(&name, &PostParams::default(), &configuration)
+                    .await
+                    .unwrap();
             }
         }
     }
 
     /// Installs both charts with Helm.
     pub(crate) async fn install(&mut self, arguments: &[&str]) {
-        let chart = |name: &str| root().join("charts").join(name).to_str().unwrap().to_owned();
-        self.helm(&["install", "shaper-crds", &chart("shaper-crds"), "--namespace", "default"]).await;
+        let chart = |name: &str| {
+            root()
+                .join("charts")
+                .join(name)
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
+        self.helm(&[
+            "install",
+            "shaper-crds",
+            &chart("shaper-crds"),
+            "--namespace",
+            "default",
+        ])
+        .await;
         let (name, folder) = ("shaper-webhooks", chart("shaper-webhooks"));
-        self.helm(&[&["install", name, &folder, "--namespace", SYSTEM, "--create-namespace"], arguments].concat()).await;
+        self.helm(
+            &[
+                &[
+                    "install",
+                    name,
+                    &folder,
+                    "--namespace",
+                    SYSTEM,
+                    "--create-namespace",
+                ],
+                arguments,
+            ]
+            .concat(),
+        )
+        .await;
         self.issue_certificates().await;
         self.inject_authorities().await;
     }
@@ -221,17 +320,38 @@ impl Cluster {
         let pod = &deployment["spec"]["template"]["spec"];
         let volume = |name: &str| {
             let volumes = pod["volumes"].as_array().unwrap();
-            volumes.iter().find(|volume| volume["name"] == name).unwrap().clone()
+            volumes
+                .iter()
+                .find(|volume| volume["name"] == name)
+                .unwrap()
+                .clone()
         };
-        let secret = self.stored("secret", SYSTEM, volume("cert")["secret"]["secretName"].as_str().unwrap()).await;
+        let secret = self
+            .stored(
+                "secret",
+                SYSTEM,
+                volume("cert")["secret"]["secretName"].as_str().unwrap(),
+            )
+            .await;
         let folder = TempDir::new().unwrap();
         for file in ["tls.crt", "tls.key"] {
-            let bytes = BASE64_STANDARD.decode(secret["data"][file].as_str().unwrap()).unwrap();
+            let bytes = BASE64_STANDARD
+                .decode(secret["data"][file].as_str().unwrap())
+                .unwrap();
             std::fs::write(folder.path().join(file), bytes).unwrap();
         }
-        let map = self.stored("configmap", SYSTEM, volume("config")["configMap"]["name"].as_str().unwrap()).await;
+        let map = self
+            .stored(
+                "configmap",
+                SYSTEM,
+                volume("config")["configMap"]["name"].as_str().unwrap(),
+            )
+            .await;
         let mut config = documents(map["data"]["config.yaml"].as_str().unwrap()).remove(0);
-        config["kubeconfigPath"] = json!(self.kubeconfig_of(folder.path(), pod["serviceAccountName"].as_str().unwrap()).await);
+        config["kubeconfigPath"] = json!(
+            self.kubeconfig_of(folder.path(), pod["serviceAccountName"].as_str().unwrap())
+                .await
+        );
         config["webhookServer"]["shutdownDelay"] = json!("0s");
         for (key, value) in changes.as_object().unwrap() {
             config[key] = value.clone();
@@ -244,7 +364,9 @@ impl Cluster {
 
     /// A kubeconfig with a token of a service account.
     async fn kubeconfig_of(&self, folder: &Path, account: &str) -> PathBuf {
-        let (passed, token) = self.kubectl(&["create", "token", account, "-n", SYSTEM]).await;
+        let (passed, token) = self
+            .kubectl(&["create", "token", account, "-n", SYSTEM])
+            .await;
         assert!(passed, "{token}");
         let own = std::fs::read_to_string(self.kubeconfig()).unwrap();
         let mut config = documents(&own).remove(0);

@@ -15,7 +15,10 @@ fn schema(name: &str, arguments: &[&str]) -> Value {
     let definition = find(&documents, "CustomResourceDefinition", name);
     assert_eq!(definition["spec"]["scope"], "Namespaced");
     let version = &definition["spec"]["versions"][0];
-    assert_eq!((&version["name"], &version["served"], &version["storage"]), (&json!("v1alpha1"), &json!(true), &json!(true)));
+    assert_eq!(
+        (&version["name"], &version["served"], &version["storage"]),
+        (&json!("v1alpha1"), &json!(true), &json!(true))
+    );
     assert_eq!(version["subresources"], json!({"status": {}}));
     version["schema"]["openAPIV3Schema"].clone()
 }
@@ -56,18 +59,27 @@ fn assignments_are_what_the_program_reads() {
     let schema = schema("assignments.shaper.amahdha.com", &[]);
     let (mut of_schema, mut of_type) = (BTreeSet::new(), BTreeSet::new());
     members(&schema["properties"]["spec"], "spec", &mut of_schema);
-    present(&serde_json::to_value(AssignmentSpec::default()).unwrap(), "spec", &mut of_type);
+    present(
+        &serde_json::to_value(AssignmentSpec::default()).unwrap(),
+        "spec",
+        &mut of_type,
+    );
     assert_eq!(of_schema, of_type);
-    assert_eq!(schema["properties"]["spec"]["required"], json!(["profileName"]));
+    assert_eq!(
+        schema["properties"]["spec"]["required"],
+        json!(["profileName"])
+    );
 }
 
 #[test]
 fn profiles_are_what_the_program_reads() {
-    let webhook = || Some(WebhookConfig {
-        mtls_ref: Some(MtlsRef::default()),
-        basic_auth_ref: Some(BasicAuthRef::default()),
-        ..WebhookConfig::default()
-    });
+    let webhook = || {
+        Some(WebhookConfig {
+            mtls_ref: Some(MtlsRef::default()),
+            basic_auth_ref: Some(BasicAuthRef::default()),
+            ..WebhookConfig::default()
+        })
+    };
     let whole = Profile {
         spec: ProfileSpec {
             additional_content: vec![AdditionalContent {
@@ -99,7 +111,21 @@ fn profiles_are_what_the_program_reads() {
 #[test]
 fn whatever_was_accepted_before_is_accepted() {
     fn walk(schema: &Value, path: &str, required: &mut BTreeSet<String>) {
-        for limit in ["enum", "pattern", "format", "maxItems", "maxLength", "minItems", "minLength", "x-kubernetes-validations", "x-kubernetes-list-type", "oneOf", "anyOf", "allOf", "not"] {
+        for limit in [
+            "enum",
+            "pattern",
+            "format",
+            "maxItems",
+            "maxLength",
+            "minItems",
+            "minLength",
+            "x-kubernetes-validations",
+            "x-kubernetes-list-type",
+            "oneOf",
+            "anyOf",
+            "allOf",
+            "not",
+        ] {
             assert_eq!(schema.get(limit), None, "{path}");
         }
         for name in schema["required"].as_array().into_iter().flatten() {
@@ -113,16 +139,49 @@ fn whatever_was_accepted_before_is_accepted() {
         }
     }
     let mut required = BTreeSet::new();
-    walk(&schema("assignments.shaper.amahdha.com", &[]), "assignment", &mut required);
-    walk(&schema("profiles.shaper.amahdha.com", &[]), "profile", &mut required);
+    walk(
+        &schema("assignments.shaper.amahdha.com", &[]),
+        "assignment",
+        &mut required,
+    );
+    walk(
+        &schema("profiles.shaper.amahdha.com", &[]),
+        "profile",
+        &mut required,
+    );
     let reference = ["group", "version", "resource", "namespace", "name"];
-    let mut want = BTreeSet::from(["assignment.spec.profileName", "profile.spec.ipxeTemplate", "profile.spec.additionalContent[].name"].map(String::from));
+    let mut want = BTreeSet::from(
+        [
+            "assignment.spec.profileName",
+            "profile.spec.ipxeTemplate",
+            "profile.spec.additionalContent[].name",
+        ]
+        .map(String::from),
+    );
     let content = "profile.spec.additionalContent[]";
-    want.extend(reference.iter().chain(&["jsonpath"]).map(|name| format!("{content}.objectRef.{name}")));
-    for webhook in [format!("{content}.webhook"), format!("{content}.postTransformations[].webhook")] {
+    want.extend(
+        reference
+            .iter()
+            .chain(&["jsonpath"])
+            .map(|name| format!("{content}.objectRef.{name}")),
+    );
+    for webhook in [
+        format!("{content}.webhook"),
+        format!("{content}.postTransformations[].webhook"),
+    ] {
         want.insert(format!("{webhook}.url"));
-        want.extend(reference.iter().chain(&["clientKeyJSONPath", "clientCertJSONPath"]).map(|name| format!("{webhook}.mTLSRef.{name}")));
-        want.extend(reference.iter().chain(&["usernameJSONPath", "passwordJSONPath"]).map(|name| format!("{webhook}.basicAuthRef.{name}")));
+        want.extend(
+            reference
+                .iter()
+                .chain(&["clientKeyJSONPath", "clientCertJSONPath"])
+                .map(|name| format!("{webhook}.mTLSRef.{name}")),
+        );
+        want.extend(
+            reference
+                .iter()
+                .chain(&["usernameJSONPath", "passwordJSONPath"])
+                .map(|name| format!("{webhook}.basicAuthRef.{name}")),
+        );
     }
     assert_eq!(required, want);
 }
@@ -133,5 +192,8 @@ fn strict_definitions_refuse_what_the_webhooks_refuse() {
     let spec = &strict["properties"]["spec"];
     let archs = &spec["properties"]["subjectSelectors"]["properties"]["buildarch"]["items"]["enum"];
     assert_eq!(archs, &json!(shaper_webhooks::labels::BUILDARCHS));
-    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        spec["x-kubernetes-validations"].as_array().unwrap().len(),
+        1
+    );
 }

@@ -7,13 +7,18 @@ use crate::support::{Program, get};
 
 fn lines(bytes: &[u8]) -> Vec<Value> {
     let text = String::from_utf8_lossy(bytes);
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
 fn tells_its_version_and_its_use() {
     let output = Program::command(None).arg("--version").output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), concat!("shaper-webhooks ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        concat!("shaper-webhooks ", env!("CARGO_PKG_VERSION"), "\n")
+    );
     let output = Program::command(None).arg("--help").output().unwrap();
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout));
     let output = Program::command(None).arg("--nonsense").output().unwrap();
@@ -25,11 +30,23 @@ fn does_not_start_without_a_configuration() {
     let output = Program::command(None).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let started = String::from_utf8_lossy(&output.stdout).into_owned();
-    let want = concat!("Starting shaper-webhook version ", env!("CARGO_PKG_VERSION"), " (n/a) n/a\n");
+    let want = concat!(
+        "Starting shaper-webhook version ",
+        env!("CARGO_PKG_VERSION"),
+        " (n/a) n/a\n"
+    );
     assert_eq!(started, want);
     let log = lines(&output.stderr);
-    assert_eq!((&log[0]["level"], &log[0]["message"]), (&json!("ERROR"), &json!("loading configuration")));
-    assert!(log[0]["error"].as_str().unwrap().contains("SHAPER_WEBHOOK_CONFIG_PATH"));
+    assert_eq!(
+        (&log[0]["level"], &log[0]["message"]),
+        (&json!("ERROR"), &json!("loading configuration"))
+    );
+    assert!(
+        log[0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("SHAPER_WEBHOOK_CONFIG_PATH")
+    );
 }
 
 #[test]
@@ -38,8 +55,14 @@ fn says_why_it_does_not_start() {
     let path = folder.path().join("config.yaml");
     for (text, want) in [
         ("invalid: yaml: content: [", "is not YAML"),
-        ("kubeconfigPath: /nonexistent", "cannot reach the Kubernetes API: cannot read the kubeconfig `/nonexistent`: "),
-        ("kubeconfigPath: in-cluster", "cannot reach the Kubernetes API: cannot read the service account: "),
+        (
+            "kubeconfigPath: /nonexistent",
+            "cannot reach the Kubernetes API: cannot read the kubeconfig `/nonexistent`: ",
+        ),
+        (
+            "kubeconfigPath: in-cluster",
+            "cannot reach the Kubernetes API: cannot read the service account: ",
+        ),
     ] {
         std::fs::write(&path, text).unwrap();
         let output = Program::command(Some(&path)).output().unwrap();
@@ -54,7 +77,10 @@ fn checks_a_configuration_without_serving() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("config.yaml");
     std::fs::write(&path, "webhookServer: {prot: 1}").unwrap();
-    let output = Program::command(Some(&path)).arg("--check-config").output().unwrap();
+    let output = Program::command(Some(&path))
+        .arg("--check-config")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(lines(&output.stderr)[0]["key"], "webhookServer.prot");
 }
@@ -87,6 +113,9 @@ async fn lives_but_is_not_ready_without_certificate_and_api() {
     assert!(body.contains("kubernetes-api"), "{body}");
     let (code, body) = get(program.metrics, "/numbers").await;
     assert_eq!(code, 200);
-    assert!(body.contains("controller_runtime_webhook_requests_total"), "{body}");
+    assert!(
+        body.contains("controller_runtime_webhook_requests_total"),
+        "{body}"
+    );
     assert_eq!(program.terminate(), Some(0));
 }

@@ -57,11 +57,22 @@ impl Asked {
         let config = json!({"kubeconfigPath": cluster.kubeconfig(), "webhookServer": {"shutdownDelay": "0s"}});
         let program = Program::start(config, folder);
         program.until_ready().await;
-        Self { cluster, program, authority }
+        Self {
+            cluster,
+            program,
+            authority,
+        }
     }
 
     async fn ask(&self, path: &str, body: &Value) -> (u16, Value) {
-        let (code, text) = post(self.program.webhooks, self.authority.pem(), NAME, path, body).await;
+        let (code, text) = post(
+            self.program.webhooks,
+            self.authority.pem(),
+            NAME,
+            path,
+            body,
+        )
+        .await;
         let answer: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         if code == 200 {
             assert_eq!(answer["apiVersion"], body["apiVersion"]);
@@ -74,43 +85,124 @@ impl Asked {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_both_versions_at_every_path() {
     let asked = Asked::start().await;
-    let good = assignment(&json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": ["arm64"], "uuidList": [A.to_uppercase(), format!("{{{}}}", A.replace('4', "5")), format!("urn:uuid:{}", A.replace('4', "6")), A.replace('4', "7").replace('-', "")]}}));
-    let bad = assignment(&json!({"profileName": "missing", "subjectSelectors": {"buildarch": null, "uuidList": [A]}}));
+    let good = assignment(
+        &json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": ["arm64"], "uuidList": [A.to_uppercase(), format!("{{{}}}", A.replace('4', "5")), format!("urn:uuid:{}", A.replace('4', "6")), A.replace('4', "7").replace('-', "")]}}),
+    );
+    let bad = assignment(
+        &json!({"profileName": "missing", "subjectSelectors": {"buildarch": null, "uuidList": [A]}}),
+    );
     for version in ["v1", "v1beta1"] {
-        for path in ["/mutate-assignment", "/mutate-shaper-amahdha-com-v1alpha1-assignment"] {
-            let (code, response) = asked.ask(path, &review(version, "Assignment", "CREATE", &good, &Value::Null)).await;
-            assert_eq!((code, &response["allowed"], &response["patchType"]), (200, &json!(true), &json!("JSONPatch")));
-            let patch = BASE64_STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+        for path in [
+            "/mutate-assignment",
+            "/mutate-shaper-amahdha-com-v1alpha1-assignment",
+        ] {
+            let (code, response) = asked
+                .ask(
+                    path,
+                    &review(version, "Assignment", "CREATE", &good, &Value::Null),
+                )
+                .await;
+            assert_eq!(
+                (code, &response["allowed"], &response["patchType"]),
+                (200, &json!(true), &json!("JSONPatch"))
+            );
+            let patch = BASE64_STANDARD
+                .decode(response["patch"].as_str().unwrap())
+                .unwrap();
             let patch: Value = serde_json::from_slice(&patch).unwrap();
-            let want: Value = ['4', '5', '6', '7'].iter().map(|digit| (format!("uuid.shaper.amahdha.com/{}", A.replace('4', &digit.to_string())), json!("")))
-                .chain([(String::from("buildarch.shaper.amahdha.com/arm64"), json!(""))]).collect();
-            assert_eq!(patch, json!([{"op": "add", "path": "/metadata/labels", "value": want}]));
+            let want: Value = ['4', '5', '6', '7']
+                .iter()
+                .map(|digit| {
+                    (
+                        format!(
+                            "uuid.shaper.amahdha.com/{}",
+                            A.replace('4', &digit.to_string())
+                        ),
+                        json!(""),
+                    )
+                })
+                .chain([(
+                    String::from("buildarch.shaper.amahdha.com/arm64"),
+                    json!(""),
+                )])
+                .collect();
+            assert_eq!(
+                patch,
+                json!([{"op": "add", "path": "/metadata/labels", "value": want}])
+            );
         }
-        for path in ["/validate-assignment", "/validate-shaper-amahdha-com-v1alpha1-assignment"] {
-            let (code, response) = asked.ask(path, &review(version, "Assignment", "CREATE", &good, &Value::Null)).await;
-            assert_eq!((code, response), (200, json!({"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": true})));
-            let (code, response) = asked.ask(path, &review(version, "Assignment", "CREATE", &bad, &Value::Null)).await;
+        for path in [
+            "/validate-assignment",
+            "/validate-shaper-amahdha-com-v1alpha1-assignment",
+        ] {
+            let (code, response) = asked
+                .ask(
+                    path,
+                    &review(version, "Assignment", "CREATE", &good, &Value::Null),
+                )
+                .await;
+            assert_eq!(
+                (code, response),
+                (
+                    200,
+                    json!({"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": true})
+                )
+            );
+            let (code, response) = asked
+                .ask(
+                    path,
+                    &review(version, "Assignment", "CREATE", &bad, &Value::Null),
+                )
+                .await;
             assert_eq!((code, &response["allowed"]), (200, &json!(false)));
-            assert_eq!(response["status"], json!({
-                "metadata": {}, "status": "Failure", "reason": "Invalid", "code": 422,
-                "message": "spec.profileName: Not found: \"missing\": assignment must specify an existing profileName",
-                "details": {"causes": [{"reason": "FieldValueNotFound", "field": "spec.profileName",
-                    "message": "Not found: \"missing\": assignment must specify an existing profileName"}]},
-            }));
+            assert_eq!(
+                response["status"],
+                json!({
+                    "metadata": {}, "status": "Failure", "reason": "Invalid", "code": 422,
+                    "message": "spec.profileName: Not found: \"missing\": assignment must specify an existing profileName",
+                    "details": {"causes": [{"reason": "FieldValueNotFound", "field": "spec.profileName",
+                        "message": "Not found: \"missing\": assignment must specify an existing profileName"}]},
+                })
+            );
         }
         let profile = json!({"metadata": {"name": "p", "namespace": "default"}, "spec": {"ipxeTemplate": "{{ .x", "additionalContent": [{"name": "a", "exposed": true, "inline": ""}]}});
-        for path in ["/mutate-profile", "/mutate-shaper-amahdha-com-v1alpha1-profile"] {
-            let (code, response) = asked.ask(path, &review(version, "Profile", "CREATE", &profile, &Value::Null)).await;
-            assert_eq!((code, &response["allowed"], &response["warnings"]), (200, &json!(true), &json!(["spec.ipxeTemplate: an action `{{` is not closed"])));
+        for path in [
+            "/mutate-profile",
+            "/mutate-shaper-amahdha-com-v1alpha1-profile",
+        ] {
+            let (code, response) = asked
+                .ask(
+                    path,
+                    &review(version, "Profile", "CREATE", &profile, &Value::Null),
+                )
+                .await;
+            assert_eq!(
+                (code, &response["allowed"], &response["warnings"]),
+                (
+                    200,
+                    &json!(true),
+                    &json!(["spec.ipxeTemplate: an action `{{` is not closed"])
+                )
+            );
         }
-        for path in ["/validate-profile", "/validate-shaper-amahdha-com-v1alpha1-profile"] {
-            let (code, response) = asked.ask(path, &review(version, "Profile", "DELETE", &Value::Null, &profile)).await;
+        for path in [
+            "/validate-profile",
+            "/validate-shaper-amahdha-com-v1alpha1-profile",
+        ] {
+            let (code, response) = asked
+                .ask(
+                    path,
+                    &review(version, "Profile", "DELETE", &Value::Null, &profile),
+                )
+                .await;
             assert_eq!((code, &response["allowed"]), (200, &json!(true)));
         }
     }
     let (code, _) = asked.ask("/nowhere", &json!({})).await;
     assert_eq!(code, 404);
-    let (code, _) = asked.ask("/validate-assignment", &json!({"kind": "Pod"})).await;
+    let (code, _) = asked
+        .ask("/validate-assignment", &json!({"kind": "Pod"}))
+        .await;
     assert_eq!(code, 400);
     asked.cluster.stop().await;
 }
@@ -121,13 +213,34 @@ async fn cannot_decide_once_the_api_is_gone() {
     let object = assignment(&json!({"profileName": "test-profile"}));
     let body = review("v1", "Assignment", "CREATE", &object, &Value::Null);
     assert_eq!(asked.ask("/validate-assignment", &body).await.0, 200);
-    let Asked { cluster, program, authority } = asked;
+    let Asked {
+        cluster,
+        program,
+        authority,
+    } = asked;
     cluster.stop().await;
-    let (code, text) = post(program.webhooks, authority.pem(), NAME, "/validate-assignment?timeout=5s", &body).await;
+    let (code, text) = post(
+        program.webhooks,
+        authority.pem(),
+        NAME,
+        "/validate-assignment?timeout=5s",
+        &body,
+    )
+    .await;
     assert_eq!(code, 500, "{text}");
-    assert!(!text.contains("127.0.0.1"), "what went wrong is for the log: {text}");
+    assert!(
+        !text.contains("127.0.0.1"),
+        "what went wrong is for the log: {text}"
+    );
     // What needs no lookup is still decided.
-    let (code, _) = post(program.webhooks, authority.pem(), NAME, "/mutate-assignment", &body).await;
+    let (code, _) = post(
+        program.webhooks,
+        authority.pem(),
+        NAME,
+        "/mutate-assignment",
+        &body,
+    )
+    .await;
     assert_eq!(code, 200);
 }
 
@@ -136,12 +249,29 @@ async fn a_renewed_certificate_is_used_without_a_restart() {
     let asked = Asked::start().await;
     let other = Authority::new("another");
     let identity = other.issue(&[NAME]);
-    std::fs::write(asked.program.folder.path().join("tls.key"), identity.key_pem).unwrap();
-    std::fs::write(asked.program.folder.path().join("tls.crt"), identity.certificate_pem).unwrap();
-    asked.program.logs(|line| line["message"] == "the certificate is taken into use" && line["first"] == false);
+    std::fs::write(
+        asked.program.folder.path().join("tls.key"),
+        identity.key_pem,
+    )
+    .unwrap();
+    std::fs::write(
+        asked.program.folder.path().join("tls.crt"),
+        identity.certificate_pem,
+    )
+    .unwrap();
+    asked.program.logs(|line| {
+        line["message"] == "the certificate is taken into use" && line["first"] == false
+    });
     let object = assignment(&json!({"profileName": "test-profile"}));
     let body = review("v1", "Assignment", "CREATE", &object, &Value::Null);
-    let (code, _) = post(asked.program.webhooks, other.pem(), NAME, "/validate-assignment", &body).await;
+    let (code, _) = post(
+        asked.program.webhooks,
+        other.pem(),
+        NAME,
+        "/validate-assignment",
+        &body,
+    )
+    .await;
     assert_eq!(code, 200);
     asked.cluster.stop().await;
 }

@@ -35,9 +35,16 @@ pub(crate) fn helm() -> Command {
         if Command::new("helm").arg("version").output().is_ok() {
             return PathBuf::from("helm");
         }
-        let installed = Command::new(root().join("tools/need.sh")).arg("clients").current_dir(root()).output();
+        let installed = Command::new(root().join("tools/need.sh"))
+            .arg("clients")
+            .current_dir(root())
+            .output();
         let installed = installed.unwrap();
-        assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+        assert!(
+            installed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&installed.stderr)
+        );
         PathBuf::from(String::from_utf8_lossy(&installed.stdout).trim()).join("bin/helm")
     });
     Command::new(found)
@@ -45,7 +52,11 @@ pub(crate) fn helm() -> Command {
 
 /// Runs a program to its end.
 pub(crate) fn run(command: &mut Command) -> (bool, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
     let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
     (status.success(), text)
 }
@@ -53,8 +64,13 @@ pub(crate) fn run(command: &mut Command) -> (bool, String) {
 /// Renders a chart.
 pub(crate) fn render(chart: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = helm();
-    command.args(["template", chart, "--namespace", "shaper-system"]).args(arguments);
-    let output = command.arg(root().join("charts").join(chart)).output().unwrap();
+    command
+        .args(["template", chart, "--namespace", "shaper-system"])
+        .args(arguments);
+    let output = command
+        .arg(root().join("charts").join(chart))
+        .output()
+        .unwrap();
     if output.status.success() {
         return Ok(String::from_utf8(output.stdout).unwrap());
     }
@@ -64,14 +80,19 @@ pub(crate) fn render(chart: &str, arguments: &[&str]) -> Result<String, String> 
 /// The documents of rendered YAML.
 pub(crate) fn documents(text: &str) -> Vec<Value> {
     let documents = lockgate_api::document::yaml::parse_all(text).unwrap();
-    let values = documents.iter().map(|document| serde_json::from_str(&document.root().to_json()).unwrap());
+    let values = documents
+        .iter()
+        .map(|document| serde_json::from_str(&document.root().to_json()).unwrap());
     values.filter(|value: &Value| !value.is_null()).collect()
 }
 
 /// The document of a kind and name.
 pub(crate) fn find<'d>(documents: &'d [Value], kind: &str, name: &str) -> &'d Value {
     let is_it = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
-    documents.iter().find(is_it).unwrap_or_else(|| panic!("no {kind} {name}"))
+    documents
+        .iter()
+        .find(is_it)
+        .unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
 /// The program, running. It is told to end when this is dropped.
@@ -90,7 +111,9 @@ impl Program {
     /// A command that runs the program with a configuration.
     pub(crate) fn command(config: Option<&Path>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shaper-webhooks"));
-        command.env_remove("SHAPER_WEBHOOK_CONFIG_PATH").stdin(Stdio::null());
+        command
+            .env_remove("SHAPER_WEBHOOK_CONFIG_PATH")
+            .stdin(Stdio::null());
         if let Some(path) = config {
             command.env("SHAPER_WEBHOOK_CONFIG_PATH", path);
         }
@@ -127,7 +150,14 @@ impl Program {
                 break line;
             }
         };
-        let address = |name: &str| serving[name].as_str().unwrap().replace("0.0.0.0", "127.0.0.1").parse().unwrap();
+        let address = |name: &str| {
+            serving[name]
+                .as_str()
+                .unwrap()
+                .replace("0.0.0.0", "127.0.0.1")
+                .parse()
+                .unwrap()
+        };
         Self {
             child,
             webhooks: address("webhooks"),
@@ -164,7 +194,13 @@ impl Program {
     /// Tells it to end, and how it did.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
         self.child.wait().unwrap().code()
     }
 }
@@ -179,7 +215,10 @@ impl Drop for Program {
 /// Asks in plain HTTP.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let stream = TcpStream::connect(address).await.unwrap();
-    let request = hyper::Request::get(path).header("host", "localhost").body(Full::default()).unwrap();
+    let request = hyper::Request::get(path)
+        .header("host", "localhost")
+        .body(Full::default())
+        .unwrap();
     exchange(stream, request).await
 }
 
@@ -192,7 +231,9 @@ pub(crate) async fn post(
     body: &Value,
 ) -> (u16, String) {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
