@@ -66,6 +66,8 @@ mod webhooks;
 // How they are served, and tested.
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use lockgate_api::admission::{
     GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo,

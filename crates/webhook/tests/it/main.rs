@@ -1,1 +1,19 @@
-fn main() {}
+//! Tests of the framework: what webhooks are told and say, and the server over real TLS.
+
+mod support;
+
+mod chain;
+mod denial;
+mod guard;
+mod kit;
+mod patch;
+mod review;
+
+mod certificates;
+mod clients;
+mod drain;
+mod hostile;
+mod limits;
+mod log;
+mod probes;
+mod serving;
