@@ -147,7 +147,8 @@ pub struct WebhookServer {
     pub cert_name: String,
     /// What the file of its key is called.
     pub key_name: String,
-    /// A file in `certDir` with the authorities of clients; clients need no certificate when empty.
+    /// A file with the authorities of clients, in `certDir` unless it is a whole path; clients need no
+    /// certificate when empty.
     #[serde(rename = "clientCAName")]
     pub client_ca_name: String,
     /// Names of which a client's certificate has one; any when empty.

@@ -11,6 +11,8 @@
 //! Labels are the index that the data plane queries, so the first two keep it true, whatever users and
 //! other programs write. The order of the modules below is that of the request.
 
+#![warn(missing_docs)]
+
 // What comes in.
 pub mod api;
 pub mod config;

@@ -84,7 +84,9 @@ impl Live {
         Self::new(config, scope)
     }
 
-    fn new(config: Config, scope: Scope) -> Result<Self, LookupError> {
+    fn new(mut config: Config, scope: Scope) -> Result<Self, LookupError> {
+        // The environment may name one for the outside world, and the API server is not out there.
+        config.proxy_url = None;
         let client = Client::try_from(config)
             .map_err(|error| LookupError::new("set up a client of the API", error))?;
         Ok(Self { client, scope })

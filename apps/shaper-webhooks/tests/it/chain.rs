@@ -1,11 +1,12 @@
 //! The whole chain: kubectl, an API server, the program behind its Service, installed by Helm.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::support::{documents, get, root};
+use crate::support::{documents, get, root, run};
 
 const A: &str = "47c6da67-7477-4970-aa03-84e48ff4f6ad";
 
@@ -375,11 +376,25 @@ async fn endings(cluster: &Cluster) {
     assert!(!passed, "it is gone");
 }
 
+/// The script that people run on a cluster of theirs says the same.
+async fn script(cluster: &Cluster) {
+    let mut command = Command::new(root().join("apps/shaper-webhooks/e2e/run.sh"));
+    command
+        .arg("cluster")
+        .env("KUBECONFIG", cluster.kubeconfig());
+    let (passed, text) = tokio::task::spawn_blocking(move || run(&mut command))
+        .await
+        .unwrap();
+    assert!(passed && !text.contains("FAILED"), "{text}");
+    assert_eq!(text.matches("\nok ").count(), 15, "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn installed_by_helm_it_does_what_the_original_promised() {
     let mut cluster = Cluster::start().await;
     cluster.install(&[]).await;
     let mut program = cluster.run(&json!({})).await;
+    script(&cluster).await;
     original_suite(&cluster).await;
     machines_and_defaults(&cluster).await;
     contents(&cluster).await;

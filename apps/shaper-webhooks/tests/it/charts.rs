@@ -90,6 +90,14 @@ const EVERYTHING: &[&str] = &[
     "image.tag=v9",
     "--set",
     "nameOverride=gate",
+    "--set",
+    "extraVolumes[0].name=clients",
+    "--set",
+    "extraVolumeMounts[0].name=clients",
+    "--set",
+    "extraVolumeMounts[0].mountPath=/etc/clients",
+    "--set",
+    "webhookServer.clientCAName=/etc/clients/ca.crt",
 ];
 
 #[test]

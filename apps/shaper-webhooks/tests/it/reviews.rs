@@ -208,6 +208,32 @@ async fn answers_both_versions_at_every_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn looks_at_all_pages_of_a_long_list() {
+    let asked = Asked::start().await;
+    let api = asked.cluster.api(
+        "shaper.amahdha.com",
+        "v1alpha1",
+        "Assignment",
+        Some("default"),
+    );
+    for number in 0..520 {
+        let mut object =
+            assignment(&json!({"profileName": "test-profile", "isDefault": number == 519}));
+        object["metadata"]["name"] = json!(format!("a-{number:03}"));
+        let object = serde_json::from_value(object).unwrap();
+        api.create(&Default::default(), &object).await.unwrap();
+    }
+    let object = assignment(
+        &json!({"profileName": "test-profile", "isDefault": true, "subjectSelectors": {"buildarch": ["arm64"]}}),
+    );
+    let body = review("v1", "Assignment", "CREATE", &object, &Value::Null);
+    let (_, response) = asked.ask("/validate-assignment", &body).await;
+    let message = "spec.subjectSelectors.buildarch[0]: Duplicate value: \"arm64\": there is a default assignment for this buildarch already: default/a-519";
+    assert_eq!(response["status"]["message"], message);
+    asked.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cannot_decide_once_the_api_is_gone() {
     let asked = Asked::start().await;
     let object = assignment(&json!({"profileName": "test-profile"}));

@@ -113,6 +113,8 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shaper-webhooks"));
         command
             .env_remove("SHAPER_WEBHOOK_CONFIG_PATH")
+            // Nobody is there, and nobody must be asked.
+            .env("HTTPS_PROXY", "http://127.0.0.1:1")
             .stdin(Stdio::null());
         if let Some(path) = config {
             command.env("SHAPER_WEBHOOK_CONFIG_PATH", path);
