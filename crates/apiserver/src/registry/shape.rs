@@ -204,6 +204,7 @@ impl Shape {
             Self::Registration { kind, version, .. } => {
                 strategy::deprecation_warning(*kind, *version)
             }
+            Self::BuiltIn { row, .. } => kinds::deprecation_warning(row).map(str::to_owned),
             _ => None,
         }
     }
