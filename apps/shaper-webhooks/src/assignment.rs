@@ -144,9 +144,10 @@ impl AssignmentValidator {
             .iter()
             .enumerate()
             .collect();
-        let unlabelled = match texts.is_empty() {
-            true => Vec::new(),
-            false => self.lookup.assignments(Which::Unlabelled).await?,
+        let unlabelled = if texts.is_empty() {
+            Vec::new()
+        } else {
+            self.lookup.assignments(Which::Unlabelled).await?
         };
         for some in texts.chunks(AT_ONCE) {
             let questions = some.iter().filter_map(|(place, text)| {

@@ -92,8 +92,7 @@ impl Live {
         Ok(Self { client, scope })
     }
 
-    /// Whether both kinds can be read, which is what the webhooks need. While they are not defined there
-    /// is nothing to read, and nothing to be asked about either.
+    /// Whether both kinds can be read, which is what the webhooks need.
     ///
     /// # Errors
     ///
@@ -102,15 +101,7 @@ impl Live {
         for plural in ["assignments", "profiles"] {
             let path = collection(plural, self.namespace_of(plural));
             let one = ListParams::default().limit(1);
-            let action = || format!("list `{path}`");
-            let request = Request::new(&path)
-                .list(&one)
-                .map_err(|error| LookupError::new(action(), error))?;
-            match self.client.request::<serde_json::Value>(request).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(LookupError::new(action(), error)),
-            }
+            self.page::<serde_json::Value>(&path, &one).await?;
         }
         Ok(())
     }
@@ -123,6 +114,7 @@ impl Live {
         }
     }
 
+    /// One answer. While a kind is not defined, there are no objects of it.
     async fn page<K: DeserializeOwned>(
         &self,
         path: &str,
@@ -132,8 +124,13 @@ impl Live {
         let request = Request::new(path)
             .list(parameters)
             .map_err(|error| LookupError::new(action(), error))?;
-        let answer = self.client.request(request).await;
-        answer.map_err(|error| LookupError::new(action(), error))
+        match self.client.request(request).await {
+            Err(error) if is_missing(&error) => Ok(List {
+                metadata: Position::default(),
+                items: Vec::new(),
+            }),
+            answer => answer.map_err(|error| LookupError::new(action(), error)),
+        }
     }
 
     async fn list<K: DeserializeOwned>(
@@ -181,8 +178,7 @@ impl Lookup for Live {
                 .map_err(|error| LookupError::new(action(), error))?;
             match self.client.request::<serde_json::Value>(request).await {
                 Ok(_) => Ok(true),
-                // A server that does not know the kind answers 404 as well, but with no such reason.
-                Err(kube::Error::Api(status)) if status.reason == "NotFound" => Ok(false),
+                Err(error) if is_missing(&error) => Ok(false),
                 Err(error) => Err(LookupError::new(action(), error)),
             }
         })
@@ -217,4 +213,8 @@ impl Lookup for Live {
             self.list(&path, Some(label.to_owned())).await
         })
     }
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }

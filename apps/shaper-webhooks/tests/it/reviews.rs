@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cluster::Cluster;
-use crate::support::{Program, post, render};
+use crate::support::{Program, post, post_as, render};
 
 const NAME: &str = "shaper-webhooks.shaper-system.svc";
 const A: &str = "47c6da67-7477-4970-aa03-84e48ff4f6ad";
@@ -42,6 +42,10 @@ struct Asked {
 
 impl Asked {
     async fn start() -> Self {
+        Self::start_with(json!({})).await
+    }
+
+    async fn start_with(mut config: Value) -> Self {
         let cluster = Cluster::start().await;
         cluster.apply(&render("shaper-crds", &[]).unwrap()).await;
         let profile = json!({
@@ -54,7 +58,8 @@ impl Asked {
         let folder = TempDir::new().unwrap();
         std::fs::write(folder.path().join("tls.crt"), identity.certificate_pem).unwrap();
         std::fs::write(folder.path().join("tls.key"), identity.key_pem).unwrap();
-        let config = json!({"kubeconfigPath": cluster.kubeconfig(), "webhookServer": {"shutdownDelay": "0s"}});
+        config["kubeconfigPath"] = json!(cluster.kubeconfig());
+        config["webhookServer"]["shutdownDelay"] = json!("0s");
         let program = Program::start(config, folder);
         program.until_ready().await;
         Self {
@@ -230,6 +235,94 @@ async fn looks_at_all_pages_of_a_long_list() {
     let (_, response) = asked.ask("/validate-assignment", &body).await;
     let message = "spec.subjectSelectors.buildarch[0]: Duplicate value: \"arm64\": there is a default assignment for this buildarch already: default/a-519";
     assert_eq!(response["status"]["message"], message);
+    asked.cluster.stop().await;
+}
+
+/// Objects that were stored before there were webhooks have no labels to be found by.
+#[tokio::test(flavor = "multi_thread")]
+async fn finds_what_has_no_labels_and_only_where_it_is_told() {
+    let taken = json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": ["i386"], "uuidList": [A.to_uppercase()]}, "isDefault": false});
+    let mut other = assignment(&taken);
+    other["metadata"] = json!({"name": "other", "namespace": "kube-public"});
+    let body = review(
+        "v1",
+        "Assignment",
+        "CREATE",
+        &assignment(&taken),
+        &Value::Null,
+    );
+    let asked = Asked::start().await;
+    assert!(asked.cluster.create(&other).await.0);
+    let (_, response) = asked.ask("/validate-assignment", &body).await;
+    let message = response["status"]["message"].as_str().unwrap();
+    assert!(message.ends_with("assignment cannot reference a subject selector referenced by another assignment: kube-public/other"), "{message}");
+    asked.cluster.stop().await;
+
+    let asked =
+        Asked::start_with(json!({"lookupScope": "Namespaces", "assignmentNamespace": "default"}))
+            .await;
+    assert!(asked.cluster.create(&other).await.0);
+    let (_, response) = asked.ask("/validate-assignment", &body).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    asked.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_definitions_there_is_nothing_to_find() {
+    let asked = Asked::start().await;
+    let (passed, text) = asked.cluster.kubectl(&["delete", "crd", "--all"]).await;
+    assert!(passed, "{text}");
+    let object = json!({
+        "metadata": {"name": "p", "namespace": "default", "labels": {format!("uuid.shaper.amahdha.com/{A}"): "a"}},
+        "spec": {"ipxeTemplate": "#!ipxe", "additionalContent": [{"name": "a", "exposed": true, "inline": ""}]},
+    });
+    let body = review("v1", "Profile", "CREATE", &object, &Value::Null);
+    for path in ["/mutate-profile", "/validate-profile"] {
+        let (code, response) = asked.ask(path, &body).await;
+        assert_eq!(
+            (code, response),
+            (200, json!({"uid": body["request"]["uid"], "allowed": true}))
+        );
+    }
+    let object = assignment(&json!({"profileName": "test-profile"}));
+    let body = review("v1", "Assignment", "CREATE", &object, &Value::Null);
+    let (_, response) = asked.ask("/validate-assignment", &body).await;
+    assert_eq!(response["status"]["code"], 422);
+    asked.program.until_ready().await;
+    asked.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_and_sizes_are_limited_as_configured() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "sesame\n").unwrap();
+    let asked = Asked::start_with(
+        json!({"webhookServer": {"bearerTokenFile": token.path(), "maxRequestBytes": 1000}}),
+    )
+    .await;
+    let object = assignment(&json!({"profileName": "test-profile"}));
+    let body = review("v1", "Assignment", "CREATE", &object, &Value::Null);
+    let with = |token: Option<&'static str>, body: Value| {
+        let (address, authority) = (asked.program.webhooks, asked.authority.pem().to_owned());
+        async move {
+            post_as(
+                token,
+                address,
+                &authority,
+                NAME,
+                "/mutate-assignment",
+                &body,
+            )
+            .await
+            .0
+        }
+    };
+    assert_eq!(with(None, body.clone()).await, 401);
+    assert_eq!(with(Some("wrong"), body.clone()).await, 401);
+    assert_eq!(with(Some("sesame"), body.clone()).await, 200);
+    let mut large = body;
+    large["request"]["object"]["spec"]["more"] = json!("x".repeat(1000));
+    assert_eq!(with(Some("sesame"), large).await, 413);
     asked.cluster.stop().await;
 }
 

@@ -232,6 +232,18 @@ pub(crate) async fn post(
     path: &str,
     body: &Value,
 ) -> (u16, String) {
+    post_as(None, address, authority, name, path, body).await
+}
+
+/// The same, with a token.
+pub(crate) async fn post_as(
+    token: Option<&str>,
+    address: SocketAddr,
+    authority: &str,
+    name: &str,
+    path: &str,
+    body: &Value,
+) -> (u16, String) {
     let mut roots = rustls::RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap())
@@ -246,11 +258,13 @@ pub(crate) async fn post(
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let stream = connector.connect(name, stream).await.unwrap();
-    let request = hyper::Request::post(path)
+    let mut request = hyper::Request::post(path)
         .header("host", "webhook")
-        .header("content-type", "application/json")
-        .body(Full::from(body.to_string()))
-        .unwrap();
+        .header("content-type", "application/json");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.body(Full::from(body.to_string())).unwrap();
     exchange(stream, request).await
 }
 
