@@ -219,7 +219,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened at, or a pair that never changes is not one.
+    /// An address cannot be listened at, a pair that never changes is not one, or names of clients are
+    /// to be checked and no certificates asked for.
     pub async fn start(self) -> Result<Running, StartError> {
         start::start(self).await
     }

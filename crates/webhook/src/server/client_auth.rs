@@ -37,7 +37,7 @@ impl ClientAuth {
     }
 
     /// Of those with a certificate, the ones whose common name or subject alternative name is this,
-    /// or another that is allowed. It means nothing without [`authorities`](Self::authorities).
+    /// or another that is allowed. It needs [`authorities`](Self::authorities).
     #[must_use]
     pub fn allow_name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());

@@ -23,6 +23,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::limits::Limits;
 
+/// How long a connection that was taken at the last moment has for its first request.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// How far a server is on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -284,7 +287,12 @@ where
                 ended = connection.as_mut() => return ended,
                 _ = phase.wait_for(|phase| is_over(*phase)), if !closing => {
                     closing = true;
-                    close(connection.as_mut());
+                    // Whoever has just come in has a question: it is heard, and its answer closes.
+                    if version == 2 || !activity.is_fresh() {
+                        close(connection.as_mut());
+                    } else {
+                        activity.wait(LAST_WORDS.min(activity.head));
+                    }
                 }
                 _ = clock.tick() => {
                     if activity.is_over() {
@@ -315,6 +323,8 @@ struct Activity {
     tick: Duration,
     /// On HTTP/2 bytes come that are no request.
     has_heads: bool,
+    /// Whether nothing was asked yet.
+    fresh: AtomicBool,
     answering: AtomicUsize,
     in_head: AtomicBool,
     /// In milliseconds since it was born.
@@ -330,6 +340,7 @@ impl Activity {
             head: limits.header_timeout,
             tick: shortest.clamp(Duration::from_millis(5), Duration::from_secs(1)),
             has_heads: !is_http2,
+            fresh: AtomicBool::new(true),
             answering: AtomicUsize::new(0),
             in_head: AtomicBool::new(false),
             until: AtomicU64::new(0),
@@ -356,6 +367,10 @@ impl Activity {
         }
     }
 
+    fn is_fresh(&self) -> bool {
+        self.fresh.load(Ordering::Acquire)
+    }
+
     fn is_over(&self) -> bool {
         // An answer has a deadline of its own.
         let is_idle = self.answering.load(Ordering::Acquire) == 0;
@@ -369,6 +384,7 @@ struct Busy(Arc<Activity>);
 impl Busy {
     fn begin(activity: &Arc<Activity>) -> Self {
         activity.answering.fetch_add(1, Ordering::AcqRel);
+        activity.fresh.store(false, Ordering::Release);
         activity.in_head.store(false, Ordering::Release);
         Self(Arc::clone(activity))
     }

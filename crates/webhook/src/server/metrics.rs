@@ -378,7 +378,8 @@ impl Resources {
         let is_plain = [group, version, plural]
             .into_iter()
             .all(|text| is_plain(text));
-        if !is_named && !(has_room && is_plain) {
+        let has_own = is_named || (has_room && is_plain);
+        if !has_own {
             return self.other.clone();
         }
         let labels = [group, version, plural].map(|text| Arc::new(text.clone()));

@@ -41,6 +41,9 @@ pub enum StartError {
     /// The pair that was given is not one.
     #[error("the certificate and its key cannot be used: {0}")]
     Certificate(String),
+    /// Names of clients are checked in certificates, and none are asked for.
+    #[error("names of clients mean nothing without authorities for their certificates")]
+    NamesWithoutAuthorities,
 }
 
 /// A server that runs. It ends at once when this is dropped; [`stop`](Self::stop) lets it end well.
@@ -154,6 +157,10 @@ impl Drop for Task {
 }
 
 pub(super) async fn start(server: Server) -> Result<Running, StartError> {
+    // Rather not at all than open to all.
+    if !server.client_auth.names.is_empty() && server.client_auth.authorities.is_none() {
+        return Err(StartError::NamesWithoutAuthorities);
+    }
     let (listener, address) = bind(server.listen).await?;
     let metrics = Arc::new(Metrics::new(&server.webhooks, server.registry));
     let is_fixed = matches!(server.certificates.source, Source::Pem { .. });

@@ -188,7 +188,7 @@ impl Review {
         let namespace = self
             .namespace
             .as_deref()
-            .unwrap_or(text("/metadata/namespace"));
+            .unwrap_or_else(|| text("/metadata/namespace"));
         let mut request = Map::new();
         let mut set = |member: &str, value: Value| request.insert(member.to_owned(), value);
         set("uid", UID.into());

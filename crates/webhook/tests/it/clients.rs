@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockgate_testkit::certs::Authority;
-use lockgate_webhook::server::{Certificates, ClientAuth, Running, Server};
+use lockgate_webhook::server::{Certificates, ClientAuth, Running, Server, StartError};
 
 use crate::support::{Client, post, review, until, webhooks};
 
@@ -171,4 +171,15 @@ async fn without_a_token_to_show_it_is_not_ready() {
     fs::write(&file, "secret").unwrap();
     until("ready", || running.is_ready()).await;
     running.stop().await;
+}
+
+#[tokio::test]
+async fn names_without_authorities_are_a_mistake() {
+    let auth = ClientAuth::new().allow_name("kube-apiserver");
+    let server = Server::new(webhooks()).listen(([127, 0, 0, 1], 0));
+    let error = server.client_auth(auth).start().await.unwrap_err();
+    assert!(
+        matches!(error, StartError::NamesWithoutAuthorities),
+        "{error}"
+    );
 }

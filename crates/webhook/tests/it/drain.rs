@@ -27,8 +27,11 @@ async fn a_request_under_way_is_answered() {
     let running = running.start().await.unwrap();
     let address = running.address();
     let client = Client::trusting(authority.pem());
-    let idle = client.connect(address).await.unwrap();
+    let mut idle = client.connect(address).await.unwrap();
+    let mut beginning = client.connect(address).await.unwrap();
     let mut connection = client.connect(address).await.unwrap();
+    let answered = send(&mut idle, post("/nowhere", review())).await;
+    assert_eq!(answered.unwrap().code, 404);
     let asking = tokio::spawn(async move { send(&mut connection, post("/gated", review())).await });
     let in_flight = "controller_runtime_webhook_requests_in_flight{webhook=\"/gated\"}";
     until("it is under way", || async {
@@ -43,6 +46,11 @@ async fn a_request_under_way_is_answered() {
     .await;
     until("idle connections end", || async { idle.is_closed() }).await;
     assert!(!stopping.is_finished());
+    // Who came in before is heard, once.
+    let late = send(&mut beginning, post("/nowhere", review()))
+        .await
+        .unwrap();
+    assert_eq!((late.code, late.header("connection")), (404, "close"));
     gate.open();
     let reply = asking.await.unwrap().unwrap();
     assert_eq!((reply.code, reply.header("connection")), (200, "close"));

@@ -1,5 +1,11 @@
 //! Tests of the framework: what webhooks are told and say, and the server over real TLS.
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what is not there fails the test, also in the helpers"
+)]
+
 mod support;
 
 mod chain;

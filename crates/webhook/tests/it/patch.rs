@@ -65,7 +65,7 @@ fn a_change_of_a_pod_touches_nothing_else() {
             ..Toleration::default()
         }]);
     });
-    let mut want = sent.clone();
+    let mut want = sent;
     want["spec"]["containers"] = json!([
         {"name": "sidecar"},
         {"name": "one", "image": "y", "novel": true,
@@ -224,7 +224,7 @@ proptest! {
         // The API server patches objects.
         let (from, to) = (json!({"in": from}), json!({"in": to}));
         let inside = Patch::between(&from, &to);
-        prop_assert_eq!(applied(&from, &inside), to.clone());
+        prop_assert_eq!(&applied(&from, &inside), &to);
         prop_assert_eq!(patch.changes().is_empty(), from == to);
         prop_assert!(Patch::between(&to, &to).changes().is_empty());
     }
