@@ -6,6 +6,7 @@
 
 pub mod rules;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -126,56 +127,62 @@ impl AssignmentValidator {
         Ok(())
     }
 
-    /// A machine has one assignment. Labels find it, except where there are none.
+    /// A machine has one assignment.
     async fn check_machines(
         &self,
         spec: &AssignmentSpec,
         this: This<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), Fault> {
-        /// How many questions are asked at a time.
-        const AT_ONCE: usize = 16;
+        let texts = &spec.subject_selectors.uuid_list;
+        let machines: Vec<_> = texts.iter().map(|text| Uuid::parse(text)).collect();
+        let others = self
+            .candidates(machines.iter().flatten().copied().collect())
+            .await?;
+        let mut holders = BTreeMap::new();
+        for other in others.iter().filter(|other| this.is_not(&other.metadata)) {
+            for machine in labels::machines(other) {
+                holders.entry(machine).or_insert(&other.metadata);
+            }
+        }
         let root = Path::root("spec");
         let selectors = root.child("subjectSelectors");
         let list = selectors.child("uuidList");
-        let texts: Vec<_> = spec
-            .subject_selectors
-            .uuid_list
-            .iter()
-            .enumerate()
-            .collect();
-        let unlabelled = if texts.is_empty() {
-            Vec::new()
-        } else {
-            self.lookup.assignments(Which::Unlabelled).await?
-        };
-        for some in texts.chunks(AT_ONCE) {
-            let questions = some.iter().filter_map(|(place, text)| {
-                let machine = Uuid::parse(text).ok()?;
-                let names = move |other: &&Assignment| {
-                    let list = &other.spec.subject_selectors.uuid_list;
-                    list.iter().any(|text| Uuid::parse(text) == Ok(machine))
-                };
-                let mut others: Vec<_> = unlabelled.iter().filter(names).cloned().collect();
-                Some(async move {
-                    let label = labels::uuid(machine);
-                    others.extend(self.lookup.assignments(Which::With(&label)).await?);
-                    Ok::<_, Fault>((*place, *text, others))
-                })
-            });
-            for (place, text, others) in try_join_all(questions).await? {
-                let other = others.iter().find(|other| this.is_not(&other.metadata));
-                if let Some(other) = other {
-                    let detail = format!(
-                        "assignment cannot reference a subject selector referenced by another assignment: {}",
-                        shown(&other.metadata)
-                    );
-                    let path = list.index(place);
-                    errors.push(problem(ErrorType::Duplicate, &path, text, detail));
-                }
+        for (place, (text, machine)) in texts.iter().zip(machines).enumerate() {
+            if let Some(holder) = machine.ok().and_then(|machine| holders.get(&machine)) {
+                let detail = format!(
+                    "assignment cannot reference a subject selector referenced by another assignment: {}",
+                    shown(holder)
+                );
+                let path = list.index(place);
+                errors.push(problem(ErrorType::Duplicate, &path, text, detail));
             }
         }
         Ok(())
+    }
+
+    /// The assignments among which are all that have one of these machines. Labels find them, except
+    /// where there are none.
+    async fn candidates(&self, machines: BTreeSet<Uuid>) -> Result<Vec<Assignment>, Fault> {
+        /// How many questions are asked at a time.
+        const AT_ONCE: usize = 16;
+        /// Beyond so many machines, one look at everything costs less.
+        const MANY: usize = 64;
+        if machines.len() > MANY {
+            return Ok(self.lookup.assignments(Which::All).await?);
+        }
+        let mut found = Vec::new();
+        if !machines.is_empty() {
+            found = self.lookup.assignments(Which::Unlabelled).await?;
+        }
+        let wanted: Vec<_> = machines.into_iter().map(labels::uuid).collect();
+        for some in wanted.chunks(AT_ONCE) {
+            let questions = some
+                .iter()
+                .map(|label| self.lookup.assignments(Which::With(label)));
+            found.extend(try_join_all(questions).await?.into_iter().flatten());
+        }
+        Ok(found)
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use lockgate_api::meta::names::check_label_value;
 
-use crate::api::{AssignmentSpec, GROUP, Labels, ProfileSpec};
+use crate::api::{Assignment, AssignmentSpec, GROUP, Labels, ProfileSpec};
 use crate::uuid::Uuid;
 
 /// The architectures that machines can have.
@@ -73,6 +73,14 @@ pub fn of_assignment(spec: &AssignmentSpec, present: &Labels) -> Labels {
         labels.insert(DEFAULT_ASSIGNMENT.to_owned(), String::new());
     }
     labels
+}
+
+/// The machines of a stored assignment: those it is found by, and those it names.
+pub fn machines(assignment: &Assignment) -> impl Iterator<Item = Uuid> {
+    let labels = assignment.metadata.labels.iter().flat_map(BTreeMap::keys);
+    let texts = assignment.spec.subject_selectors.uuid_list.iter();
+    let named = texts.filter_map(|text| Uuid::parse(text).ok());
+    labels.filter_map(|key| uuid_in(key)).chain(named)
 }
 
 /// The UUIDs of contents by their names, as labels tell. Where a content has several, the first by

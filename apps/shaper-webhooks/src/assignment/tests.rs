@@ -246,27 +246,29 @@ async fn objects_that_came_past_the_webhooks_count_as_well() {
 
 #[tokio::test]
 async fn asks_about_every_machine() {
-    let many: Vec<String> = (0..40).map(|n| format!("{A:.24}{n:012}")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let object = assignment("new", &selecting(&[], &many));
-    let other = stored(&assignment("old", &selecting(&[], &[many[39], many[0]]))).await;
-    let said = Ask::create("Assignment", &object)
-        .at(VALIDATE, with_profile().assignment(other))
+    for count in [40, 100] {
+        let many: Vec<String> = (0..count).map(|n| format!("{A:.24}{n:012}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let object = assignment("new", &selecting(&[], &many));
+        let other = stored(&assignment(
+            "old",
+            &selecting(&[], &[many[count - 1], many[0]]),
+        ))
         .await;
-    let causes = said.response["status"]["details"]["causes"]
-        .as_array()
-        .unwrap();
-    let fields: Vec<_> = causes
-        .iter()
-        .map(|cause| cause["field"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        fields,
-        [
-            "spec.subjectSelectors.uuidList[0]",
-            "spec.subjectSelectors.uuidList[39]"
-        ]
-    );
+        let lookup = with_profile().assignment(other);
+        let said = Ask::create("Assignment", &object)
+            .at(VALIDATE, lookup)
+            .await;
+        let causes = said.response["status"]["details"]["causes"]
+            .as_array()
+            .unwrap();
+        let fields: Vec<_> = causes
+            .iter()
+            .map(|cause| cause["field"].as_str().unwrap())
+            .collect();
+        let last = format!("spec.subjectSelectors.uuidList[{}]", count - 1);
+        assert_eq!(fields, ["spec.subjectSelectors.uuidList[0]", &last]);
+    }
 }
 
 #[tokio::test]
