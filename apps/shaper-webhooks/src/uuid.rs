@@ -21,7 +21,7 @@ pub enum UuidError {
     #[error("invalid UUID format")]
     Format,
     /// The first or last character should be a brace.
-    #[error("invalid bracketed UUID format")]
+    #[error("invalid UUID: invalid bracketed UUID format")]
     Braces,
     /// It is as long as a URN and is none.
     #[error("invalid UUID: invalid urn prefix: {0}")]
@@ -148,7 +148,7 @@ mod tests {
             ("47c6da6774774970aa0384e48ff4f6az", "invalid UUID format"),
             (
                 "(47c6da67-7477-4970-aa03-84e48ff4f6ad)",
-                "invalid bracketed UUID format",
+                "invalid UUID: invalid bracketed UUID format",
             ),
             (
                 "urn:guid:47c6da67-7477-4970-aa03-84e48ff4f6ad",
@@ -159,7 +159,7 @@ mod tests {
         ] {
             let message = Uuid::parse(text).unwrap_err().to_string();
             assert_eq!(message, want, "{text}");
-            assert!(message.contains("invalid") && message.contains("UUID"));
+            assert!(message.contains("invalid UUID"), "{message}");
         }
     }
 

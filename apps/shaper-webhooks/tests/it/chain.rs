@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SYSTEM};
 use crate::support::{documents, get, root, run};
 
 const A: &str = "47c6da67-7477-4970-aa03-84e48ff4f6ad";
@@ -400,6 +400,20 @@ async fn installed_by_helm_it_does_what_the_original_promised() {
     contents(&cluster).await;
     endings(&cluster).await;
 
+    // What was injected stays over an upgrade that knows nothing of it.
+    cluster
+        .upgrade(&["--set", "webhooks.validating.timeoutSeconds=7"])
+        .await;
+    let stored = cluster
+        .stored(
+            "validatingwebhookconfiguration",
+            "",
+            "shaper-webhooks-validating",
+        )
+        .await;
+    assert_eq!(stored["webhooks"][0]["timeoutSeconds"], 7);
+    cluster.fixture("invalid-assignment-profile").await;
+
     let (code, metrics) = get(program.metrics, "/metrics").await;
     assert_eq!(code, 200);
     assert!(
@@ -410,13 +424,23 @@ async fn installed_by_helm_it_does_what_the_original_promised() {
     assert_eq!(program.terminate(), Some(0));
 
     // Without it nothing gets in.
-    let (profile, _) = fixture("valid-profile");
+    let (mut profile, _) = fixture("valid-profile");
+    profile["metadata"]["name"] = json!("later");
     cluster
         .refuses(
             &profile,
             "failed calling webhook \"mutate-profile.shaper.amahdha.com\"",
         )
         .await;
+    // Once they are uninstalled, nobody asks them any more, and the objects are still there.
+    cluster
+        .helm(&["uninstall", "shaper-webhooks", "--namespace", SYSTEM])
+        .await;
+    cluster.accepts(&profile).await;
+    cluster
+        .helm(&["uninstall", "shaper-crds", "--namespace", "default"])
+        .await;
+    cluster.stored("profile", "default", "later").await;
     cluster.stop().await;
 }
 

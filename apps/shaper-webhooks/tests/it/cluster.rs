@@ -313,6 +313,21 @@ impl Cluster {
         self.inject_authorities().await;
     }
 
+    /// Upgrades the release of the webhooks.
+    pub(crate) async fn upgrade(&self, arguments: &[&str]) {
+        let folder = root().join("charts/shaper-webhooks");
+        let folder = folder.to_str().unwrap();
+        let upgrade = [
+            "upgrade",
+            "shaper-webhooks",
+            folder,
+            "--namespace",
+            SYSTEM,
+            "--reuse-values",
+        ];
+        self.helm(&[&upgrade, arguments].concat()).await;
+    }
+
     /// Runs the program as its pod would: with the configuration, the certificate and the service account
     /// that the Deployment names.
     pub(crate) async fn run(&self, changes: &Value) -> Program {
