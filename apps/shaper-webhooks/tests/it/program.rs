@@ -95,6 +95,28 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: u, user: {}}]
 "#;
 
+#[test]
+fn does_not_start_where_somebody_else_listens() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let folder = TempDir::new().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, NOWHERE).unwrap();
+    let config = json!({
+        "kubeconfigPath": kubeconfig,
+        "webhookServer": {"host": "127.0.0.1", "port": port},
+        "probesServer": {"port": 0}, "metricsServer": {"port": 0},
+    });
+    let path = folder.path().join("config.yaml");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let output = Program::command(Some(&path)).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let log = lines(&output.stderr);
+    let error = log.last().unwrap()["error"].as_str().unwrap();
+    let want = format!("cannot start the webhook server: cannot listen at `127.0.0.1:{port}`: ");
+    assert!(error.starts_with(&want), "{error}");
+}
+
 #[tokio::test]
 async fn lives_but_is_not_ready_without_certificate_and_api() {
     let folder = TempDir::new().unwrap();
