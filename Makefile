@@ -15,7 +15,7 @@ demo: ## Show a dozen requests through a server and two webhooks
 
 .PHONY: test
 test: tools ## Pass all tests: formatting, lints, documentation, then every test
-	@tools/need.sh kubectl
+	@tools/need.sh kubectl clients >/dev/null
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY_WARNINGS)
 	RUSTDOCFLAGS="$(DENY_WARNINGS)" $(CARGO) doc --workspace --no-deps --locked
@@ -38,6 +38,11 @@ conformance: ## Compare with recorded truth only; VECTORS=DIR and SCENARIOS=DIR 
 	$(CARGO) test --locked -p lockgate-cel
 	$(if $(SCENARIOS),LOCKGATE_SCENARIOS=$(abspath $(SCENARIOS))) \
 	$(CARGO) test --locked -p lockgate-apiserver --test conformance
+
+.PHONY: clients
+clients: tools ## Run every client in every version at hand through everything
+	@tools/need.sh kubectl clients >/dev/null
+	LOCKGATE_CLIENTS=all $(CARGO) test --locked -p lockgate-apiserver --test clients
 
 .PHONY: tools
 tools:

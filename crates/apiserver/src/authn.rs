@@ -12,6 +12,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use lockgate_api::admission::UserInfo;
 use rustls::pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::error::{Outcome, unauthorized};
@@ -25,6 +26,9 @@ pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of those who did not.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// Where it is told with which certificate somebody proved who they are.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Finds out who asks.
 #[derive(Debug)]
@@ -83,9 +87,13 @@ fn from_certificate(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
         .iter_organization()
         .filter_map(|part| part.as_str().ok().map(str::to_owned))
         .collect();
+    let digest = Sha256::digest(certificate);
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let credential = vec![format!("X509SHA256={digest}")];
     Some(UserInfo {
         username: name.to_owned(),
         groups: Some(groups),
+        extra: Some([(CREDENTIAL_ID.to_owned(), credential)].into()),
         ..UserInfo::default()
     })
 }

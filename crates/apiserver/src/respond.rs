@@ -98,9 +98,11 @@ impl Reply {
         self.payload = Payload::Object(if is_list {
             let metadata = object.get("metadata").cloned().unwrap_or_default();
             let items = object.get("items").and_then(Value::as_array);
-            tables.render(resource, metadata, items.into_iter().flatten())
+            tables.render(resource.table_kind(), metadata, items.into_iter().flatten())
         } else if kind == Some(resource.kind()) {
             tables.of_object(resource, &object)
+        } else if kind == Some("Scale") && !resource.is_custom() {
+            tables.of_kind(table::Kind::Scale, &object)
         } else {
             object
         });
@@ -153,15 +155,19 @@ impl Tables {
 
     /// The table of one object.
     pub(crate) fn of_object(self, resource: &Resource, object: &Value) -> Value {
+        self.of_kind(resource.table_kind(), object)
+    }
+
+    fn of_kind(self, kind: table::Kind<'_>, object: &Value) -> Value {
         let version = object.pointer("/metadata/resourceVersion");
         let metadata =
             version.map_or_else(|| json!({}), |version| json!({"resourceVersion": version}));
-        self.render(resource, metadata, [object])
+        self.render(kind, metadata, [object])
     }
 
     fn render<'v>(
         self,
-        resource: &Resource,
+        kind: table::Kind<'_>,
         metadata: Value,
         objects: impl IntoIterator<Item = &'v Value>,
     ) -> Value {
@@ -171,7 +177,7 @@ impl Tables {
             version: self.version,
             now: crate::write::metadata::now(),
         };
-        table::render(resource.table_kind(), metadata, objects, options)
+        table::render(kind, metadata, objects, options)
     }
 }
 

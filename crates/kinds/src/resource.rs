@@ -115,6 +115,20 @@ pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resour
     })
 }
 
+/// What clients of a kind are told that will not be there for ever.
+///
+/// UPSTREAM: api core/v1/zz_generated.prerelease-lifecycle.go
+#[must_use]
+pub fn deprecation_warning(resource: &Resource) -> Option<&'static str> {
+    match (resource.group, resource.plural) {
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

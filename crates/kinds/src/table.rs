@@ -48,6 +48,8 @@ pub enum Kind<'k> {
         /// The kind of an object.
         kind: &'k str,
     },
+    /// The scale of an object of a built-in kind.
+    Scale,
 }
 
 /// What a row shows of its object besides the cells.
@@ -113,13 +115,14 @@ pub fn render<'v>(
     options: Options<'_>,
 ) -> Value {
     let paths = match kind {
-        Kind::BuiltIn(_) => Vec::new(),
+        Kind::BuiltIn(_) | Kind::Scale => Vec::new(),
         Kind::Custom { columns, .. } => custom::paths(columns),
     };
     let columns = match (options.headers, kind) {
         (Headers::Omitted, _) => Value::Null,
         (Headers::Shown, Kind::BuiltIn(resource)) => columns::built_in(resource),
         (Headers::Shown, Kind::Custom { columns, .. }) => custom::headers(columns, paths.len()),
+        (Headers::Shown, Kind::Scale) => columns::scale(),
     };
     let mut objects: Vec<&Value> = objects.into_iter().collect();
     if let Kind::BuiltIn(resource) = kind
@@ -137,6 +140,7 @@ pub fn render<'v>(
             Kind::Custom { columns, .. } => {
                 cells::Row::of(custom::cells(columns, &paths, object, options.now))
             }
+            Kind::Scale => workload::scale(object, options.now),
         }
         .into_json();
         row["object"] = shown(kind, object, options);
@@ -168,6 +172,7 @@ fn shown(kind: Kind<'_>, object: &Value, options: Options<'_>) -> Value {
                     Kind::Custom {
                         api_version, kind, ..
                     } => (api_version.to_owned(), kind),
+                    Kind::Scale => (String::from("autoscaling/v1"), "Scale"),
                 };
                 members.insert(String::from("apiVersion"), api_version.into());
                 members.insert(String::from("kind"), kind.into());

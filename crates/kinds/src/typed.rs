@@ -15,7 +15,7 @@ mod tests;
 mod unstructured;
 
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
-use tables::{ATOMIC_STRUCTS, EMBEDS, FIELDS, KINDS, PATCHES, STRUCTS, TYPES};
+use tables::{ATOMIC_STRUCTS, EMBEDS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
 pub use decode::{Decoded, MAX_FINDINGS};
 
@@ -97,6 +97,14 @@ impl Type {
     #[must_use]
     pub fn go_name(self) -> &'static str {
         TYPES.get(usize::from(self.0)).map_or("", |row| row.0)
+    }
+
+    /// The name of the type's schema in OpenAPI documents; empty for types that have none of their own.
+    #[must_use]
+    pub fn model_name(self) -> &'static str {
+        let found = MODELS.binary_search_by_key(&self.0, |row| row.0);
+        let row = found.ok().and_then(|index| MODELS.get(index));
+        row.map_or("", |row| row.1)
     }
 
     /// What the type is in JSON.

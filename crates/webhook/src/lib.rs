@@ -11,6 +11,9 @@
 //! asks for is done here: decoding, denials with causes, minimal patches that keep fields the types
 //! do not know, the version and uid of the answer. [`Handler`] is the raw form of both.
 //!
+//! The module `server` serves webhooks, and `testing` is for their tests; both are features of the same
+//! name, of which the first is on.
+//!
 //! A webhook that cannot decide is not a webhook that says no. A [`Denial`] is an answer; a [`Fault`]
 //! is none, and lets the `failurePolicy` of the registration decide.
 //!
@@ -62,6 +65,12 @@ pub mod patch;
 // Which webhooks there are.
 mod registration;
 mod webhooks;
+
+// How they are served, and tested.
+#[cfg(feature = "server")]
+pub mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use lockgate_api::admission::{
     GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo,

@@ -112,7 +112,13 @@ impl Webhooks {
     /// The webhook at a path.
     #[must_use]
     pub fn at(&self, path: &str) -> Option<&Webhook> {
-        self.all.get(*self.by_path.get(path)?)
+        Some(self.placed(path)?.1)
+    }
+
+    /// The webhook at a path, with its place among all.
+    pub(crate) fn placed(&self, path: &str) -> Option<(usize, &Webhook)> {
+        let place = *self.by_path.get(path)?;
+        Some((place, self.all.get(place)?))
     }
 
     /// All of them, in the order they were added.

@@ -4,12 +4,14 @@
 
 use std::sync::OnceLock;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{ACCEPT, ETAG, IF_NONE_MATCH, VARY};
 use lockgate_api::go::json;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha512};
+use sha2::{Digest as _, Sha256, Sha512};
 
 use super::{Resource, Snapshot, Subresource};
 use crate::decode::body::api_version;
@@ -261,7 +263,20 @@ fn listed_resource(resource: &Resource) -> Value {
     if !names.categories.is_empty() {
         value["categories"] = json!(names.categories);
     }
+    // Of what is kept alone.
+    if names.verbs.iter().any(|verb| verb == "create") && names.verbs.len() > 1 {
+        value["storageVersionHash"] = storage_version_hash(resource).into();
+    }
     value
+}
+
+/// Tells the versions in which objects are kept apart.
+///
+/// UPSTREAM: apiserver pkg/endpoints/discovery/storageversionhash.go
+fn storage_version_hash(resource: &Resource) -> String {
+    let (group, version) = &resource.storage_version;
+    let digest = Sha256::digest(format!("{group}/{version}/{}", resource.kind()));
+    BASE64_STANDARD.encode(digest.get(..8).unwrap_or_default())
 }
 
 fn listed_part(resource: &Resource, part: &Subresource) -> Value {

@@ -123,6 +123,22 @@ impl Shape {
         }
     }
 
+    /// The same for a tree that a strategic merge patch made, which upstream reads in another way.
+    pub(crate) fn decode_merged(&self, value: Value) -> Result<(Value, Vec<String>), String> {
+        match self {
+            Self::BuiltIn { ty, row } => {
+                let decoded = ty.from_unstructured(value)?;
+                let mut object = decoded.value;
+                name_type(&mut object, row);
+                Ok((object, decoded.findings))
+            }
+            Self::Plain(ty) => ty
+                .from_unstructured(value)
+                .map(|decoded| (decoded.value, decoded.findings)),
+            Self::Registration { .. } | Self::Custom(_) => self.decode_value(value),
+        }
+    }
+
     /// Fills in the defaults of the version.
     pub(crate) fn apply_defaults(&self, value: &mut Value) {
         match self {
@@ -204,6 +220,7 @@ impl Shape {
             Self::Registration { kind, version, .. } => {
                 strategy::deprecation_warning(*kind, *version)
             }
+            Self::BuiltIn { row, .. } => kinds::deprecation_warning(row).map(str::to_owned),
             _ => None,
         }
     }

@@ -70,7 +70,7 @@ pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource)
         }
         let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
         let (mut object, found) = patch.apply(old, &resource.shape)?;
-        strict(&object, &found, validation)?;
+        strict(&patch, &object, &found, validation)?;
         if let Ok(mut findings) = findings.lock() {
             *findings = found;
         }
@@ -167,11 +167,60 @@ impl Patch {
                 strategic_merge::patch(old, patch, ty).map_err(strategic_failed)?
             }
         };
-        let shown = json::to_string(&patched);
-        shape
-            .decode_value(patched)
-            .map_err(|error| no_object(&shown, &error))
+        let shown = self.shown(&patched);
+        let decoded = match self {
+            Self::Strategic(_) => shape.decode_merged(patched),
+            _ => shape.decode_value(patched),
+        };
+        decoded.map_err(|error| no_object(&shown, &error))
     }
+
+    /// What is shown of a patch that made no such object.
+    fn shown(&self, patched: &Value) -> String {
+        match self {
+            Self::Strategic(patch) => go_value(patch),
+            _ => json::to_string(patched),
+        }
+    }
+}
+
+/// A value as Go prints it, without recursion: `map[data:map[a:5] list:[1 2]]`.
+fn go_value(value: &Value) -> String {
+    enum Part<'v> {
+        Value(&'v Value),
+        Text(&'v str),
+    }
+    let mut out = String::new();
+    let mut open = vec![Part::Value(value)];
+    while let Some(part) = open.pop() {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Value(Value::Null) => out.push_str("<nil>"),
+            Part::Value(Value::String(text)) => out.push_str(text),
+            Part::Value(scalar @ (Value::Bool(_) | Value::Number(_))) => {
+                out.push_str(&json::to_string(scalar));
+            }
+            Part::Value(Value::Array(items)) => {
+                out.push('[');
+                open.push(Part::Text("]"));
+                for (index, item) in items.iter().enumerate().rev() {
+                    open.push(Part::Value(item));
+                    open.push(Part::Text(if index == 0 { "" } else { " " }));
+                }
+            }
+            Part::Value(Value::Object(members)) => {
+                out.push_str("map[");
+                open.push(Part::Text("]"));
+                for (index, (key, member)) in members.iter().enumerate().rev() {
+                    open.push(Part::Value(member));
+                    open.push(Part::Text(":"));
+                    open.push(Part::Text(key));
+                    open.push(Part::Text(if index == 0 { "" } else { " " }));
+                }
+            }
+        }
+    }
+    out
 }
 
 fn strategic_failed(error: PatchError) -> Failure {
@@ -188,12 +237,17 @@ fn no_object(patched: &str, why: &str) -> Failure {
     invalid("", "", "", &[error])
 }
 
-fn strict(object: &Value, findings: &[String], validation: FieldValidation) -> Outcome<()> {
+fn strict(
+    patch: &Patch,
+    object: &Value,
+    findings: &[String],
+    validation: FieldValidation,
+) -> Outcome<()> {
     if validation != FieldValidation::Strict || findings.is_empty() {
         return Ok(());
     }
     let why = format!("strict decoding error: {}", findings.join(", "));
-    Err(no_object(&json::to_string(object), &why))
+    Err(no_object(&patch.shown(object), &why))
 }
 
 /// RFC 7386, without recursion: a patch may nest as deep as a body can.
@@ -230,6 +284,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn shows_values_as_go_prints_them() {
+        let value = json!({"b": [1, "x y", null, {"z": true}], "a": {}, "c": 0.5});
+        assert_eq!(
+            go_value(&value),
+            "map[a:map[] b:[1 x y <nil> map[z:true]] c:0.5]"
+        );
+        let mut deep = json!(1);
+        for _ in 0..10_000 {
+            deep = Value::Array(vec![deep]);
+        }
+        assert_eq!(go_value(&deep).len(), 20_001);
+        tree::dismantle(deep);
+    }
 
     #[test]
     fn merges_as_the_standard_says() {

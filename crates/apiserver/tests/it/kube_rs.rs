@@ -1,6 +1,8 @@
 //! kube-rs, a client that others wrote: what it understands, its users understand.
 
-use futures_util::TryStreamExt as _;
+use std::sync::Arc;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -13,9 +15,11 @@ use kube::api::{
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::discovery::{Discovery, Scope};
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::finalizer::{self, finalizer};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client as KubeClient, Config, ResourceExt as _};
+use kube::{Client as KubeClient, Config, Resource as _, ResourceExt as _};
 use lockgate_apiserver::{Running, TestServer};
 use lockgate_testkit::{Answer as Script, WebhookServer};
 use serde::de::DeserializeOwned;
@@ -423,5 +427,124 @@ async fn empties_namespaces() {
             .items
             .is_empty()
     );
+    server.stop().await;
+}
+
+/// Counts the copies of a widget into a child, tells so in its status, and cleans up after it.
+async fn reconcile(widget: Arc<DynamicObject>, context: Arc<KubeClient>) -> Result<Action, Error> {
+    let client = KubeClient::clone(&context);
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
+    let result = finalizer(&widgets, "example.com/cleanup", widget, |event| async {
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        match event {
+            finalizer::Event::Apply(widget) => {
+                let child = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {
+                        "name": widget.name_any(),
+                        "ownerReferences": [widget.controller_owner_ref(&kind)],
+                    },
+                    "data": {"size": widget.data["spec"]["size"].to_string()},
+                });
+                let apply = PatchParams::apply("widgets").force();
+                maps.patch(&widget.name_any(), &apply, &Patch::Apply(child))
+                    .await?;
+                let status = json!({
+                    "apiVersion": "example.com/v1", "kind": "Widget",
+                    "status": {"size": widget.data["spec"]["size"]},
+                });
+                widgets
+                    .patch_status(&widget.name_any(), &apply, &Patch::Apply(status))
+                    .await?;
+            }
+            finalizer::Event::Cleanup(widget) => {
+                let note = json!({"metadata": {"name": format!("{}-gone", widget.name_any())}});
+                maps.create(&PostParams::default(), &typed(note)).await?;
+            }
+        }
+        Ok::<_, kube::Error>(Action::await_change())
+    });
+    result.await.map_err(Box::new)
+}
+
+type Error = Box<finalizer::Error<kube::Error>>;
+
+#[tokio::test]
+async fn runs_a_controller() {
+    let (server, client) = both().await;
+    let mut version = open_version("v1", true);
+    version["subresources"] = json!({"status": {}});
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions
+        .create(&PostParams::default(), &typed(definition(json!([version]))))
+        .await
+        .unwrap();
+    within(await_condition(
+        definitions,
+        "widgets.example.com",
+        conditions::is_crd_established(),
+    ))
+    .await
+    .unwrap();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let controller =
+        Controller::new_with(widgets.clone(), watcher::Config::default(), kind.clone())
+            .owns(maps.clone(), watcher::Config::default())
+            .run(
+                reconcile,
+                |_, error, _| panic!("{error}"),
+                Arc::new(client.clone()),
+            );
+    let controller = tokio::spawn(controller.for_each(|_| std::future::ready(())));
+
+    let object = DynamicObject::new("w", &kind).data(json!({"spec": {"size": 3}}));
+    let made = widgets
+        .create(&PostParams::default(), &object)
+        .await
+        .unwrap();
+    let told = |size: i64| {
+        move |object: Option<&DynamicObject>| {
+            object.is_some_and(|object| object.data["status"]["size"] == size)
+        }
+    };
+    let has = |size: &'static str| {
+        move |map: Option<&ConfigMap>| {
+            let data = map.and_then(|map| map.data.as_ref());
+            data.is_some_and(|data| data.get("size").is_some_and(|found| found == size))
+        }
+    };
+    within(await_condition(widgets.clone(), "w", told(3)))
+        .await
+        .unwrap();
+    let child = maps.get("w").await.unwrap();
+    assert_eq!(child.owner_references()[0].uid, made.uid().unwrap());
+
+    // A change of the owner reaches the child; one of the child is taken back.
+    let merge = Patch::Merge(json!({"spec": {"size": 4}}));
+    widgets
+        .patch("w", &PatchParams::default(), &merge)
+        .await
+        .unwrap();
+    within(await_condition(widgets.clone(), "w", told(4)))
+        .await
+        .unwrap();
+    let spoil = Patch::Merge(json!({"data": {"size": "none"}}));
+    maps.patch("w", &PatchParams::default(), &spoil)
+        .await
+        .unwrap();
+    within(await_condition(maps.clone(), "w", has("4")))
+        .await
+        .unwrap();
+
+    widgets.delete("w", &DeleteParams::default()).await.unwrap();
+    let uid = made.uid().unwrap();
+    within(await_condition(widgets, "w", conditions::is_deleted(&uid)))
+        .await
+        .unwrap();
+    assert!(maps.get_opt("w-gone").await.unwrap().is_some());
+    controller.abort();
     server.stop().await;
 }

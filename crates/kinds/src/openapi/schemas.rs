@@ -1,6 +1,6 @@
 //! The schemas of a document: each type once, found by reference.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
@@ -9,14 +9,10 @@ use crate::typed::{Field, Form, Type, type_of};
 
 use super::{Served, Source, group_version_kind, reference};
 
-/// What the names of all types start with.
-const PREFIX: &str = "io.k8s.";
-
 /// The schemas that a document needs.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
     names: HashMap<Type, String>,
-    taken: HashSet<String>,
     /// Types that were named and are to be told.
     waiting: Vec<Type>,
     kinds: HashMap<String, Vec<Value>>,
@@ -53,23 +49,12 @@ impl Schemas {
         self.done
     }
 
-    /// A name nobody else has. Types of several packages share theirs; all but the first get a number.
-    fn free_name(&mut self, wanted: &str) -> String {
-        let mut name = format!("{PREFIX}{wanted}");
-        let mut number = 2_usize;
-        while !self.taken.insert(name.clone()) {
-            name = format!("{PREFIX}{number}.{wanted}");
-            number += 1;
-        }
-        name
-    }
-
     fn name(&mut self, ty: Type) -> String {
         let ty = ty.target();
         if let Some(name) = self.names.get(&ty) {
             return name.clone();
         }
-        let name = self.free_name(ty.go_name());
+        let name = ty.model_name().to_owned();
         self.names.insert(ty, name.clone());
         self.waiting.push(ty);
         name
@@ -77,8 +62,7 @@ impl Schemas {
 
     fn add_custom(&mut self, resource: &Served<'_>, schema: &Value) -> String {
         let group: Vec<&str> = resource.group.rsplit('.').collect();
-        let wanted = format!("{}.{}.{}", group.join("."), resource.version, resource.kind);
-        let name = self.free_name(&wanted);
+        let name = format!("{}.{}.{}", group.join("."), resource.version, resource.kind);
         let mut schema = match tree::copy(schema) {
             schema @ Value::Object(_) => schema,
             // Without a schema, anything goes.

@@ -97,12 +97,12 @@ fn tells_what_can_be_done_and_how() {
 fn tells_how_lists_are_merged_and_what_is_needed() {
     let document = document(&served("", "v1"));
     let schema = |name: &str| &document["components"]["schemas"][name];
-    let containers = &schema("io.k8s.v1.PodSpec")["properties"]["containers"];
+    let containers = &schema("io.k8s.api.core.v1.PodSpec")["properties"]["containers"];
     assert_eq!(
         *containers,
         json!({
             "type": "array",
-            "items": {"$ref": "#/components/schemas/io.k8s.v1.Container"},
+            "items": {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"},
             "x-kubernetes-patch-strategy": "merge",
             "x-kubernetes-patch-merge-key": "name",
             "x-kubernetes-list-type": "map",
@@ -110,12 +110,15 @@ fn tells_how_lists_are_merged_and_what_is_needed() {
         })
     );
     assert_eq!(
-        schema("io.k8s.v1.PodSpec")["required"],
+        schema("io.k8s.api.core.v1.PodSpec")["required"],
         json!(["containers"])
     );
-    assert_eq!(schema("io.k8s.v1.Container")["required"], json!(["name"]));
     assert_eq!(
-        schema("io.k8s.v1.Time"),
+        schema("io.k8s.api.core.v1.Container")["required"],
+        json!(["name"])
+    );
+    assert_eq!(
+        schema("io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
         &json!({"type": "string", "format": "date-time"})
     );
 }
@@ -135,13 +138,13 @@ fn tells_the_schema_of_a_definition() {
     };
     let told = document(&[custom(&own)]);
     assert_resolves(&told);
-    let schema = &told["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
+    let schema = &told["components"]["schemas"]["org.example.v1.Widget"];
     assert_eq!(
         schema["properties"],
         json!({
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"$ref": "#/components/schemas/io.k8s.v1.ObjectMeta"},
+            "metadata": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"},
             "spec": {"type": "object"},
         })
     );
@@ -152,7 +155,7 @@ fn tells_the_schema_of_a_definition() {
             .is_none()
     );
     let empty = document(&[custom(&Value::Null)]);
-    let schema = &empty["components"]["schemas"]["io.k8s.org.example.v1.Widget"];
+    let schema = &empty["components"]["schemas"]["org.example.v1.Widget"];
     assert_eq!(schema["x-kubernetes-preserve-unknown-fields"], json!(true));
 }
 

@@ -68,6 +68,12 @@ const COLUMNS: [(&str, &str, &str); 55] = [
 /// The columns of kinds that have none of their own.
 const DEFAULT: &str = "Name|Created At:date";
 
+/// The columns of a scale.
+pub(super) fn scale() -> Value {
+    let columns = "Name|Desired:integer|Available:integer|Age";
+    columns.split('|').map(column).collect()
+}
+
 /// The columns of a kind.
 pub(super) fn built_in(resource: &Resource) -> Value {
     let own = COLUMNS

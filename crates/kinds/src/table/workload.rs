@@ -206,6 +206,15 @@ pub(super) fn cron_job(object: &Value, common: &Common<'_>, now: Time) -> Row {
     ])
 }
 
+pub(super) fn scale(object: &Value, now: Time) -> Row {
+    Row::of(vec![
+        cell(text(object, "/metadata/name")),
+        cell(integer(object, "/spec/replicas")),
+        cell(integer(object, "/status/replicas")),
+        cell(since(text(object, "/metadata/creationTimestamp"), now)),
+    ])
+}
+
 pub(super) fn disruption_budget(object: &Value, common: &Common<'_>) -> Row {
     let amount = |pointer: &str| match object.pointer(pointer) {
         Some(Value::String(text)) => cell(text.as_str()),

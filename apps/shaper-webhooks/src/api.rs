@@ -1,0 +1,300 @@
+//! The two kinds of shaper, as far as its webhooks read them.
+//!
+//! Reading is as lenient as it was in the original: what is missing or `null` is empty. What the
+//! schema of the CustomResourceDefinitions asks for is the API server's business.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The API group.
+pub const GROUP: &str = "shaper.amahdha.com";
+/// The only version so far.
+pub const VERSION: &str = "v1alpha1";
+
+/// Which machines boot which profile.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Name, labels and so on.
+    #[serde(default, deserialize_with = "or_default")]
+    pub metadata: Metadata,
+    /// What is wanted.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: AssignmentSpec,
+}
+
+/// What an assignment wants.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssignmentSpec {
+    /// Which machines.
+    #[serde(default, deserialize_with = "or_default")]
+    pub subject_selectors: SubjectSelectors,
+    /// The profile, in the assignment's own namespace.
+    #[serde(default, deserialize_with = "or_default")]
+    pub profile_name: String,
+    /// Whether it is for machines that no other assignment names.
+    #[serde(default, deserialize_with = "or_default")]
+    pub is_default: bool,
+}
+
+/// Which machines an assignment is for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubjectSelectors {
+    /// Their architectures; none means any.
+    #[serde(default, deserialize_with = "or_default")]
+    pub buildarch: Vec<String>,
+    /// Their UUIDs.
+    #[serde(default, deserialize_with = "or_default")]
+    pub uuid_list: Vec<String>,
+}
+
+/// An iPXE script with what it refers to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Name, labels and so on.
+    #[serde(default, deserialize_with = "or_default")]
+    pub metadata: Metadata,
+    /// What is wanted.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: ProfileSpec,
+    /// What the controller made of it.
+    #[serde(default, deserialize_with = "or_default")]
+    pub status: ProfileStatus,
+}
+
+/// What a profile wants.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileSpec {
+    /// A Go template of an iPXE script.
+    #[serde(default, deserialize_with = "or_default")]
+    pub ipxe_template: String,
+    /// What the template can refer to.
+    #[serde(default, deserialize_with = "or_default")]
+    pub additional_content: Vec<AdditionalContent>,
+}
+
+/// What the controller made of a profile.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileStatus {
+    /// The UUID of each exposed content, by the content's name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub exposed_additional_content: BTreeMap<String, String>,
+}
+
+/// A piece of content; exactly one of `inline`, `object_ref` and `webhook` says where it comes from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdditionalContent {
+    /// How the template calls it.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// Whether it is served at a URL of its own, which the template then gets instead.
+    #[serde(default, deserialize_with = "or_default")]
+    pub exposed: bool,
+    /// What happens to it before it is served.
+    #[serde(default, deserialize_with = "or_default")]
+    pub post_transformations: Vec<Transformer>,
+    /// The content itself.
+    #[serde(default)]
+    pub inline: Option<String>,
+    /// An object that holds it.
+    #[serde(default)]
+    pub object_ref: Option<ObjectRef>,
+    /// A service that tells it.
+    #[serde(default)]
+    pub webhook: Option<WebhookConfig>,
+}
+
+/// One step between content and what is served; exactly one of its members is set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Transformer {
+    /// Butane becomes Ignition.
+    #[serde(default, deserialize_with = "or_default")]
+    pub butane_to_ignition: bool,
+    /// A service does it.
+    #[serde(default)]
+    pub webhook: Option<WebhookConfig>,
+}
+
+/// Names an object of any kind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResourceRef {
+    /// The group; empty for the core.
+    #[serde(default, deserialize_with = "or_default")]
+    pub group: String,
+    /// The version.
+    #[serde(default, deserialize_with = "or_default")]
+    pub version: String,
+    /// The plural, such as `secrets`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub resource: String,
+    /// The namespace.
+    #[serde(default, deserialize_with = "or_default")]
+    pub namespace: String,
+    /// The name.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+}
+
+/// Names a place in an object.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObjectRef {
+    /// The object.
+    #[serde(flatten)]
+    pub resource: ResourceRef,
+    /// The place.
+    #[serde(default, deserialize_with = "or_default")]
+    pub jsonpath: String,
+}
+
+/// A service that shaper calls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WebhookConfig {
+    /// Host, port and path: `https://` is put before it.
+    #[serde(default, deserialize_with = "or_default")]
+    pub url: String,
+    /// A client certificate for it.
+    #[serde(default, rename = "mTLSRef")]
+    pub mtls_ref: Option<MtlsRef>,
+    /// A password for it.
+    #[serde(default, rename = "basicAuthRef")]
+    pub basic_auth_ref: Option<BasicAuthRef>,
+}
+
+/// Where a client certificate is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MtlsRef {
+    /// The object.
+    #[serde(flatten)]
+    pub resource: ResourceRef,
+    /// The place of the key.
+    #[serde(default, deserialize_with = "or_default", rename = "clientKeyJSONPath")]
+    pub client_key: String,
+    /// The place of the certificate.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        rename = "clientCertJSONPath"
+    )]
+    pub client_cert: String,
+    /// The place of the authorities, if the system's are not meant.
+    #[serde(default, deserialize_with = "or_default", rename = "caBundleJSONPath")]
+    pub ca_bundle: String,
+    /// Whether anybody may pretend to be the service.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        rename = "tlsInsecureSkipVerify"
+    )]
+    pub tls_insecure_skip_verify: bool,
+}
+
+/// Where a user name and a password are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BasicAuthRef {
+    /// The object.
+    #[serde(flatten)]
+    pub resource: ResourceRef,
+    /// The place of the user name.
+    #[serde(default, deserialize_with = "or_default", rename = "usernameJSONPath")]
+    pub username: String,
+    /// The place of the password.
+    #[serde(default, deserialize_with = "or_default", rename = "passwordJSONPath")]
+    pub password: String,
+}
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// What the webhooks read of an object's metadata.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Unique in the namespace; empty when the server is still to make one up.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// Where it is.
+    #[serde(default, deserialize_with = "or_default")]
+    pub namespace: String,
+    /// What it is found by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Labels>,
+    /// Set once somebody wants it gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
+}
+
+impl Metadata {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        Some(self.labels.as_ref()?.get(key)?.as_str())
+    }
+
+    /// Whether it goes once its finalizers are gone.
+    #[must_use]
+    pub fn is_terminating(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
+/// `null` is as good as nothing.
+fn or_default<'de, D, T>(reader: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(reader)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn reads_what_is_missing_or_null_as_empty() {
+        for object in [
+            json!({}),
+            json!({"metadata": null, "spec": null}),
+            json!({"spec": {"subjectSelectors": null, "profileName": null, "isDefault": null}}),
+            json!({"spec": {"subjectSelectors": {"buildarch": null, "uuidList": null}}}),
+        ] {
+            let read: Assignment = serde_json::from_value(object).unwrap();
+            assert_eq!(read, Assignment::default());
+        }
+        let profile = json!({"spec": {"additionalContent": [
+            {"name": "a", "inline": null, "objectRef": null, "webhook": null, "exposed": null}
+        ]}, "status": null});
+        let read: Profile = serde_json::from_value(profile).unwrap();
+        assert_eq!(read.spec.additional_content[0].inline, None);
+    }
+
+    #[test]
+    fn reads_the_odd_names() {
+        let webhook = json!({
+            "url": "example.com",
+            "mTLSRef": {"name": "n", "clientKeyJSONPath": "k", "clientCertJSONPath": "c",
+                "caBundleJSONPath": "b", "tlsInsecureSkipVerify": true},
+            "basicAuthRef": {"name": "n", "usernameJSONPath": "u", "passwordJSONPath": "p"},
+        });
+        let read: WebhookConfig = serde_json::from_value(webhook).unwrap();
+        let mtls = read.mtls_ref.unwrap();
+        assert_eq!(
+            (&*mtls.client_key, &*mtls.client_cert, &*mtls.ca_bundle),
+            ("k", "c", "b")
+        );
+        assert!(mtls.tls_insecure_skip_verify);
+        let basic = read.basic_auth_ref.unwrap();
+        assert_eq!(
+            (&*basic.username, &*basic.password, &*basic.resource.name),
+            ("u", "p", "n")
+        );
+    }
+}

@@ -1,0 +1,440 @@
+//! The configuration file.
+//!
+//! A YAML file whose path is in the environment, with the keys of the original and some more. All
+//! have defaults.
+
+mod duration;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use lockgate_api::document::yaml;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use duration::Span;
+
+/// The variable that names the file.
+pub const PATH_VARIABLE: &str = "SHAPER_WEBHOOK_CONFIG_PATH";
+
+/// Values of `kubeconfigPath` that mean the service account of the pod.
+const IN_CLUSTER: [&str; 2] = ["in-cluster", ">>> Kubeconfig From Service Account"];
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Nobody said where it is.
+    #[error(
+        "environment variable `{PATH_VARIABLE}` must be set to the path of the configuration file"
+    )]
+    Unset,
+    /// It cannot be read.
+    #[error("cannot read the configuration file `{path}`")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not YAML.
+    #[error("the configuration file `{path}` is not YAML: {message}")]
+    Syntax {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// A value is of the wrong type or out of range.
+    #[error("the configuration file `{path}` is wrong: {message}")]
+    Value {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// There are keys that mean nothing, and `strictUnknownKeys` is set.
+    #[error("the configuration file `{path}` has unknown keys: {}", .keys.join(", "))]
+    UnknownKeys {
+        /// Which file.
+        path: PathBuf,
+        /// Which keys.
+        keys: Vec<String>,
+    },
+}
+
+/// The configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Config {
+    /// Where the data plane looks for assignments, when `lookupScope` says so.
+    pub assignment_namespace: String,
+    /// Where the data plane looks for profiles, when `lookupScope` says so.
+    pub profile_namespace: String,
+    /// `in-cluster`, or the path of a kubeconfig.
+    pub kubeconfig_path: String,
+    /// Where uniqueness is asked for.
+    pub lookup_scope: LookupScope,
+    /// Users who may choose the UUIDs of contents: the controller, who puts them back.
+    pub controller_users: Vec<String>,
+    /// What happens when a profile is deleted that assignments refer to.
+    pub profile_deletion: ProfileDeletion,
+    /// Where reviews come in.
+    pub webhook_server: WebhookServer,
+    /// Where the kubelet asks.
+    pub probes_server: ProbesServer,
+    /// Where Prometheus asks.
+    pub metrics_server: MetricsServer,
+    /// What is logged.
+    pub logging: Logging,
+    /// Whether keys that mean nothing are an error rather than a line in the log.
+    pub strict_unknown_keys: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            assignment_namespace: String::from("default"),
+            profile_namespace: String::from("default"),
+            kubeconfig_path: String::from("in-cluster"),
+            lookup_scope: LookupScope::default(),
+            controller_users: vec![String::from(
+                "system:serviceaccount:shaper-system:shaper-controller",
+            )],
+            profile_deletion: ProfileDeletion::default(),
+            webhook_server: WebhookServer::default(),
+            probes_server: ProbesServer::default(),
+            metrics_server: MetricsServer::default(),
+            logging: Logging::default(),
+            strict_unknown_keys: false,
+        }
+    }
+}
+
+/// Where uniqueness is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LookupScope {
+    /// In the whole cluster, which is where the data plane looks.
+    #[default]
+    Cluster,
+    /// In `assignmentNamespace` and `profileNamespace` only.
+    Namespaces,
+}
+
+/// What happens when a profile is deleted that assignments refer to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProfileDeletion {
+    /// Nothing.
+    Allow,
+    /// The user is warned.
+    #[default]
+    Warn,
+    /// It is refused.
+    Deny,
+}
+
+/// Where reviews come in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WebhookServer {
+    /// The address; all of them when empty.
+    pub host: String,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+    /// Where the certificate is.
+    pub cert_dir: PathBuf,
+    /// What its file is called.
+    pub cert_name: String,
+    /// What the file of its key is called.
+    pub key_name: String,
+    /// A file with the authorities of clients, in `certDir` unless it is a whole path; clients need no
+    /// certificate when empty.
+    #[serde(rename = "clientCAName")]
+    pub client_ca_name: String,
+    /// Names of which a client's certificate has one; any when empty.
+    pub client_subject_names: Vec<String>,
+    /// A file with tokens of which a client shows one; none is needed when empty.
+    pub bearer_token_file: String,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
+    /// The largest review.
+    pub max_request_bytes: usize,
+    /// The longest a review may take.
+    pub request_timeout: Span,
+    /// How many reviews one webhook answers at a time.
+    pub max_in_flight: usize,
+    /// How long to go on serving after being told to stop.
+    pub shutdown_delay: Span,
+}
+
+impl Default for WebhookServer {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            port: 9443,
+            cert_dir: PathBuf::from("/tmp/k8s-webhook-server/serving-certs"),
+            cert_name: String::from("tls.crt"),
+            key_name: String::from("tls.key"),
+            client_ca_name: String::new(),
+            client_subject_names: Vec::new(),
+            bearer_token_file: String::new(),
+            http2: false,
+            max_request_bytes: 7 << 20,
+            request_timeout: Span::from_seconds(30),
+            max_in_flight: 256,
+            shutdown_delay: Span::from_seconds(10),
+        }
+    }
+}
+
+/// Where the kubelet asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProbesServer {
+    /// The port.
+    pub port: u16,
+    /// Whether the process lives.
+    pub liveness_path: String,
+    /// Whether it should be sent reviews.
+    pub readiness_path: String,
+}
+
+impl Default for ProbesServer {
+    fn default() -> Self {
+        Self {
+            port: 8081,
+            liveness_path: String::from("/healthz"),
+            readiness_path: String::from("/readyz"),
+        }
+    }
+}
+
+/// Where Prometheus asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetricsServer {
+    /// The port.
+    pub port: u16,
+    /// The path.
+    pub path: String,
+}
+
+impl Default for MetricsServer {
+    fn default() -> Self {
+        Self {
+            port: 8080,
+            path: String::from("/metrics"),
+        }
+    }
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Logging {
+    /// How much.
+    pub level: Level,
+    /// In which form.
+    pub format: Format,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// What is broken.
+    Error,
+    /// What may break.
+    Warn,
+    /// What happens.
+    #[default]
+    Info,
+    /// How it happens.
+    Debug,
+    /// All of it.
+    Trace,
+}
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// For programs.
+    #[default]
+    Json,
+    /// For people.
+    Text,
+}
+
+/// A configuration and what is odd about its file.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Keys that mean nothing.
+    pub unknown_keys: Vec<String>,
+}
+
+impl Config {
+    /// Reads the file that the environment names.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it is wrong.
+    pub fn load(path: Option<std::ffi::OsString>) -> Result<Loaded, ConfigError> {
+        let path = path
+            .filter(|path| !path.is_empty())
+            .ok_or(ConfigError::Unset)?;
+        Self::read(Path::new(&path))
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it is wrong.
+    pub fn read(path: &Path) -> Result<Loaded, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let document = yaml::parse(&text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            message: error.message,
+        })?;
+        let wrong = |message: String| ConfigError::Value {
+            path: path.to_owned(),
+            message,
+        };
+        let mut read: Value = serde_json::from_str(&document.root().to_json())
+            .map_err(|error| wrong(error.to_string()))?;
+        without_nulls(&mut read);
+        // A list would be read as members in their order, which nobody means.
+        if let Some(path) = listed(&read, &defaults(), "") {
+            return Err(wrong(format!("{path}expected keys, found a list")));
+        }
+        let config: Self =
+            serde_json::from_value(read.clone()).map_err(|error| wrong(error.to_string()))?;
+        config.check().map_err(wrong)?;
+        let mut unknown_keys = Vec::new();
+        unknown(&read, &defaults(), "", &mut unknown_keys);
+        if config.strict_unknown_keys && !unknown_keys.is_empty() {
+            return Err(ConfigError::UnknownKeys {
+                path: path.to_owned(),
+                keys: unknown_keys,
+            });
+        }
+        Ok(Loaded {
+            config,
+            unknown_keys,
+        })
+    }
+
+    /// The address of the webhook server; every one when none is named.
+    #[must_use]
+    pub fn host(&self) -> IpAddr {
+        let all = IpAddr::from([0, 0, 0, 0]);
+        self.webhook_server.host.parse().unwrap_or(all)
+    }
+
+    /// The kubeconfig, unless the service account of the pod is meant.
+    #[must_use]
+    pub fn kubeconfig(&self) -> Option<&str> {
+        let path = self.kubeconfig_path.as_str();
+        (!path.is_empty() && !IN_CLUSTER.contains(&path)).then_some(path)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let server = &self.webhook_server;
+        if !server.host.is_empty() && server.host.parse::<IpAddr>().is_err() {
+            return Err(format!(
+                "webhookServer.host: `{}` is no IP address",
+                server.host
+            ));
+        }
+        let paths = [
+            (
+                "probesServer.livenessPath",
+                &self.probes_server.liveness_path,
+            ),
+            (
+                "probesServer.readinessPath",
+                &self.probes_server.readiness_path,
+            ),
+            ("metricsServer.path", &self.metrics_server.path),
+        ];
+        for (key, path) in paths {
+            if !path.starts_with('/') {
+                return Err(format!("{key}: `{path}` does not begin with `/`"));
+            }
+        }
+        if !server.client_subject_names.is_empty() && server.client_ca_name.is_empty() {
+            return Err(String::from(
+                "webhookServer.clientSubjectNames: names are those of certificates, so webhookServer.clientCAName is needed",
+            ));
+        }
+        for (key, count) in [
+            ("webhookServer.maxRequestBytes", server.max_request_bytes),
+            ("webhookServer.maxInFlight", server.max_in_flight),
+        ] {
+            if count == 0 {
+                return Err(format!("{key}: 0 would let nothing through"));
+            }
+        }
+        if server.request_timeout.is_zero() {
+            return Err(String::from(
+                "webhookServer.requestTimeout: a review needs some time",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Takes members away that are `null`: a key without a value means its default. Nesting is bounded by
+/// the reader.
+fn without_nulls(value: &mut Value) {
+    if let Value::Object(members) = value {
+        members.retain(|_, member| !member.is_null());
+        members.values_mut().for_each(without_nulls);
+    }
+    if value.is_null() {
+        *value = Value::Object(serde_json::Map::new());
+    }
+}
+
+fn defaults() -> Value {
+    serde_json::to_value(Config::default()).unwrap_or_default()
+}
+
+/// Where `read` has a list and `known` has members.
+fn listed(read: &Value, known: &Value, path: &str) -> Option<String> {
+    match (read, known) {
+        (Value::Array(_), Value::Object(_)) if path.is_empty() => Some(String::new()),
+        (Value::Array(_), Value::Object(_)) => Some(format!("{path}: ")),
+        (Value::Object(read), Value::Object(known)) => read
+            .iter()
+            .find_map(|(key, value)| listed(value, known.get(key)?, key)),
+        _ => None,
+    }
+}
+
+/// Keys of `read` that are not in `known`, with their paths.
+fn unknown(read: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
+    let (Value::Object(read), Value::Object(known)) = (read, known) else {
+        return;
+    };
+    for (key, value) in read {
+        let path = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
+        match known.get(key) {
+            None => found.push(path),
+            Some(known) => unknown(value, known, &path, found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! What the rules ask about other objects.
+
+#[cfg(test)]
+pub(crate) mod fake;
+mod live;
+
+use lockgate_webhook::{BoxFuture, Fault};
+
+pub use live::{Live, Scope};
+
+use crate::api::{Assignment, Profile};
+
+/// Reads objects as they are now, not as they were in some cache.
+pub trait Lookup: Send + Sync + 'static {
+    /// Whether there is such a profile.
+    fn profile_exists<'f>(
+        &'f self,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> BoxFuture<'f, Result<bool, LookupError>>;
+
+    /// Assignments.
+    fn assignments<'f>(
+        &'f self,
+        which: Which<'f>,
+    ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>>;
+
+    /// The profiles that have a label, wherever the data plane looks.
+    fn profiles_with<'f>(
+        &'f self,
+        label: &'f str,
+    ) -> BoxFuture<'f, Result<Vec<Profile>, LookupError>>;
+}
+
+/// Which assignments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which<'f> {
+    /// All, wherever the data plane looks.
+    All,
+    /// Those with a label, wherever the data plane looks.
+    With(&'f str),
+    /// Those without any label of an architecture, wherever the data plane looks. They came past the
+    /// webhooks, so that their labels tell nothing.
+    Unlabelled,
+    /// Those of a namespace.
+    In(&'f str),
+}
+
+/// The API did not answer the question.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action}")]
+pub struct LookupError {
+    action: String,
+    #[source]
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl LookupError {
+    /// What was tried, and why it failed.
+    pub fn new(
+        action: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            action: action.into(),
+            source: source.into(),
+        }
+    }
+}
+
+impl From<LookupError> for Fault {
+    fn from(error: LookupError) -> Self {
+        Self::because(&error)
+    }
+}

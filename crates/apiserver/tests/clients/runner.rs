@@ -1,0 +1,243 @@
+//! Runs transcripts: each with every version of its client, each time with a server of its own.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lockgate_apiserver::TestServer;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::controller::Cluster;
+use crate::mask::mask;
+use crate::transcript::{Transcript, block, blocks};
+
+/// How long a command may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How many transcripts run at once: some commands wait, and leave the machine to others.
+const AT_ONCE: usize = 4;
+
+/// A version of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) version: String,
+    /// The names by which commands call programs, and where those are.
+    pub(crate) programs: Vec<(&'static str, PathBuf)>,
+}
+
+/// What is done with what clients print.
+enum Aim {
+    /// It is compared with what was recorded.
+    Compare,
+    /// It is written down as what differs from what was recorded.
+    RecordDifferences,
+    /// This program starts another server; what clients print with that one is recorded. It prints the
+    /// path of a kubeconfig and serves until its standard input ends.
+    Record(PathBuf),
+}
+
+fn aim() -> Aim {
+    match std::env::var("LOCKGATE_RECORD") {
+        Err(_) => Aim::Compare,
+        Ok(value) if value == "differences" => Aim::RecordDifferences,
+        Ok(program) => Aim::Record(program.into()),
+    }
+}
+
+/// A server to run a transcript with.
+enum Place {
+    Own(TestServer),
+    Other(Child, PathBuf),
+}
+
+impl Place {
+    async fn start(aim: &Aim) -> Self {
+        let Aim::Record(program) = aim else {
+            return Self::Own(TestServer::start().await.unwrap());
+        };
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let path = lines.lines().next_line().await.unwrap().unwrap();
+        Self::Other(child, path.into())
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        match self {
+            Self::Own(server) => server.kubeconfig_path(),
+            Self::Other(_, path) => path.clone(),
+        }
+    }
+
+    async fn stop(self) {
+        match self {
+            Self::Own(server) => server.stop().await,
+            Self::Other(mut child, _) => {
+                drop(child.stdin.take());
+                let _ = child.wait().await;
+            }
+        }
+    }
+}
+
+/// A folder for one run: the files that commands name, and the programs they call.
+fn furnish(client: &Client) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/files");
+    copy(&files, &folder.path().join("work"));
+    let programs = folder.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    for (name, path) in &client.programs {
+        std::os::unix::fs::symlink(path, programs.join(name)).unwrap();
+    }
+    folder
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// What each step of a transcript printed.
+async fn run(aim: &Aim, transcript: &Transcript, client: &Client) -> Vec<String> {
+    let place = Place::start(aim).await;
+    let folder = furnish(client);
+    let cluster = if transcript.name == "helm" {
+        Some(Cluster::start(&place.kubeconfig(), &folder.path().join("work")).await)
+    } else {
+        None
+    };
+    let mut path = folder.path().join("bin").into_os_string();
+    path.push(":/usr/local/bin:/usr/bin:/bin");
+    let mut printed = Vec::new();
+    for step in &transcript.steps {
+        let child = Command::new("sh")
+            .args(["-c", &format!("{{ {}\n}} 2>&1", step.command)])
+            .current_dir(folder.path().join("work"))
+            .env_clear()
+            .env("PATH", &path)
+            .env("HOME", folder.path())
+            .env("TMPDIR", folder.path())
+            .env("KUBECONFIG", place.kubeconfig())
+            // What these programs leave behind in a tenth of a second is not worth collecting.
+            .env("GOGC", "off")
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(DEADLINE, child).await;
+        let output = output
+            .unwrap_or_else(|_| panic!("`{}` hangs", step.command))
+            .unwrap();
+        let mut text = mask(&String::from_utf8_lossy(&output.stdout));
+        if !output.status.success() {
+            let _ = writeln!(text, "[exit code {}]", output.status.code().unwrap_or(-1));
+            assert!(
+                !step.is_silent,
+                "{}: `{}`: {text}",
+                client.version, step.command
+            );
+        }
+        printed.push(text);
+    }
+    if let Some(cluster) = cluster {
+        cluster.stop().await;
+    }
+    place.stop().await;
+    printed
+}
+
+/// Runs a transcript with each of these clients, and compares what they print.
+pub(crate) async fn check(name: &str, clients: &[Client]) {
+    assert!(
+        !clients.is_empty(),
+        "no client to run `{name}` with; see tools/need.sh"
+    );
+    let aim = aim();
+    let mut transcript = Transcript::read(name);
+    let runs = clients.iter().map(|client| run(&aim, &transcript, client));
+    let printed: Vec<Vec<String>> = futures_util::stream::iter(runs)
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let is_recording = matches!(aim, Aim::Record(_));
+    if is_recording {
+        transcript.versions = clients
+            .iter()
+            .map(|client| client.version.clone())
+            .collect();
+    }
+    let labels = clients
+        .iter()
+        .map(|client| transcript.nearest(&client.version));
+    let labels: Vec<String> = labels.collect();
+    let of_step = |index: usize| -> Vec<(String, String)> {
+        let versions = labels.iter().cloned();
+        versions
+            .zip(printed.iter().map(|texts| texts[index].clone()))
+            .collect()
+    };
+    let mut wrong = String::new();
+    let mut different = BTreeSet::new();
+    for (index, step) in transcript
+        .steps
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, step)| !step.is_silent)
+    {
+        match &aim {
+            Aim::Record(_) => {
+                step.recorded = blocks(&of_step(index), true);
+                step.ours.clear();
+            }
+            Aim::RecordDifferences => {
+                let mut differing = of_step(index);
+                differing
+                    .retain(|(version, text)| block(&step.recorded, version).unwrap_or("") != text);
+                step.ours = blocks(&differing, differing.len() == clients.len());
+            }
+            Aim::Compare => {}
+        }
+        for (version, text) in of_step(index) {
+            let recorded = block(&step.recorded, &version).unwrap_or("");
+            let expected = block(&step.ours, &version).unwrap_or(recorded);
+            if text != expected {
+                let command = &step.command;
+                let _ = writeln!(
+                    wrong,
+                    "\n{version} $ {command}\nexpected:\n{expected}printed:\n{text}"
+                );
+            } else if expected == recorded && block(&step.ours, &version).is_some() {
+                let _ = writeln!(wrong, "\n{version} $ {}\ndiffers no more", step.command);
+            }
+        }
+        if !step.ours.is_empty() {
+            different.insert(step.command.clone());
+        }
+    }
+    match aim {
+        Aim::Compare => {
+            assert!(wrong.is_empty(), "{name}:{wrong}");
+            let known = crate::differences::of(name);
+            assert_eq!(
+                different, known,
+                "what docs/compatibility.md lists for `{name}` is not what differs"
+            );
+        }
+        _ => transcript.write(),
+    }
+}

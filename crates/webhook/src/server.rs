@@ -1,0 +1,238 @@
+//! Serves webhooks: HTTPS with a certificate that may change at any time, probes, metrics.
+//!
+//! ```text
+//!   connection ──► TLS ──► who calls ──► limits ──► Webhook::answer ──► metrics, one log line
+//!                   ▲                       │
+//!      watched folder                    429 when too much waits
+//! ```
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use lockgate_webhook::Webhooks;
+//! use lockgate_webhook::server::{Certificates, ProbePaths, Server};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let running = Server::new(Webhooks::new())
+//!     .listen(([0, 0, 0, 0], 9443))
+//!     .certificates(Certificates::folder("/tmp/k8s-webhook-server/serving-certs"))
+//!     .probes(([0, 0, 0, 0], 8081), ProbePaths::default())
+//!     .metrics(([0, 0, 0, 0], 8080), "/metrics")
+//!     .shutdown_delay(Duration::from_secs(10))
+//!     .start()
+//!     .await?;
+//! running.until_terminated().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+// What it is told.
+mod certificates;
+mod client_auth;
+mod limits;
+
+// What it shows, and whom it lets in.
+mod credentials;
+mod notice;
+mod tokens;
+
+// A connection, and a review on it.
+mod deadline;
+mod decision;
+mod gate;
+mod listen;
+mod reviews;
+
+// What others see of it.
+mod metrics;
+mod probes;
+
+mod start;
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use prometheus_client;
+use prometheus_client::registry::Registry;
+
+pub use certificates::Certificates;
+pub use client_auth::ClientAuth;
+pub use limits::Limits;
+pub use start::{Running, StartError};
+
+use crate::webhooks::Webhooks;
+
+/// How long endpoints take to forget a pod that is going away, with some to spare.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(10);
+
+/// How long requests under way get after that. That of controller-runtime.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// Where a kubelet asks. `/livez`, `/readyz` and `/healthz` are always there besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbePaths {
+    /// Whether the process lives.
+    pub liveness: String,
+    /// Whether it should be sent requests.
+    pub readiness: String,
+}
+
+impl Default for ProbePaths {
+    fn default() -> Self {
+        Self {
+            liveness: String::from("/healthz"),
+            readiness: String::from("/readyz"),
+        }
+    }
+}
+
+/// A readiness check: nothing, or why not.
+pub(crate) type Check =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// A server that is not started yet.
+pub struct Server {
+    webhooks: Webhooks,
+    listen: SocketAddr,
+    certificates: Certificates,
+    client_auth: ClientAuth,
+    limits: Limits,
+    http2: bool,
+    probes: Option<(SocketAddr, ProbePaths)>,
+    metrics: Option<(SocketAddr, String)>,
+    checks: Vec<(String, Check)>,
+    shutdown_delay: Duration,
+    drain: Duration,
+    registry: Registry,
+}
+
+impl Server {
+    /// Serves these webhooks on port 9443 of every address, with the certificate in
+    /// `/tmp/k8s-webhook-server/serving-certs`, where controller-runtime looks for it.
+    #[must_use]
+    pub fn new(webhooks: Webhooks) -> Self {
+        Self {
+            webhooks,
+            listen: SocketAddr::from(([0, 0, 0, 0], 9443)),
+            certificates: Certificates::folder("/tmp/k8s-webhook-server/serving-certs"),
+            client_auth: ClientAuth::new(),
+            limits: Limits::default(),
+            http2: false,
+            probes: None,
+            metrics: None,
+            checks: Vec::new(),
+            shutdown_delay: SHUTDOWN_DELAY,
+            drain: DRAIN,
+            registry: Registry::default(),
+        }
+    }
+
+    /// Where to listen for reviews; port 0 takes a free one.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
+    /// Where the certificate is.
+    #[must_use]
+    pub fn certificates(mut self, certificates: Certificates) -> Self {
+        self.certificates = certificates;
+        self
+    }
+
+    /// Who may call; anybody otherwise.
+    #[must_use]
+    pub fn client_auth(mut self, auth: ClientAuth) -> Self {
+        self.client_auth = auth;
+        self
+    }
+
+    /// How much is taken from outside.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Whether to offer HTTP/2. It is off: the API server gains little by it, and it costs a server
+    /// more to be abused through it.
+    #[must_use]
+    pub fn http2(mut self, offered: bool) -> Self {
+        self.http2 = offered;
+        self
+    }
+
+    /// Answers probes at a plain HTTP address; nobody is asked who they are.
+    #[must_use]
+    pub fn probes(mut self, address: impl Into<SocketAddr>, paths: ProbePaths) -> Self {
+        self.probes = Some((address.into(), paths));
+        self
+    }
+
+    /// Shows metrics at a plain HTTP address, which may be that of the probes.
+    #[must_use]
+    pub fn metrics(mut self, address: impl Into<SocketAddr>, path: impl Into<String>) -> Self {
+        self.metrics = Some((address.into(), path.into()));
+        self
+    }
+
+    /// One more thing without which the server is not ready: a cache that is filled, an API that
+    /// answers. It is asked at every readiness probe, at most once a second, and has five seconds.
+    #[must_use]
+    pub fn ready_check<F, R>(mut self, name: impl Into<String>, check: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        let check: Check = Arc::new(move || Box::pin(check()));
+        self.checks.push((name.into(), check));
+        self
+    }
+
+    /// How long to go on serving after being told to stop, while others hear that this server is no
+    /// longer ready. 10 seconds otherwise.
+    #[must_use]
+    pub fn shutdown_delay(mut self, delay: Duration) -> Self {
+        self.shutdown_delay = delay;
+        self
+    }
+
+    /// How long requests under way get after that. A minute otherwise.
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain = timeout;
+        self
+    }
+
+    /// Adds metrics of the application to those of the server.
+    #[must_use]
+    pub fn register(mut self, add: impl FnOnce(&mut Registry)) -> Self {
+        add(&mut self.registry);
+        self
+    }
+
+    /// Starts to listen. It need not have a certificate yet.
+    ///
+    /// # Errors
+    ///
+    /// An address cannot be listened at, a pair that never changes is not one, or names of clients are
+    /// to be checked and no certificates asked for.
+    pub async fn start(self) -> Result<Running, StartError> {
+        start::start(self).await
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("listen", &self.listen)
+            .field("certificates", &self.certificates)
+            .field("client_auth", &self.client_auth)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

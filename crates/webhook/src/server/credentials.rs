@@ -1,0 +1,440 @@
+//! The server's certificate, the authorities of clients and their tokens: read from files, checked,
+//! swapped while the server runs.
+//!
+//! Everything TLS needs is one value that every new connection takes, so a connection never sees the
+//! certificate of one time and the authorities of another, and a session that an authority vouched
+//! for is not resumed after the authority is gone.
+
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::certificates::{Certificates, Source};
+use super::client_auth::ClientAuth;
+use super::metrics::Metrics;
+use super::notice::{Notice, folder_of};
+use super::tokens::Tokens;
+
+/// No certificate, bundle or token file is larger.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// How often a pair that does not fit together is read again at once: it may have been swapped
+/// between the two reads.
+const READS: usize = 3;
+
+/// Files of one change come one after another.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// How often files are looked at when no folder of certificates says how often.
+const POLL: Duration = Duration::from_secs(10);
+
+/// What the server shows and whom it trusts, at any time.
+pub(super) struct Credentials {
+    certificates: Certificates,
+    auth: ClientAuth,
+    http2: bool,
+    provider: Arc<CryptoProvider>,
+    metrics: Arc<Metrics>,
+    tls: ArcSwapOption<Tls>,
+    tokens: ArcSwap<Tokens>,
+    good: Mutex<Good>,
+}
+
+/// What a connection needs.
+pub(super) struct Tls {
+    pub(super) config: Arc<ServerConfig>,
+    validity: Validity,
+}
+
+/// When a certificate is valid, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Validity {
+    from: i64,
+    to: i64,
+}
+
+/// The last good state of each file, and what is wrong with the present one.
+#[derive(Default)]
+struct Good {
+    pair: Option<Pair>,
+    trust: Option<Trust>,
+    token_texts: Vec<Vec<u8>>,
+    problems: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Pair {
+    texts: (Vec<u8>, Vec<u8>),
+    certified: Arc<CertifiedKey>,
+    validity: Validity,
+}
+
+struct Trust {
+    text: Vec<u8>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Credentials {
+    pub(super) fn new(
+        certificates: Certificates,
+        auth: ClientAuth,
+        http2: bool,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            certificates,
+            auth,
+            http2,
+            provider: Arc::new(rustls::crypto::ring::default_provider()),
+            metrics,
+            tls: ArcSwapOption::empty(),
+            tokens: ArcSwap::default(),
+            good: Mutex::default(),
+        }
+    }
+
+    /// What a new connection needs, unless there is no certificate yet.
+    pub(super) fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.load_full()
+    }
+
+    /// The tokens that are good now.
+    pub(super) fn tokens(&self) -> arc_swap::Guard<Arc<Tokens>> {
+        self.tokens.load()
+    }
+
+    /// Who may call.
+    pub(super) fn auth(&self) -> &ClientAuth {
+        &self.auth
+    }
+
+    /// Whether clients can be served with what there is, or why not.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Some(tls) = self.tls.load_full() else {
+            let good = self.good();
+            let why = good
+                .problems
+                .first()
+                .map_or("it is not read yet", |why| why);
+            return Err(format!("there is no certificate: {why}"));
+        };
+        let now = now();
+        if now < tls.validity.from {
+            return Err(String::from("the certificate is not valid yet"));
+        }
+        if now >= tls.validity.to {
+            return Err(String::from("the certificate has expired"));
+        }
+        if !self.auth.token_files.is_empty() && self.tokens.load().is_empty() {
+            return Err(String::from("there is no token that clients could show"));
+        }
+        Ok(())
+    }
+
+    /// Reads the files, in place.
+    pub(super) fn read(&self) {
+        let mut good = self.good();
+        let mut problems = Vec::new();
+        let mut changed = false;
+
+        self.metrics.certificate_reads.inc();
+        match self.read_pair(good.pair.as_ref()) {
+            Ok(None) => {}
+            Ok(Some(pair)) => {
+                self.metrics.certificate_expiry.set(pair.validity.to);
+                good.pair = Some(pair);
+                changed = true;
+            }
+            Err(problem) => {
+                self.metrics.certificate_read_errors.inc();
+                problems.push(problem);
+            }
+        }
+        match self.read_trust(good.trust.as_ref()) {
+            Ok(None) => {}
+            Ok(Some(trust)) => {
+                good.trust = Some(trust);
+                changed = true;
+            }
+            Err(problem) => problems.push(problem),
+        }
+        match self.read_tokens(&good.token_texts) {
+            Ok(None) => {}
+            Ok(Some(texts)) => {
+                self.tokens.store(Arc::new(Tokens::read(&texts)));
+                good.token_texts = texts;
+            }
+            Err(problem) => problems.push(problem),
+        }
+        if changed {
+            match self.build(&good) {
+                Ok(Some(tls)) => {
+                    let first = self.tls.swap(Some(Arc::new(tls))).is_none();
+                    self.metrics.reloaded("success");
+                    tracing::info!(first, "the certificate is taken into use");
+                }
+                Ok(None) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if !problems.is_empty() && problems != good.problems {
+            self.metrics.reloaded("failure");
+            for problem in &problems {
+                tracing::warn!(problem, "what was good before stays in use");
+            }
+        }
+        good.problems = problems;
+    }
+
+    /// Reads the files whenever they change, for as long as it is run.
+    pub(super) async fn keep_fresh(self: Arc<Self>) {
+        let mut folders = Vec::new();
+        let mut poll = POLL;
+        if let Source::Folder {
+            folder,
+            poll: every,
+            ..
+        } = &self.certificates.source
+        {
+            folders.push(folder.clone());
+            poll = *every;
+        }
+        let files = self.auth.authorities.iter().chain(&self.auth.token_files);
+        folders.extend(files.map(|file| folder_of(file)));
+        if folders.is_empty() {
+            return;
+        }
+        let mut notice = Notice::new(folders);
+        notice.begin();
+        loop {
+            // Once more, since something may have changed before the watch began.
+            self.clone().read_elsewhere().await;
+            tokio::select! {
+                () = notice.changed() => tokio::time::sleep(SETTLE).await,
+                () = tokio::time::sleep(poll) => notice.begin(),
+            }
+        }
+    }
+
+    /// Reads the files where waiting for a disk disturbs nobody.
+    pub(super) async fn read_elsewhere(self: Arc<Self>) {
+        if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
+            tracing::error!(%error, "certificates cannot be read");
+        }
+    }
+
+    /// Whether there is a certificate with its key.
+    pub(super) fn has_pair(&self) -> bool {
+        self.good().pair.is_some()
+    }
+
+    /// What is wrong with the files now.
+    pub(super) fn problems(&self) -> Vec<String> {
+        self.good().problems.clone()
+    }
+
+    fn good(&self) -> std::sync::MutexGuard<'_, Good> {
+        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pair other than the one in use.
+    fn read_pair(&self, used: Option<&Pair>) -> Result<Option<Pair>, String> {
+        let (certificate_file, key_file) = match &self.certificates.source {
+            Source::Pem { certificate, key } => {
+                if used.is_some() {
+                    return Ok(None);
+                }
+                let pair = pair(certificate.clone(), key.clone(), &self.provider);
+                return pair.map(Some).map_err(|problem| problem.text);
+            }
+            Source::Folder {
+                folder,
+                certificate,
+                key,
+                ..
+            } => (folder.join(certificate), folder.join(key)),
+        };
+        let mut problem = String::new();
+        for _ in 0..READS {
+            let texts = (read(&certificate_file)?, read(&key_file)?);
+            if used.is_some_and(|used| used.texts == texts) {
+                return Ok(None);
+            }
+            match pair(texts.0, texts.1, &self.provider) {
+                Ok(new) => return replaces(used, new),
+                Err(Unusable { text, torn }) => {
+                    problem = format!("`{}`: {text}", certificate_file.display());
+                    if !torn {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(problem)
+    }
+
+    fn read_trust(&self, used: Option<&Trust>) -> Result<Option<Trust>, String> {
+        let Some(file) = &self.auth.authorities else {
+            return Ok(None);
+        };
+        let text = read(file)?;
+        if used.is_some_and(|used| used.text == text) {
+            return Ok(None);
+        }
+        let wrong = |why: String| format!("`{}`: {why}", file.display());
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(&text).map_err(wrong)? {
+            roots.add(authority).map_err(|why| wrong(why.to_string()))?;
+        }
+        let provider = Arc::clone(&self.provider);
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|why| wrong(why.to_string()))?;
+        Ok(Some(Trust { text, verifier }))
+    }
+
+    fn read_tokens(&self, used: &[Vec<u8>]) -> Result<Option<Vec<Vec<u8>>>, String> {
+        let files: &[PathBuf] = &self.auth.token_files;
+        let texts: Vec<_> = files
+            .iter()
+            .map(|file| read(file))
+            .collect::<Result<_, _>>()?;
+        Ok((texts != used).then_some(texts))
+    }
+
+    /// TLS for the last good files; none while one is missing.
+    fn build(&self, good: &Good) -> Result<Option<Tls>, String> {
+        let Some(pair) = &good.pair else {
+            return Ok(None);
+        };
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = match (&self.auth.authorities, &good.trust) {
+            (None, _) => builder.with_no_client_auth(),
+            (Some(_), Some(trust)) => {
+                builder.with_client_cert_verifier(Arc::clone(&trust.verifier))
+            }
+            // Rather nobody than anybody.
+            (Some(_), None) => return Ok(None),
+        };
+        let shown = Arc::new(Shown(Arc::clone(&pair.certified)));
+        let mut config = builder.with_cert_resolver(shown);
+        config.alpn_protocols = match self.http2 {
+            true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            false => vec![b"http/1.1".to_vec()],
+        };
+        Ok(Some(Tls {
+            config: Arc::new(config),
+            validity: pair.validity,
+        }))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("certificates", &self.certificates)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Shows one certificate, whatever name the client asks for: the API server knows which it wants.
+struct Shown(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shown")
+    }
+}
+
+/// Why two texts are not a pair.
+struct Unusable {
+    text: String,
+    /// Whether it looks like halves of two pairs.
+    torn: bool,
+}
+
+fn pair(certificate: Vec<u8>, key: Vec<u8>, provider: &CryptoProvider) -> Result<Pair, Unusable> {
+    let whole = |text: String| Unusable { text, torn: false };
+    let chain = certificates(&certificate).map_err(whole)?;
+    let leaf = chain.first().map_or(&[][..], |leaf| &**leaf);
+    let validity = validity(leaf).map_err(whole)?;
+    let private = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|error| whole(format!("its key cannot be read: {error}")))?;
+    let certified = CertifiedKey::from_der(chain, private, provider).map_err(|error| Unusable {
+        text: format!("it does not go with its key: {error}"),
+        torn: true,
+    })?;
+    Ok(Pair {
+        texts: (certificate, key),
+        certified: Arc::new(certified),
+        validity,
+    })
+}
+
+/// A pair that has expired does not take the place of one that has not.
+fn replaces(used: Option<&Pair>, new: Pair) -> Result<Option<Pair>, String> {
+    let now = now();
+    if new.validity.to <= now && used.is_some_and(|used| used.validity.to > now) {
+        return Err(String::from("the new certificate has expired already"));
+    }
+    Ok(Some(new))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("it cannot be read: {error}"))?;
+    if chain.is_empty() {
+        return Err(String::from("there is no certificate in it"));
+    }
+    Ok(chain)
+}
+
+fn validity(der: &[u8]) -> Result<Validity, String> {
+    let (_, certificate) = X509Certificate::from_der(der)
+        .map_err(|error| format!("its certificate cannot be read: {error}"))?;
+    let validity = certificate.validity();
+    Ok(Validity {
+        from: validity.not_before.timestamp(),
+        to: validity.not_after.timestamp(),
+    })
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error| format!("cannot read `{}`: {error}", file.display());
+    let mut text = Vec::new();
+    let opened = std::fs::File::open(file).map_err(failed)?;
+    let mut bounded = opened.take(MAX_FILE_BYTES + 1);
+    bounded.read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("`{}` is larger than 4 MiB", file.display()));
+    }
+    Ok(text)
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
+}

@@ -1,0 +1,144 @@
+//! What is told of a decision: metrics, and one line in the log.
+//!
+//! The line names what was asked and what was decided, never what was in the object: it may be a
+//! Secret. That goes for the words of a denial too, which often quote the object.
+
+use std::time::Duration;
+
+use super::metrics::{Asked, Metrics, PerWebhook};
+use crate::context::Context;
+use crate::response::{Decision, Response};
+use crate::review::{Answered, ReviewError};
+use crate::webhooks::Webhook;
+
+/// No text of a caller takes more room in the log.
+const MAX_TEXT: usize = 256;
+
+pub(super) fn record(
+    metrics: &Metrics,
+    counted: &PerWebhook,
+    webhook: &Webhook,
+    answered: &Answered,
+    took: Duration,
+) {
+    counted.duration.observe(took.as_secs_f64());
+    let ctx = answered.context.as_ref();
+    let (decision, code) = match &answered.outcome {
+        Ok(response) => {
+            count_response(counted, response, answered);
+            match response.denial() {
+                None => ("allow", 200),
+                Some(denial) => ("deny", u16::try_from(denial.status.code).unwrap_or(400)),
+            }
+        }
+        Err(ReviewError::Malformed(_)) => ("error", 400),
+        Err(error) => {
+            if matches!(error, ReviewError::Panicked(_)) {
+                metrics.panics.inc();
+            }
+            ("error", 500)
+        }
+    };
+    let asked = ctx.map(|ctx| Asked {
+        operation: ctx.operation(),
+        resource: ctx.resource(),
+        dry_run: ctx.is_dry_run(),
+    });
+    metrics.decided(counted, asked, decision, code);
+    let line = Line {
+        webhook: webhook.registration().name(),
+        decision,
+        code,
+        ms: took.as_secs_f64() * 1000.0,
+    };
+    match (&answered.outcome, ctx) {
+        (Ok(response), Some(ctx)) => line.decided(ctx, response),
+        (Err(error), Some(ctx)) => line.failed(ctx, error),
+        (_, None) => line.unread(answered),
+    }
+}
+
+fn count_response(counted: &PerWebhook, response: &Response, answered: &Answered) {
+    counted.warnings.inc_by(response.warnings.len() as u64);
+    let operations = response.changes().len();
+    if operations > 0 {
+        counted.patch_operations.observe(operations as f64);
+        // The answer is hardly more than its patch.
+        counted.patch_bytes.observe(answered.body.len() as f64);
+    }
+}
+
+struct Line<'w> {
+    webhook: &'w str,
+    decision: &'static str,
+    code: u16,
+    ms: f64,
+}
+
+impl Line<'_> {
+    fn decided(&self, ctx: &Context, response: &Response) {
+        let (reason, patch) = match &response.decision {
+            Decision::Allow(patch) => ("", patch.changes().len()),
+            Decision::Deny(denial) => (&*denial.status.reason, 0),
+        };
+        tracing::info!(
+            webhook = self.webhook,
+            uid = short(ctx.uid()),
+            operation = short(ctx.operation().as_str()),
+            group = short(&ctx.resource().group),
+            version = short(&ctx.resource().version),
+            resource = short(&ctx.resource().resource),
+            subresource = short(ctx.sub_resource()),
+            namespace = short(ctx.namespace()),
+            name = short(ctx.name()),
+            user = short(&ctx.user().username),
+            dry_run = ctx.is_dry_run(),
+            decision = self.decision,
+            code = self.code,
+            reason = short(reason),
+            patch,
+            warnings = response.warnings.len(),
+            ms = self.ms,
+            "decided"
+        );
+    }
+
+    fn failed(&self, ctx: &Context, error: &ReviewError) {
+        tracing::error!(
+            webhook = self.webhook,
+            uid = short(ctx.uid()),
+            operation = short(ctx.operation().as_str()),
+            group = short(&ctx.resource().group),
+            version = short(&ctx.resource().version),
+            resource = short(&ctx.resource().resource),
+            subresource = short(ctx.sub_resource()),
+            namespace = short(ctx.namespace()),
+            name = short(ctx.name()),
+            user = short(&ctx.user().username),
+            dry_run = ctx.is_dry_run(),
+            decision = self.decision,
+            code = self.code,
+            error = %error,
+            ms = self.ms,
+            "could not decide"
+        );
+    }
+
+    fn unread(&self, answered: &Answered) {
+        let error = answered.outcome.as_ref().err().map(ToString::to_string);
+        tracing::warn!(
+            webhook = self.webhook,
+            decision = self.decision,
+            code = self.code,
+            error = error.as_deref().map(short),
+            ms = self.ms,
+            "could not read a review"
+        );
+    }
+}
+
+/// As much of a text as the log has room for.
+fn short(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_TEXT))
+        .unwrap_or(text)
+}

@@ -1,0 +1,122 @@
+//! How much is taken from outside, and for how long it is waited for.
+
+use std::time::Duration;
+
+/// The limits of a server. Whoever can reach it may send anything, so everything has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The largest review. That of controller-runtime: two objects of 3 MiB, and the rest.
+    pub body_bytes: usize,
+    /// The bytes of all reviews that are being read or answered.
+    pub buffered_bytes: usize,
+    /// The largest request head.
+    pub header_bytes: usize,
+    /// How long a request head may take once it has begun.
+    pub header_timeout: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake_timeout: Duration,
+    /// How long a connection may be idle.
+    pub idle_timeout: Duration,
+    /// The longest a review may take, reading it included. The API server's own patience, which it
+    /// sends along, makes it shorter.
+    pub request_timeout: Duration,
+    /// How many connections there may be; further ones are closed at once.
+    pub connections: usize,
+    /// How many reviews one webhook answers at a time.
+    pub in_flight: usize,
+    /// How many reviews wait for one webhook; further ones are refused with 429.
+    pub queued: usize,
+    /// How many streams an HTTP/2 connection may have.
+    pub streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 7 << 20,
+            buffered_bytes: 256 << 20,
+            header_bytes: 64 << 10,
+            header_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(90),
+            request_timeout: Duration::from_secs(30),
+            connections: 1024,
+            in_flight: 256,
+            queued: 512,
+            streams: 64,
+        }
+    }
+}
+
+impl Limits {
+    /// Sets the largest review.
+    #[must_use]
+    pub fn body_bytes(mut self, bytes: usize) -> Self {
+        self.body_bytes = bytes;
+        self
+    }
+
+    /// Sets the bytes of all reviews at a time.
+    #[must_use]
+    pub fn buffered_bytes(mut self, bytes: usize) -> Self {
+        self.buffered_bytes = bytes;
+        self
+    }
+
+    /// Sets the largest request head.
+    #[must_use]
+    pub fn header_bytes(mut self, bytes: usize) -> Self {
+        self.header_bytes = bytes;
+        self
+    }
+
+    /// Sets how long a request head may take.
+    #[must_use]
+    pub fn header_timeout(mut self, timeout: Duration) -> Self {
+        self.header_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a TLS handshake may take.
+    #[must_use]
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a connection may be idle.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// Sets the longest a review may take.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Sets how many connections there may be.
+    #[must_use]
+    pub fn connections(mut self, count: usize) -> Self {
+        self.connections = count;
+        self
+    }
+
+    /// Sets how many reviews one webhook answers at a time.
+    #[must_use]
+    pub fn in_flight(mut self, count: usize) -> Self {
+        self.in_flight = count;
+        self
+    }
+
+    /// Sets how many reviews wait for one webhook.
+    #[must_use]
+    pub fn queued(mut self, count: usize) -> Self {
+        self.queued = count;
+        self
+    }
+}

@@ -1,0 +1,254 @@
+//! Whether the server lives, whether it should be sent requests, and what it counted: over plain HTTP,
+//! to anybody.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Method, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, watch};
+use tokio_rustls::TlsConnector;
+
+use super::credentials::Credentials;
+use super::listen::{Phase, Service};
+use super::metrics::Metrics;
+use super::reviews::{plain, respond};
+use super::{Check, ProbePaths};
+
+/// How long one check has.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a result is good for: whoever asks more often gets the same again.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What is checked, and what came of it.
+type Report = Vec<(String, Result<(), String>)>;
+
+/// Knows whether the server is ready.
+pub(super) struct Health {
+    address: SocketAddr,
+    credentials: Arc<Credentials>,
+    checks: Vec<(String, Check)>,
+    phase: watch::Receiver<Phase>,
+    last: Mutex<Option<(Instant, Arc<Report>)>>,
+}
+
+impl Health {
+    pub(super) fn new(
+        address: SocketAddr,
+        credentials: Arc<Credentials>,
+        checks: Vec<(String, Check)>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        Self {
+            address,
+            credentials,
+            checks,
+            phase,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Whether there is nothing against it.
+    pub(super) async fn is_ready(&self) -> bool {
+        self.look().await.iter().all(|(_, result)| result.is_ok())
+    }
+
+    /// What is for and against it, not older than a second.
+    async fn report(&self) -> Arc<Report> {
+        // Whoever waits here gets what the one before found.
+        let mut last = self.last.lock().await;
+        if let Some((at, report)) = &*last
+            && at.elapsed() < FRESH
+            && self.is_shutting_down() == report.iter().any(|(name, _)| name == "shutdown")
+        {
+            return Arc::clone(report);
+        }
+        let report = Arc::new(self.look().await);
+        *last = Some((Instant::now(), Arc::clone(&report)));
+        report
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+
+    async fn look(&self) -> Report {
+        let mut report = Vec::new();
+        if self.is_shutting_down() {
+            let why = Err(String::from("the server is stopping"));
+            report.push((String::from("shutdown"), why));
+        }
+        report.push((String::from("certificate"), self.credentials.check()));
+        report.push((String::from("listener"), within(dial(self.address)).await));
+        let others = self
+            .checks
+            .iter()
+            .map(|(name, check)| async { (name.clone(), within(check()).await) });
+        report.extend(join_all(others).await);
+        report
+    }
+}
+
+async fn within(check: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let result = tokio::time::timeout(PATIENCE, check).await;
+    result.unwrap_or_else(|_| Err(String::from("it took too long")))
+}
+
+/// Shakes hands with the server itself, as far as its certificate.
+async fn dial(address: SocketAddr) -> Result<(), String> {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let socket = TcpStream::connect((ip, address.port())).await;
+    let socket = socket.map_err(|error| format!("nobody listens: {error}"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let seen = Arc::new(SeenCertificate {
+        seen: AtomicBool::new(false),
+        provider: Arc::clone(&provider),
+    });
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let shaken = connector.connect(ServerName::from(ip), socket).await;
+    // Whoever asks clients for certificates does not want ours, and that is well.
+    if seen.seen.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let why = shaken.err().map(|error| format!(": {error}"));
+    Err(format!("no TLS handshake{}", why.unwrap_or_default()))
+}
+
+/// Takes any certificate: it is the server's own, and nothing is said to it.
+#[derive(Debug)]
+struct SeenCertificate {
+    seen: AtomicBool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for SeenCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.seen.store(true, Ordering::Release);
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}
+
+/// The service at a plain HTTP address.
+pub(super) struct Probes {
+    pub(super) health: Arc<Health>,
+    pub(super) metrics: Arc<Metrics>,
+    /// Where probes are answered, if they are here.
+    pub(super) paths: Option<ProbePaths>,
+    /// Where metrics are shown, if they are here.
+    pub(super) metrics_path: Option<String>,
+}
+
+impl Service for Probes {
+    type Peer = ();
+
+    async fn answer(
+        &self,
+        (): &(),
+        request: http::Request<Incoming>,
+    ) -> http::Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET is answered here\n",
+            );
+        }
+        let path = request.uri().path();
+        if self.metrics_path.as_deref() == Some(path) {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            return respond(StatusCode::OK, kind, self.metrics.text());
+        }
+        let Some(paths) = &self.paths else {
+            return plain(StatusCode::NOT_FOUND, "there is nothing here\n");
+        };
+        if path == paths.readiness || path == "/readyz" {
+            let query = request.uri().query().unwrap_or_default();
+            let verbose = query
+                .split('&')
+                .any(|pair| matches!(pair, "verbose" | "verbose=true" | "verbose=1"));
+            return self.ready(verbose).await;
+        }
+        if path == paths.liveness || path == "/livez" || path == "/healthz" {
+            // The process answers: a certificate that is not there yet is no reason to kill it.
+            return plain(StatusCode::OK, "ok");
+        }
+        plain(StatusCode::NOT_FOUND, "there is nothing here\n")
+    }
+
+    fn connected(&self, _: i64) {}
+
+    fn refused(&self) {}
+}
+
+impl Probes {
+    async fn ready(&self, verbose: bool) -> http::Response<Full<Bytes>> {
+        let report = self.health.report().await;
+        let is_ready = report.iter().all(|(_, result)| result.is_ok());
+        if is_ready && !verbose {
+            return plain(StatusCode::OK, "ok");
+        }
+        let mut text = String::new();
+        for (name, result) in &*report {
+            match result {
+                Ok(()) => text.push_str(&format!("[+]{name} ok\n")),
+                Err(why) => text.push_str(&format!("[-]{name} failed: {why}\n")),
+            }
+        }
+        if is_ready {
+            text.push_str("readyz check passed\n");
+            return plain(StatusCode::OK, text);
+        }
+        text.push_str("readyz check failed\n");
+        plain(StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+}

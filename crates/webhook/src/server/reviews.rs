@@ -1,0 +1,394 @@
+//! Answers the requests of the API server: who calls, what for, how much, how long; then the webhook.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as _, Incoming};
+use prometheus_client::metrics::gauge::Gauge;
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::server::TlsStream;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::credentials::Credentials;
+use super::deadline::deadline;
+use super::decision;
+use super::gate::{Gate, Shed};
+use super::limits::Limits;
+use super::listen::{Connected, Handshake, Service, shake_tls};
+use super::metrics::{Metrics, PerWebhook};
+use crate::webhooks::{Webhook, Webhooks};
+
+/// Bodies are accounted for in pieces of this size.
+const PIECE: usize = 16 << 10;
+
+/// How long a client that was turned away should wait before it tries again.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+pub(super) type Response = http::Response<Full<Bytes>>;
+
+/// The service at the HTTPS address.
+pub(super) struct Reviews {
+    webhooks: Webhooks,
+    gates: Vec<Gate>,
+    credentials: Arc<Credentials>,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+    /// What all reviews together may still take, in pieces.
+    room: Arc<Semaphore>,
+}
+
+/// Who called, as far as TLS tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caller {
+    Allowed,
+    /// Its certificate is good, and its name is not one that may call.
+    WrongName,
+}
+
+impl Reviews {
+    pub(super) fn new(
+        webhooks: Webhooks,
+        credentials: Arc<Credentials>,
+        limits: Limits,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let gates = metrics
+            .by_webhook()
+            .iter()
+            .map(|webhook| Gate::new(limits.in_flight, limits.queued, webhook.queued.clone()));
+        let pieces = (limits.buffered_bytes / PIECE).clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            gates: gates.collect(),
+            webhooks,
+            credentials,
+            room: Arc::new(Semaphore::new(pieces)),
+            limits,
+            metrics,
+        }
+    }
+
+    async fn review(&self, caller: Caller, request: http::Request<Incoming>) -> Response {
+        let start = Instant::now();
+        // Who may not call learns nothing, not even what there is.
+        if let Some(refusal) = self.refuse_caller(caller, request.headers()) {
+            return refusal;
+        }
+        let path = request.uri().path();
+        let Some((place, webhook)) = self.webhooks.placed(path) else {
+            return plain(StatusCode::NOT_FOUND, "there is no webhook at this path\n");
+        };
+        let (Some(gate), Some(counted)) =
+            (self.gates.get(place), self.metrics.by_webhook().get(place))
+        else {
+            return plain(StatusCode::NOT_FOUND, "there is no webhook at this path\n");
+        };
+        let _in_flight = InFlight::begin(&counted.in_flight);
+        let response = self.answer(webhook, gate, counted, start, request).await;
+        let code = response.status().as_u16();
+        self.metrics.answered(counted, code, start.elapsed());
+        response
+    }
+
+    fn refuse_caller(&self, caller: Caller, headers: &HeaderMap) -> Option<Response> {
+        if caller == Caller::WrongName {
+            let text = "the certificate's name is not one that may call\n";
+            return Some(plain(StatusCode::FORBIDDEN, text));
+        }
+        let wants_token = !self.credentials.auth().token_files.is_empty();
+        if wants_token && !self.credentials.tokens().let_in(headers) {
+            let mut refusal = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
+            let scheme = HeaderValue::from_static("Bearer");
+            refusal.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+            return Some(refusal);
+        }
+        None
+    }
+
+    async fn answer(
+        &self,
+        webhook: &Webhook,
+        gate: &Gate,
+        counted: &PerWebhook,
+        start: Instant,
+        request: http::Request<Incoming>,
+    ) -> Response {
+        if let Some(refusal) = refuse_form(&request) {
+            return refusal;
+        }
+        let deadline = deadline(start, self.limits.request_timeout, request.uri().query());
+        let reading = self.read(request.into_body());
+        let (body, _room) = match tokio::time::timeout_at(deadline.into(), reading).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(unread)) => return self.unread(counted, unread),
+            Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
+        };
+        counted.request_bytes.observe(body.len() as f64);
+        let _slot = match gate.enter(deadline).await {
+            Ok(slot) => slot,
+            Err(Shed::Full) => return self.shed(counted, "too many reviews wait already\n"),
+            Err(Shed::TooLate) => {
+                return self.shed(counted, "the review waited until its time was over\n");
+            }
+        };
+        let began = Instant::now();
+        let answered = webhook.answer(body, Some(deadline)).await;
+        decision::record(&self.metrics, counted, webhook, &answered, began.elapsed());
+        let code = StatusCode::from_u16(answered.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let kind = match code {
+            StatusCode::OK => "application/json",
+            _ => "text/plain; charset=utf-8",
+        };
+        respond(code, kind, answered.body)
+    }
+
+    /// Reads a body that is not too large, if all bodies together are not.
+    async fn read(
+        &self,
+        mut body: Incoming,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Unread> {
+        let hint = body.size_hint().exact().unwrap_or_default();
+        if hint > self.limits.body_bytes as u64 {
+            return Err(Unread::TooLarge(self.limits.body_bytes));
+        }
+        let mut room: Option<OwnedSemaphorePermit> = None;
+        let mut granted = 0;
+        let mut read = Read::Nothing;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Unread::Broken(error.to_string()))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            let size = read.len() + data.len();
+            if size > self.limits.body_bytes {
+                return Err(Unread::TooLarge(self.limits.body_bytes));
+            }
+            if size > granted {
+                let pieces = (size - granted).div_ceil(PIECE);
+                let asked = u32::try_from(pieces).unwrap_or(u32::MAX);
+                let more = Arc::clone(&self.room).try_acquire_many_owned(asked);
+                let more = more.map_err(|_| Unread::NoRoom)?;
+                granted += pieces * PIECE;
+                match &mut room {
+                    None => room = Some(more),
+                    Some(room) => room.merge(more),
+                }
+            }
+            read.push(data, hint);
+        }
+        Ok((read.into_bytes(), room))
+    }
+
+    fn unread(&self, counted: &PerWebhook, unread: Unread) -> Response {
+        match unread {
+            Unread::TooLarge(most) => {
+                let text = format!("a review may have {most} bytes\n");
+                plain(StatusCode::PAYLOAD_TOO_LARGE, text)
+            }
+            Unread::Broken(why) => {
+                let text = format!("the body cannot be read: {why}\n");
+                plain(StatusCode::BAD_REQUEST, text)
+            }
+            Unread::NoRoom => self.shed(counted, "too many reviews are being read\n"),
+        }
+    }
+
+    fn shed(&self, counted: &PerWebhook, text: &'static str) -> Response {
+        let code = StatusCode::TOO_MANY_REQUESTS;
+        self.metrics.decided(counted, None, "shed", code.as_u16());
+        let mut response = plain(code, text);
+        let seconds = HeaderValue::from_static(RETRY_AFTER_SECONDS);
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+        response
+    }
+}
+
+impl Service for Reviews {
+    type Peer = Caller;
+
+    async fn answer(&self, caller: &Caller, request: http::Request<Incoming>) -> Response {
+        self.review(*caller, request).await
+    }
+
+    fn connected(&self, change: i64) {
+        self.metrics.connections.inc_by(change);
+    }
+
+    fn refused(&self) {
+        self.metrics.refused_connections.inc();
+    }
+}
+
+/// Shakes hands with the certificate of the moment.
+pub(super) struct Secure {
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) limits: Limits,
+}
+
+impl Handshake<Caller> for Secure {
+    type Stream = TlsStream<TcpStream>;
+
+    async fn shake(&self, socket: TcpStream) -> Option<Connected<Self::Stream, Caller>> {
+        let tls = self.credentials.tls()?;
+        let config = Arc::clone(&tls.config);
+        let stream = shake_tls(socket, config, self.limits.handshake_timeout).await?;
+        let session = stream.get_ref().1;
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let auth = self.credentials.auth();
+        let peer = if auth.authorities.is_none() || auth.names.is_empty() {
+            Caller::Allowed
+        } else {
+            let certificate = session.peer_certificates().and_then(<[_]>::first);
+            match certificate.is_some_and(|shown| has_name(shown, &auth.names)) {
+                true => Caller::Allowed,
+                false => Caller::WrongName,
+            }
+        };
+        Some(Connected {
+            stream,
+            peer,
+            is_http2,
+        })
+    }
+}
+
+/// Whether a certificate is for one of these names.
+fn has_name(der: &CertificateDer<'_>, names: &[String]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else {
+        return false;
+    };
+    let is_named = |text: &str| names.iter().any(|name| name == text);
+    let mut common_names = certificate.subject().iter_common_name();
+    if common_names.any(|name| name.as_str().is_ok_and(is_named)) {
+        return true;
+    }
+    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else {
+        return false;
+    };
+    let mut alternatives = alternatives.value.general_names.iter();
+    alternatives.any(|name| match name {
+        GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => {
+            is_named(text)
+        }
+        _ => false,
+    })
+}
+
+/// A request that is not a review by its form.
+fn refuse_form(request: &http::Request<Incoming>) -> Option<Response> {
+    if request.method() != Method::POST {
+        let mut refusal = plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "reviews are sent with POST\n",
+        );
+        let post = HeaderValue::from_static("POST");
+        refusal.headers_mut().insert(ALLOW, post);
+        return Some(refusal);
+    }
+    let headers = request.headers();
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], HeaderValue::as_bytes);
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+    let kind = kind.trim_ascii();
+    if !kind.eq_ignore_ascii_case(b"application/json") {
+        let text = "the content type of a review is application/json\n";
+        return Some(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    let encoded = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    if encoded.is_some_and(|how| !how.eq_ignore_ascii_case(b"identity")) {
+        let text = "a review is not compressed\n";
+        return Some(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    None
+}
+
+/// Why a body was not read.
+enum Unread {
+    TooLarge(usize),
+    NoRoom,
+    Broken(String),
+}
+
+/// A body so far. Most come in one piece, which need not be copied.
+enum Read {
+    Nothing,
+    One(Bytes),
+    Many(BytesMut),
+}
+
+impl Read {
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::One(bytes) => bytes.len(),
+            Self::Many(bytes) => bytes.len(),
+        }
+    }
+
+    /// `hint` is how large the whole is said to be, which is no more than what is allowed.
+    fn push(&mut self, data: Bytes, hint: u64) {
+        *self = match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing => Self::One(data),
+            Self::One(first) => {
+                // What is said and not sent is not set aside.
+                let hint = usize::try_from(hint).unwrap_or_default().min(1 << 20);
+                let mut all = BytesMut::with_capacity(hint.max(first.len() + data.len()));
+                all.extend_from_slice(&first);
+                all.extend_from_slice(&data);
+                Self::Many(all)
+            }
+            Self::Many(mut all) => {
+                all.extend_from_slice(&data);
+                Self::Many(all)
+            }
+        };
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Nothing => Bytes::new(),
+            Self::One(bytes) => bytes,
+            Self::Many(bytes) => bytes.freeze(),
+        }
+    }
+}
+
+/// Counts a review for as long as it is answered, also when its connection ends before.
+struct InFlight<'g>(&'g Gauge);
+
+impl<'g> InFlight<'g> {
+    fn begin(gauge: &'g Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// An answer in words.
+pub(super) fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response {
+    respond(code, "text/plain; charset=utf-8", text)
+}
+
+pub(super) fn respond(
+    code: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response {
+    let mut response = http::Response::new(Full::new(body.into()));
+    *response.status_mut() = code;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,276 @@
+//! The life of a server, from start to stop.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::certificates::Source;
+use super::credentials::Credentials;
+use super::limits::Limits;
+use super::listen::{Phase, Plain, serve};
+use super::metrics::Metrics;
+use super::probes::{Health, Probes};
+use super::reviews::{Reviews, Secure};
+use super::{ProbePaths, Server};
+
+/// Probes are few, and whoever asks them is anybody.
+const PROBE_CONNECTIONS: usize = 64;
+
+/// How often readiness is looked at by those who wait for it.
+const READY_POLL: Duration = Duration::from_millis(20);
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be listened at.
+    #[error("cannot listen at `{address}`")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The pair that was given is not one.
+    #[error("the certificate and its key cannot be used: {0}")]
+    Certificate(String),
+    /// Names of clients are checked in certificates, and none are asked for.
+    #[error("names of clients mean nothing without authorities for their certificates")]
+    NamesWithoutAuthorities,
+}
+
+/// A server that runs. It ends at once when this is dropped; [`stop`](Self::stop) lets it end well.
+pub struct Running {
+    address: SocketAddr,
+    probes: Option<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    phase: watch::Sender<Phase>,
+    shutdown_delay: Duration,
+    reviews: Task,
+    /// Reads certificates, answers probes.
+    others: JoinSet<()>,
+}
+
+impl Running {
+    /// Where it listens for reviews.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it answers probes.
+    #[must_use]
+    pub fn probes_address(&self) -> Option<SocketAddr> {
+        self.probes
+    }
+
+    /// Where it shows metrics.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// The metrics, as they are shown.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.metrics.text()
+    }
+
+    /// Whether it has a certificate, is reached, and its checks pass.
+    pub async fn is_ready(&self) -> bool {
+        self.health.is_ready().await
+    }
+
+    /// Returns when the server is ready, which may be never.
+    pub async fn until_ready(&self) {
+        while !self.is_ready().await {
+            tokio::time::sleep(READY_POLL).await;
+        }
+    }
+
+    /// Stops: says it is not ready, serves on for a while, then lets requests under way end.
+    pub async fn stop(mut self) {
+        tracing::info!("stopping");
+        self.phase.send_replace(Phase::Draining);
+        tokio::time::sleep(self.shutdown_delay).await;
+        self.phase.send_replace(Phase::Closing);
+        self.reviews.ended().await;
+        self.others.shutdown().await;
+        tracing::info!("stopped");
+    }
+
+    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). A second signal does not wait.
+    ///
+    /// # Errors
+    ///
+    /// Signals cannot be listened for.
+    pub async fn until_terminated(self) -> io::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tokio::select! {
+            () = self.stop() => {}
+            _ = terminate.recv() => tracing::warn!("stopped in a hurry"),
+            _ = interrupt.recv() => tracing::warn!("stopped in a hurry"),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("address", &self.address)
+            .field("probes", &self.probes)
+            .field("metrics", &self.metrics_address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A task that ends with this.
+struct Task(JoinHandle<()>);
+
+impl Task {
+    async fn ended(&mut self) {
+        if let Err(error) = (&mut self.0).await {
+            tracing::error!(%error, "the server did not end well");
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(super) async fn start(server: Server) -> Result<Running, StartError> {
+    // Rather not at all than open to all.
+    if !server.client_auth.names.is_empty() && server.client_auth.authorities.is_none() {
+        return Err(StartError::NamesWithoutAuthorities);
+    }
+    let (listener, address) = bind(server.listen).await?;
+    let metrics = Arc::new(Metrics::new(&server.webhooks, server.registry));
+    let is_fixed = matches!(server.certificates.source, Source::Pem { .. });
+    let credentials = Arc::new(Credentials::new(
+        server.certificates,
+        server.client_auth,
+        server.http2,
+        Arc::clone(&metrics),
+    ));
+    Arc::clone(&credentials).read_elsewhere().await;
+    if is_fixed && !credentials.has_pair() {
+        return Err(StartError::Certificate(credentials.problems().join("; ")));
+    }
+
+    let (phase, watched) = watch::channel(Phase::Serving);
+    let health = Arc::new(Health::new(
+        address,
+        Arc::clone(&credentials),
+        server.checks,
+        watched.clone(),
+    ));
+    let mut others = JoinSet::new();
+    let plain = plain_services(server.probes, server.metrics, &health, &metrics);
+    let (mut probes, mut metrics_address) = (None, None);
+    for (wanted, service) in plain {
+        let (listener, bound) = bind(wanted).await?;
+        if service.paths.is_some() {
+            probes = Some(bound);
+        }
+        if service.metrics_path.is_some() {
+            metrics_address = Some(bound);
+        }
+        let limits = Limits::default().connections(PROBE_CONNECTIONS);
+        // Probes are answered to the last: it is they who tell that the server goes.
+        let (alive, phase) = watch::channel(Phase::Serving);
+        others.spawn(async move {
+            let _alive = alive;
+            serve(
+                listener,
+                Arc::new(service),
+                Arc::new(Plain),
+                limits,
+                phase,
+                Duration::ZERO,
+            )
+            .await;
+        });
+    }
+    others.spawn(Arc::clone(&credentials).keep_fresh());
+
+    let reviews = Arc::new(Reviews::new(
+        server.webhooks,
+        Arc::clone(&credentials),
+        server.limits.clone(),
+        Arc::clone(&metrics),
+    ));
+    let secure = Arc::new(Secure {
+        credentials,
+        limits: server.limits.clone(),
+    });
+    let serving = serve(
+        listener,
+        reviews,
+        secure,
+        server.limits,
+        watched,
+        server.drain,
+    );
+    tracing::info!(%address, "listening");
+    Ok(Running {
+        address,
+        probes,
+        metrics_address,
+        metrics,
+        health,
+        phase,
+        shutdown_delay: server.shutdown_delay,
+        reviews: Task(tokio::spawn(serving)),
+        others,
+    })
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// What is served at which plain address: one service when probes and metrics have the same.
+fn plain_services(
+    probes: Option<(SocketAddr, ProbePaths)>,
+    shown: Option<(SocketAddr, String)>,
+    health: &Arc<Health>,
+    metrics: &Arc<Metrics>,
+) -> Vec<(SocketAddr, Probes)> {
+    let service = |paths, metrics_path| Probes {
+        health: Arc::clone(health),
+        metrics: Arc::clone(metrics),
+        paths,
+        metrics_path,
+    };
+    match (probes, shown) {
+        (Some((at, paths)), Some((also, path))) if at == also => {
+            vec![(at, service(Some(paths), Some(path)))]
+        }
+        (probes, shown) => {
+            let probes = probes.map(|(at, paths)| (at, service(Some(paths), None)));
+            let shown = shown.map(|(at, path)| (at, service(None, Some(path))));
+            probes.into_iter().chain(shown).collect()
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What the tests of a webhook need: reviews, assertions, folders of fixtures, a server with
+//! certificates of its own.
+//!
+//! Nothing here is a stand-in: a [`Review`] is written as the API server writes it, answered as the
+//! server answers it, and its patch is applied to what was sent. For a whole API server around it there
+//! is the crate `lockgate-webhook-test`.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use lockgate_webhook::testing::Review;
+//! use lockgate_webhook::{Context, Mutator, Operation, Registration, Verdict, Webhooks, mutating};
+//!
+//! struct Owned;
+//!
+//! impl Mutator<ConfigMap> for Owned {
+//!     async fn mutate(&self, ctx: &Context, object: &mut ConfigMap) -> Verdict {
+//!         let labels = object.metadata.labels.get_or_insert_default();
+//!         labels.entry("owner".into()).or_insert_with(|| ctx.user().username.clone());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let webhooks = Webhooks::new().with(
+//!     Registration::mutating("owner.example.com").path("/owner"),
+//!     mutating::<ConfigMap, _>(Owned),
+//! );
+//! let outcome = Review::create("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
+//!     .user("jane")
+//!     .ask(&webhooks, "/owner")
+//!     .await;
+//! outcome
+//!     .accepts()
+//!     .patches_to("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {owner: jane}}}");
+//! outcome.idempotent().await;
+//! outcome.preserves_unknown_fields().await;
+//! # }
+//! ```
+
+#![expect(
+    clippy::panic,
+    reason = "a statement of a test that does not hold ends the test"
+)]
+
+mod apply;
+mod authority;
+mod fixtures;
+mod outcome;
+mod review;
+mod serve;
+
+pub use apply::apply;
+pub use authority::Authority;
+pub use fixtures::run_fixtures;
+pub use outcome::Outcome;
+pub use review::Review;
+pub use serve::{Served, serve, serve_with};
+
+use lockgate_api::document::yaml;
+use serde_json::Value;
+
+/// Reads YAML or JSON.
+pub(crate) fn read(text: &str) -> Result<Value, String> {
+    let document = yaml::parse(text).map_err(|error| error.message)?;
+    let text = document.root().to_json();
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}

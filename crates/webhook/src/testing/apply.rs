@@ -1,0 +1,78 @@
+//! Applies the patches that webhooks of this framework send.
+
+use serde_json::Value;
+
+/// What an object is after a JSON Patch of `add`, `remove` and `replace`, which are all that this
+/// framework sends.
+///
+/// # Errors
+///
+/// An operation does not apply, and why.
+///
+/// ```
+/// use lockgate_webhook::testing::apply;
+/// use serde_json::json;
+///
+/// let patch = json!([{"op": "add", "path": "/list/-", "value": 2}]);
+/// assert_eq!(apply(&json!({"list": [1]}), &patch), Ok(json!({"list": [1, 2]})));
+/// ```
+pub fn apply(object: &Value, patch: &Value) -> Result<Value, String> {
+    let mut object = object.clone();
+    let operations = patch.as_array().ok_or("a patch is a list")?;
+    for operation in operations {
+        change(&mut object, operation).map_err(|why| format!("{operation}: {why}"))?;
+    }
+    Ok(object)
+}
+
+fn change(object: &mut Value, operation: &Value) -> Result<(), &'static str> {
+    let text = |member: &str| operation.get(member).and_then(Value::as_str);
+    let op = text("op").ok_or("it has no op")?;
+    let path = text("path").ok_or("it has no path")?;
+    let value = || operation.get("value").cloned().ok_or("it has no value");
+    let Some((parent, last)) = path.rsplit_once('/') else {
+        // The whole document.
+        *object = match op {
+            "add" | "replace" => value()?,
+            _ => return Err("this cannot be done to the whole document"),
+        };
+        return Ok(());
+    };
+    let parent = object.pointer_mut(parent).ok_or("there is nothing there")?;
+    let name = last.replace("~1", "/").replace("~0", "~");
+    match (parent, op) {
+        (Value::Object(members), "add") => {
+            members.insert(name, value()?);
+        }
+        (Value::Object(members), "replace") => {
+            *members
+                .get_mut(&name)
+                .ok_or("there is nothing to replace")? = value()?;
+        }
+        (Value::Object(members), "remove") => {
+            members.remove(&name).ok_or("there is nothing to remove")?;
+        }
+        (Value::Array(items), "add") => {
+            let place = match &*name {
+                "-" => items.len(),
+                index => index.parse().map_err(|_| "this is no index")?,
+            };
+            if place > items.len() {
+                return Err("the list is not that long");
+            }
+            items.insert(place, value()?);
+        }
+        (Value::Array(items), "replace" | "remove") => {
+            let place: usize = name.parse().map_err(|_| "this is no index")?;
+            let item = items.get_mut(place).ok_or("the list is not that long")?;
+            if op == "replace" {
+                *item = value()?;
+            } else {
+                items.remove(place);
+            }
+        }
+        (Value::Object(_) | Value::Array(_), _) => return Err("this operation is not known"),
+        _ => return Err("there is nothing to change there"),
+    }
+    Ok(())
+}

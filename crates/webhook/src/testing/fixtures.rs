@@ -1,0 +1,146 @@
+//! Folders of objects with what is expected of each.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+
+use futures_util::FutureExt;
+use serde::Deserialize;
+
+use super::read;
+use super::review::Review;
+use crate::webhooks::Webhooks;
+
+/// What is expected. Every member but `path` may be left out.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Expected {
+    /// The webhook that is asked.
+    path: String,
+    #[serde(default)]
+    operation: Option<String>,
+    #[serde(default)]
+    user: Option<String>,
+    #[serde(default)]
+    groups: Vec<String>,
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    sub_resource: String,
+    #[serde(default)]
+    dry_run: bool,
+    /// Words of the denial; without any it is accepted.
+    #[serde(default)]
+    rejects: Option<String>,
+    #[serde(default)]
+    warns: Vec<String>,
+    /// The patch; checked when it is there.
+    #[serde(default)]
+    patch: Option<serde_json::Value>,
+    #[serde(default)]
+    idempotent: bool,
+    #[serde(default)]
+    preserves_unknown_fields: bool,
+}
+
+/// Asks webhooks about every fixture of a folder. Returns how many there were.
+///
+/// A fixture is a file `NAME.expect.yaml` with the files beside it that the question needs:
+///
+/// | file | what |
+/// |---|---|
+/// | `NAME.yaml` | the object |
+/// | `NAME.old.yaml` | the object before; with it the operation is UPDATE, or DELETE without `NAME.yaml` |
+/// | `NAME.patched.yaml` | the object that comes out; checked when it is there |
+/// | `NAME.expect.yaml` | what is expected |
+///
+/// ```yaml
+/// path: /mutate-pods          # the webhook
+/// rejects: hostNetwork        # words of the denial; left out, it is accepted
+/// warns: [deprecated]         # words of warnings; left out, they do not matter
+/// patch: []                   # the operations; left out, they do not matter
+/// idempotent: true            # asked again, it changes nothing more
+/// preservesUnknownFields: true
+/// user: jane                  # besides: groups, namespace, dryRun, subResource, operation
+/// ```
+///
+/// # Panics
+///
+/// One of them turns out otherwise; all that do are named. Or there are none.
+pub async fn run_fixtures(webhooks: &Webhooks, folder: impl AsRef<Path>) -> usize {
+    let folder = folder.as_ref();
+    let mut names = Vec::new();
+    let entries = fs::read_dir(folder);
+    for entry in entries.unwrap_or_else(|error| panic!("`{}`: {error}", folder.display())) {
+        let name = entry.map(|entry| entry.file_name());
+        let name = name.unwrap_or_else(|error| panic!("`{}`: {error}", folder.display()));
+        if let Some(name) = name.to_string_lossy().strip_suffix(".expect.yaml") {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    assert!(!names.is_empty(), "no fixtures in `{}`", folder.display());
+    let mut failures = String::new();
+    for name in &names {
+        let running = AssertUnwindSafe(run(webhooks, folder, name)).catch_unwind();
+        if let Err(panic) = running.await {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let _ = writeln!(failures, "{name}: {}", text.unwrap_or("failed"));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+    names.len()
+}
+
+async fn run(webhooks: &Webhooks, folder: &Path, name: &str) {
+    let file = |ending: &str| fs::read_to_string(folder.join(format!("{name}.{ending}"))).ok();
+    let text = file("expect.yaml").unwrap_or_default();
+    let value = read(&text).unwrap_or_else(|error| panic!("the expectation: {error}"));
+    let expected: Expected =
+        serde_json::from_value(value).unwrap_or_else(|error| panic!("the expectation: {error}"));
+    let (object, old) = (file("yaml"), file("old.yaml"));
+    let operation = expected
+        .operation
+        .as_deref()
+        .unwrap_or(match (&object, &old) {
+            (_, None) => "CREATE",
+            (Some(_), Some(_)) => "UPDATE",
+            (None, Some(_)) => "DELETE",
+        });
+    let mut review = Review::of(operation, object.as_deref(), old.as_deref())
+        .sub_resource(expected.sub_resource);
+    if let Some(user) = expected.user {
+        review = review.user(user);
+    }
+    if let Some(namespace) = expected.namespace {
+        review = review.namespace(namespace);
+    }
+    if expected.dry_run {
+        review = review.dry_run();
+    }
+    for group in expected.groups {
+        review = review.group(group);
+    }
+    let outcome = review.ask(webhooks, &expected.path).await;
+    match &expected.rejects {
+        Some(text) => drop(outcome.rejects_with(text)),
+        None => drop(outcome.accepts()),
+    }
+    for text in &expected.warns {
+        outcome.warns(text);
+    }
+    if let Some(patch) = &expected.patch {
+        outcome.patch(patch);
+    }
+    if let Some(patched) = file("patched.yaml") {
+        outcome.patches_to(&patched);
+    }
+    if expected.idempotent {
+        outcome.idempotent().await;
+    }
+    if expected.preserves_unknown_fields {
+        outcome.preserves_unknown_fields().await;
+    }
+}

@@ -1,0 +1,334 @@
+//! What a webhook answered, and what a test says about it.
+
+use lockgate_api::go::base64;
+use serde_json::{Map, Value};
+
+use super::apply::apply;
+use super::read;
+use super::review::Review;
+use crate::object::MAX_DEPTH;
+use crate::review::Answered;
+use crate::webhooks::Webhook;
+
+/// A member that no kind knows.
+const UNKNOWN: &str = "unknownToTheWebhook";
+
+/// What a webhook answered. Its methods are statements; a wrong one ends the test.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    review: Review,
+    webhook: Webhook,
+    /// The answer, or why there is none.
+    answer: Result<Answer, String>,
+}
+
+#[derive(Debug, Clone)]
+struct Answer {
+    response: Value,
+    patch: Value,
+    /// The object after the patch.
+    patched: Option<Value>,
+}
+
+impl Outcome {
+    pub(super) fn new(review: Review, webhook: Webhook, answered: &Answered) -> Self {
+        let text = String::from_utf8_lossy(&answered.body);
+        let answer = match &answered.outcome {
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Answer::read(&review, answered.code, &text),
+        };
+        Self {
+            review,
+            webhook,
+            answer,
+        }
+    }
+
+    #[track_caller]
+    fn answer(&self) -> &Answer {
+        match &self.answer {
+            Ok(answer) => answer,
+            Err(why) => panic!("the webhook did not decide: {why}"),
+        }
+    }
+
+    /// It is accepted.
+    ///
+    /// # Panics
+    ///
+    /// It is not.
+    #[track_caller]
+    pub fn accepts(&self) -> &Self {
+        let answer = self.answer();
+        assert!(answer.is_allowed(), "it was rejected: {}", answer.message());
+        self
+    }
+
+    /// It is rejected, in words that contain these.
+    ///
+    /// # Panics
+    ///
+    /// It is not.
+    #[track_caller]
+    pub fn rejects_with(&self, text: &str) -> &Self {
+        let answer = self.answer();
+        assert!(!answer.is_allowed(), "it was accepted");
+        let message = answer.message();
+        assert!(
+            message.contains(text),
+            "it was rejected in other words: {message}"
+        );
+        self
+    }
+
+    /// It is rejected with this status code.
+    ///
+    /// # Panics
+    ///
+    /// It is not.
+    #[track_caller]
+    pub fn rejects_with_code(&self, code: u16) -> &Self {
+        let answer = self.answer();
+        assert!(!answer.is_allowed(), "it was accepted");
+        let found = answer.response.pointer("/status/code");
+        let found = found.and_then(Value::as_u64);
+        assert_eq!(found, Some(u64::from(code)), "{}", answer.message());
+        self
+    }
+
+    /// The webhook could not decide, for a reason that contains these words.
+    ///
+    /// # Panics
+    ///
+    /// It did decide, or for another reason.
+    #[track_caller]
+    pub fn faults_with(&self, text: &str) -> &Self {
+        match &self.answer {
+            Ok(answer) => panic!("the webhook decided: {}", answer.response),
+            Err(why) => assert!(why.contains(text), "for another reason: {why}"),
+        }
+        self
+    }
+
+    /// The object, after the patch, is this one.
+    ///
+    /// # Panics
+    ///
+    /// It is another.
+    #[track_caller]
+    pub fn patches_to(&self, object: &str) -> &Self {
+        let answer = self.answer();
+        let want = match read(object) {
+            Ok(want) => want,
+            Err(error) => panic!("this is neither YAML nor JSON: {error}\n{object}"),
+        };
+        let found = answer.patched.as_ref();
+        assert_eq!(found, Some(&want), "after the patch {}", answer.patch);
+        self
+    }
+
+    /// The patch has exactly these operations.
+    ///
+    /// # Panics
+    ///
+    /// It has others.
+    #[track_caller]
+    pub fn patch(&self, operations: &Value) -> &Self {
+        assert_eq!(&self.answer().patch, operations);
+        self
+    }
+
+    /// Nothing is changed.
+    ///
+    /// # Panics
+    ///
+    /// There is a patch.
+    #[track_caller]
+    pub fn unpatched(&self) -> &Self {
+        self.patch(&Value::Array(Vec::new()))
+    }
+
+    /// The client is told something that contains these words.
+    ///
+    /// # Panics
+    ///
+    /// It is not.
+    #[track_caller]
+    pub fn warns(&self, text: &str) -> &Self {
+        let warnings = self.warnings();
+        let says = warnings.iter().any(|warning| warning.contains(text));
+        assert!(says, "there are other warnings: {warnings:?}");
+        self
+    }
+
+    /// The client is told nothing besides.
+    ///
+    /// # Panics
+    ///
+    /// It is.
+    #[track_caller]
+    pub fn does_not_warn(&self) -> &Self {
+        assert_eq!(self.warnings(), Vec::<String>::new());
+        self
+    }
+
+    /// What the client is told besides.
+    ///
+    /// # Panics
+    ///
+    /// The webhook did not decide.
+    #[track_caller]
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let warnings = self.answer().response.get("warnings");
+        let warnings = warnings.and_then(Value::as_array).into_iter().flatten();
+        warnings
+            .filter_map(|warning| Some(warning.as_str()?.to_owned()))
+            .collect()
+    }
+
+    /// The object after the patch; none when there was no object.
+    ///
+    /// # Panics
+    ///
+    /// The webhook did not decide.
+    #[track_caller]
+    #[must_use]
+    pub fn object(&self) -> Option<&Value> {
+        self.answer().patched.as_ref()
+    }
+
+    /// The `response` of the review, as it was sent.
+    ///
+    /// # Panics
+    ///
+    /// The webhook did not decide.
+    #[track_caller]
+    #[must_use]
+    pub fn response(&self) -> &Value {
+        &self.answer().response
+    }
+
+    /// Asked again about its own result, the webhook accepts and changes nothing more. The API server
+    /// asks again when others changed the object in between.
+    ///
+    /// # Panics
+    ///
+    /// It does change something.
+    pub async fn idempotent(&self) -> &Self {
+        self.accepts();
+        if let Some(object) = &self.answer().patched {
+            let again = self.review.about(object.clone());
+            let again = again.ask_webhook(&self.webhook).await;
+            let patch = &again.accepts().answer().patch;
+            let is_empty = patch.as_array().is_some_and(Vec::is_empty);
+            assert!(is_empty, "asked again, it changed more: {patch}");
+        }
+        self
+    }
+
+    /// Fields that the webhook's types do not know are kept: one is put into every object inside the
+    /// object, the webhook asked again, and each must still be there.
+    ///
+    /// # Panics
+    ///
+    /// One is lost.
+    pub async fn preserves_unknown_fields(&self) -> &Self {
+        self.accepts();
+        if let Some(object) = &self.review.object {
+            let mut marked = object.clone();
+            let count = mark(&mut marked);
+            let outcome = self.review.about(marked).ask_webhook(&self.webhook).await;
+            let answer = outcome.accepts().answer();
+            let left = answer.patched.as_ref().map_or(0, count_marks);
+            assert_eq!(
+                left, count,
+                "fields were lost by the patch {}",
+                answer.patch
+            );
+        }
+        self
+    }
+}
+
+impl Answer {
+    fn read(review: &Review, code: u16, text: &str) -> Result<Self, String> {
+        let body = read(text).map_err(|error| format!("status {code}, {error}: {text}"))?;
+        let (api_version, uid) = review.echoed();
+        let echoed = |pointer: &str, want: &str| {
+            let found = body.pointer(pointer).and_then(Value::as_str);
+            match found == Some(want) {
+                true => Ok(()),
+                false => Err(format!("{pointer} is {found:?}, not {want}")),
+            }
+        };
+        echoed("/kind", "AdmissionReview")?;
+        echoed("/apiVersion", &api_version)?;
+        echoed("/response/uid", uid)?;
+        let response = body.get("response").cloned().unwrap_or_default();
+        let patch = match response.get("patch").and_then(Value::as_str) {
+            None => Value::Array(Vec::new()),
+            Some(patch) => {
+                let patch = base64::decode(patch).map_err(|_| "the patch is not base64")?;
+                serde_json::from_slice(&patch).map_err(|error| error.to_string())?
+            }
+        };
+        let object = review.object.as_ref();
+        let patched = object.map(|object| apply(object, &patch)).transpose()?;
+        Ok(Self {
+            response,
+            patch,
+            patched,
+        })
+    }
+
+    fn is_allowed(&self) -> bool {
+        self.response.get("allowed") == Some(&Value::Bool(true))
+    }
+
+    fn message(&self) -> &str {
+        let message = self.response.pointer("/status/message");
+        message.and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// Puts the unknown member into every object whose members are fields rather than keys of a map.
+fn mark(object: &mut Value) -> usize {
+    visit(object, &mut |members| {
+        members.insert(UNKNOWN.to_owned(), Value::from("kept"));
+        1
+    })
+}
+
+fn count_marks(object: &Value) -> usize {
+    visit(&mut object.clone(), &mut |members| {
+        usize::from(members.contains_key(UNKNOWN))
+    })
+}
+
+/// Visits every object that has fields. What holds nothing but texts may be a map, such as labels,
+/// and stays as it is; so does what may hold anything.
+fn visit(root: &mut Value, visitor: &mut impl FnMut(&mut Map<String, Value>) -> usize) -> usize {
+    let mut count = 0;
+    let mut open = vec![(root, 0)];
+    while let Some((value, depth)) = open.pop() {
+        match value {
+            Value::Object(members) if depth < MAX_DEPTH / 2 => {
+                let is_map = depth > 0
+                    && members
+                        .iter()
+                        .all(|(name, value)| name == UNKNOWN || value.is_string());
+                if !is_map || members.contains_key(UNKNOWN) {
+                    count += visitor(members);
+                }
+                let inner = members
+                    .iter_mut()
+                    .filter(|(name, _)| *name != "managedFields");
+                open.extend(inner.map(|(_, value)| (value, depth + 1)));
+            }
+            Value::Array(items) => open.extend(items.iter_mut().map(|item| (item, depth + 1))),
+            _ => {}
+        }
+    }
+    count
+}

@@ -1,0 +1,77 @@
+//! A server for tests: in process, on a free port, with a certificate of its own.
+
+use std::net::Ipv4Addr;
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::authority::Authority;
+use crate::server::{Certificates, Running, Server};
+use crate::webhooks::Webhooks;
+
+/// A server that is gone with the test.
+#[derive(Debug)]
+pub struct Served {
+    running: Running,
+    authority: Authority,
+}
+
+/// Serves webhooks over TLS at a free port of the loopback address.
+///
+/// # Panics
+///
+/// There is no free port.
+pub async fn serve(webhooks: Webhooks) -> Served {
+    serve_with(Server::new(webhooks)).await
+}
+
+/// Serves with settings of one's own, but for the address, the certificate and the delay before it
+/// stops.
+///
+/// # Panics
+///
+/// There is no free port.
+pub async fn serve_with(server: Server) -> Served {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue(&["localhost", "127.0.0.1"]);
+    let running = server
+        .listen((Ipv4Addr::LOCALHOST, 0))
+        .certificates(Certificates::pem(certificate, key))
+        .shutdown_delay(Duration::ZERO)
+        .start()
+        .await
+        .expect("there is a free port");
+    Served { running, authority }
+}
+
+impl Served {
+    /// Where a webhook is called.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.running.address())
+    }
+
+    /// The `caBundle` with which it is called, as PEM.
+    #[must_use]
+    pub fn ca_bundle(&self) -> &str {
+        self.authority.pem()
+    }
+
+    /// The authority behind it, for certificates of clients.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Lets requests under way end, and stops.
+    pub async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+impl Deref for Served {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
+}

@@ -1,0 +1,25 @@
+//! Tests of the framework: what webhooks are told and say, and the server over real TLS.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what is not there fails the test, also in the helpers"
+)]
+
+mod support;
+
+mod chain;
+mod denial;
+mod guard;
+mod kit;
+mod patch;
+mod review;
+
+mod certificates;
+mod clients;
+mod drain;
+mod hostile;
+mod limits;
+mod log;
+mod probes;
+mod serving;
