@@ -305,7 +305,7 @@ impl Reader<'_> {
             let absent: Vec<_> = wanted.into_iter().filter(is_absent).collect();
             if !absent.is_empty() {
                 let absent = list(&absent, "and");
-                let message = format!("{absent} would be called for, but is not written here");
+                let message = format!("no method is written here for {absent}");
                 let help = "a call that always allows costs each such request its time; write the method \
                             or leave out the verb";
                 problems.push(Problem::new(item.span, message).with_help(help));

@@ -172,7 +172,7 @@ fn says_what_is_wrong() {
         (
             "name = a.b.c, verbs(create, delete)",
             NEW,
-            "`delete` would be called for, but is not written here",
+            "no method is written here for `delete`",
         ),
         (
             "name = a.b.c, verbs(create, update, connect)",
