@@ -90,7 +90,7 @@ fn text(text: &str, block: Option<usize>) -> String {
             _ => double_quoted(text),
         };
     }
-    if !is_plainly_text(text) {
+    if text.is_empty() || (traits.allows_plain && !is_plainly_text(text)) {
         return double_quoted(text);
     }
     if traits.allows_plain {
@@ -138,12 +138,7 @@ impl Traits {
         let (leading, trailing) = (has_space_at(text.chars().next()), has_space_at(before));
         let is_tame = !special && !space_before_break;
         Self {
-            allows_plain: is_tame
-                && !breaks
-                && !indicators
-                && !leading
-                && !trailing
-                && !text.is_empty(),
+            allows_plain: is_tame && !breaks && !indicators && !leading && !trailing,
             allows_single: is_tame,
             allows_block: is_tame && !trailing,
         }
@@ -166,7 +161,7 @@ fn is_printable(character: char) -> bool {
 /// Whether every reader takes the bare text for a text: also those for whom `y` is yes, `1:30` a
 /// number and `2001-01-01` a day.
 fn is_plainly_text(text: &str) -> bool {
-    if text.is_empty() || matches!(text, "y" | "Y" | "n" | "N") {
+    if matches!(text, "y" | "Y" | "n" | "N") {
         return false;
     }
     let is_of = |known: &str| {
@@ -185,11 +180,7 @@ fn is_plainly_text(text: &str) -> bool {
     if is_sexagesimal || is_day || is_no_number {
         return false;
     }
-    // What is no YAML at all as it stands is put in quotes for that reason.
-    parse(text).map_or(true, |document| {
-        let root = document.root();
-        root.as_number().is_none() && root.as_bool().is_none() && !root.is_null()
-    })
+    parse(text).is_ok_and(|document| document.root().as_str() == Some(text))
 }
 
 fn literal(text: &str, indent: usize) -> String {
