@@ -90,7 +90,9 @@ fn text(text: &str, block: Option<usize>) -> String {
             _ => double_quoted(text),
         };
     }
-    if text.is_empty() || (traits.allows_plain && !is_plainly_text(text)) {
+    // As a key, `<<` would merge another map.
+    let merges = block.is_none() && text == "<<";
+    if text.is_empty() || merges || (traits.allows_plain && !is_plainly_text(text)) {
         return double_quoted(text);
     }
     if traits.allows_plain {
