@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{cel, completions, dev, lint, serve};
+use crate::commands::{cel, completions, dev, lint, manifests, serve};
 
 /// Kubernetes dynamic admission control.
 #[derive(Debug, Parser)]
@@ -55,6 +55,8 @@ pub enum Command {
     Dev(dev::DevArgs),
     /// Check webhook configurations before a server does
     Lint(lint::LintArgs),
+    /// Print the webhook configurations that source code asks for
+    Manifests(manifests::ManifestsArgs),
     /// Check or evaluate a CEL expression as a match condition sees it
     Cel(cel::CelArgs),
     /// Show what Lockgate does, on samples of its own

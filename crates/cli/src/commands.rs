@@ -5,6 +5,7 @@ pub mod completions;
 pub mod demo;
 pub mod dev;
 pub mod lint;
+pub mod manifests;
 pub mod serve;
 
 use std::io;
@@ -113,6 +114,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
+        Command::Manifests(args) => manifests::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
         Command::Dev(args) => dev::run(args, printer),
         Command::Demo => demo::run(printer),

@@ -5,5 +5,6 @@ pub mod commands;
 pub mod exit_code;
 pub mod input;
 pub mod lint;
+pub mod manifests;
 pub mod output;
 pub mod text;

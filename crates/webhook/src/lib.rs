@@ -62,7 +62,8 @@ mod validate;
 // How the change of an object becomes a patch.
 pub mod patch;
 
-// Which webhooks there are.
+// Which webhooks there are, and what a cluster is told of them.
+mod manifest;
 mod registration;
 mod webhooks;
 
@@ -82,10 +83,23 @@ pub use context::{Context, Operation};
 pub use denial::{Denial, Fault, FieldErrors, Refusal, Verdict};
 pub use guard::{Guard, Guarded};
 pub use handler::{BoxFuture, Handler, from_fn};
+#[cfg(feature = "macros")]
+pub use lockgate_webhook_macros::webhook;
+pub use manifest::{Invalid, ManifestOptions, Manifests};
 pub use mutate::{Mutator, mutating};
 pub use object::{MAX_DEPTH, Object};
-pub use registration::{Marked, Mutates, Registration, Role, Validates, default_path};
+pub use registration::{
+    Marked, Mutates, Registration, Role, Validates, default_path, logical_path,
+};
 pub use response::Response;
 pub use review::{Answered, ReviewError, answer};
 pub use validate::{Validator, validating};
 pub use webhooks::{Webhook, Webhooks};
+
+/// What the attribute writes; not for people.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::registration::selector;
+    #[cfg(feature = "kube")]
+    pub use crate::registration::{Kind, Scoped, kind_of};
+}

@@ -1,7 +1,9 @@
 //! What is registered for a webhook.
 
-use lockgate_api::meta::label_selector::LabelSelector;
-use lockgate_api::registration::hub::{self, MatchCondition, Rule};
+use std::collections::BTreeMap;
+
+use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
+use lockgate_api::registration::hub::{self, MatchCondition, Rule, ServiceReference};
 
 /// Whether a webhook may change objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,6 +12,16 @@ pub enum Role {
     Mutating,
     /// It may not, and sees them as they will be stored.
     Validating,
+}
+
+impl Role {
+    /// What it does, as paths say it.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutate",
+            Self::Validating => "validate",
+        }
+    }
 }
 
 /// One webhook as it is registered, except for where it is served: the same webhook is reached
@@ -75,6 +87,44 @@ impl Registration {
     pub fn alias(mut self, path: impl Into<String>) -> Self {
         self.aliases.push(path.into());
         self
+    }
+
+    /// A fixed URL, whatever the manifests are made for. It is served at the path of the URL.
+    #[must_use]
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        let url = url.into();
+        let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+        self.path = match host.split_once('/') {
+            Some((_, path)) => format!("/{path}"),
+            None => String::from("/"),
+        };
+        self.webhook.client_config.url = Some(url);
+        self
+    }
+
+    /// The name of the service that reaches it, where it is not that of the other webhooks.
+    #[must_use]
+    pub fn service_name(mut self, name: impl Into<String>) -> Self {
+        self.service().name = name.into();
+        self
+    }
+
+    /// The namespace of that service.
+    #[must_use]
+    pub fn service_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.service().namespace = namespace.into();
+        self
+    }
+
+    /// The port of that service.
+    #[must_use]
+    pub fn service_port(mut self, port: i32) -> Self {
+        self.service().port = Some(port);
+        self
+    }
+
+    fn service(&mut self) -> &mut ServiceReference {
+        self.webhook.client_config.service.get_or_insert_default()
     }
 
     /// One more rule: these operations on these resources.
@@ -197,12 +247,15 @@ impl Registration {
 /// ```
 #[must_use]
 pub fn default_path(role: Role, group: &str, version: &str, kind: &str) -> String {
-    let verb = match role {
-        Role::Mutating => "mutate",
-        Role::Validating => "validate",
-    };
+    let verb = role.verb();
     let (group, kind) = (group.replace('.', "-"), kind.to_lowercase());
     format!("/{verb}-{group}-{version}-{kind}")
+}
+
+/// Where a webhook is served for people: `/validate-pod`.
+#[must_use]
+pub fn logical_path(role: Role, kind: &str) -> String {
+    format!("/{}-{}", role.verb(), kind.to_lowercase())
 }
 
 /// A type whose registration stands beside its code; the attribute `#[webhook(…)]` writes it.
@@ -219,3 +272,97 @@ pub struct Mutates<K>(std::marker::PhantomData<K>);
 /// Marks the validating webhook of a kind.
 #[derive(Debug)]
 pub struct Validates<K>(std::marker::PhantomData<K>);
+
+/// A selector from its parts: labels and their values; keys, operators and values.
+#[must_use]
+pub fn selector(labels: &[(&str, &str)], expressions: &[(&str, &str, &[&str])]) -> LabelSelector {
+    let owned = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|&text| text.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let labels = labels
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()));
+    let expressions = expressions
+        .iter()
+        .map(|&(key, operator, values)| LabelSelectorRequirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: (!values.is_empty()).then(|| owned(values)),
+        });
+    LabelSelector {
+        match_labels: Some(labels.collect()).filter(|labels: &BTreeMap<_, _>| !labels.is_empty()),
+        match_expressions: Some(expressions.collect()).filter(|all: &Vec<_>| !all.is_empty()),
+    }
+}
+
+/// What the type of an object says of itself.
+#[cfg(feature = "kube")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// The API group.
+    pub group: String,
+    /// The API version.
+    pub version: String,
+    /// The name of the kind.
+    pub kind: String,
+    /// The name of the resource.
+    pub plural: String,
+    /// `Cluster`, `Namespaced` or `*`.
+    pub scope: &'static str,
+}
+
+#[cfg(feature = "kube")]
+impl Kind {
+    /// Where kubebuilder serves the webhook.
+    #[must_use]
+    pub fn path(&self, role: Role) -> String {
+        default_path(role, &self.group, &self.version, &self.kind)
+    }
+
+    /// Where it is served for people.
+    #[must_use]
+    pub fn logical_path(&self, role: Role) -> String {
+        logical_path(role, &self.kind)
+    }
+}
+
+/// What a type says of itself.
+#[cfg(feature = "kube")]
+#[must_use]
+pub fn kind_of<K>() -> Kind
+where
+    K: kube_core::Resource<DynamicType = (), Scope: Scoped>,
+{
+    Kind {
+        group: K::group(&()).into_owned(),
+        version: K::version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        plural: K::plural(&()).into_owned(),
+        scope: K::Scope::NAME,
+    }
+}
+
+/// The scope of a resource, as a rule names it.
+#[cfg(feature = "kube")]
+pub trait Scoped {
+    /// The name.
+    const NAME: &'static str;
+}
+
+#[cfg(feature = "kube")]
+impl Scoped for kube_core::NamespaceResourceScope {
+    const NAME: &'static str = "Namespaced";
+}
+
+#[cfg(feature = "kube")]
+impl Scoped for kube_core::ClusterResourceScope {
+    const NAME: &'static str = "Cluster";
+}
+
+#[cfg(feature = "kube")]
+impl Scoped for kube_core::DynamicResourceScope {
+    const NAME: &'static str = "*";
+}

@@ -5,6 +5,7 @@
 mod cel;
 mod hostile;
 mod lint;
+mod manifests;
 mod program;
 
 use std::io::Write as _;

@@ -18,6 +18,7 @@ fn help_is_as_documented() {
         ("help", &["--help"][..]),
         ("help_lint", &["lint", "--help"]),
         ("help_lint_short", &["lint", "-h"]),
+        ("help_manifests", &["manifests", "--help"]),
     ] {
         let run = lockgate(args);
         assert_eq!(run.code, Some(0));

@@ -1,0 +1,234 @@
+//! `lockgate manifests`
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_webhook::ManifestOptions;
+use similar::TextDiff;
+
+use super::{CommandError, Stop};
+use crate::exit_code::ExitCode;
+use crate::input;
+use crate::manifests::markers::Reading;
+use crate::manifests::{Mistake, build, source};
+use crate::output::Printer;
+
+/// How long a difference may be looked for before a coarser one is shown.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Arguments of `lockgate manifests`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate manifests src/
+  lockgate manifests src/ --service policy/webhooks --inject-ca-from policy/serving-cert
+  lockgate manifests src/ --url https://localhost:9443 --ca-bundle ca.crt -o json
+  lockgate manifests api/ internal/ --output config/webhook/manifests.yaml
+  lockgate manifests src/ --check deploy/webhooks.yaml        # in a pipeline
+
+Exit codes: 0 printed, written or as in the file, 1 a file cannot be read or written, 2 usage,
+3 not as in the file of --check, 4 a marker is wrong.")]
+#[command(long_about = "\
+Print the webhook configurations that source code asks for
+
+Reads Rust and Go files and the folders they are in. In both, `+kubebuilder:webhook:` and
+`+kubebuilder:webhookconfiguration:` comments become what controller-gen makes of them. In Rust, the
+attribute `#[webhook(...)]` counts too, when it gives `groups`, `versions`, `resources` and `path`: this
+command sees no types. What an API server would refuse is an error, with the place of its marker.")]
+pub struct ManifestsArgs {
+    /// A file, or a folder (searched for .rs and .go files)
+    #[arg(value_name = "PATH", required = true)]
+    sources: Vec<PathBuf>,
+
+    /// The service that reaches the webhooks, unless a marker names one [default:
+    /// system/webhook-service]
+    #[arg(long, value_name = "NS/NAME[:PORT]", conflicts_with = "url")]
+    service: Option<String>,
+
+    /// Where the webhooks are, in place of a service: https://HOST[:PORT][/PATH]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// A file with the PEM certificates to trust
+    #[arg(long, value_name = "FILE", conflicts_with = "inject_ca_from")]
+    ca_bundle: Option<PathBuf>,
+
+    /// The Certificate from which cert-manager writes the certificates to trust
+    #[arg(long, value_name = "NS/NAME")]
+    inject_ca_from: Option<String>,
+
+    /// The paths at which webhooks are reached
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE")]
+    paths: PathStyle,
+
+    /// The format
+    #[arg(short = 'o', value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+
+    /// Print nothing but the difference to this file, if there is one
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    check: Option<PathBuf>,
+
+    /// Write to this file
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The paths at which webhooks are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum PathStyle {
+    /// As the marker says
+    #[default]
+    Kubebuilder,
+    /// The alias of an attribute; of a comment, the verb and the kind: /validate-pod
+    Logical,
+}
+
+/// The format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// One document for each kind
+    #[default]
+    Yaml,
+    /// A list
+    Json,
+}
+
+/// Prints, writes or compares the manifests.
+///
+/// # Errors
+///
+/// The command line makes no sense, a file cannot be read or written, or a marker is wrong.
+pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let mut options = options(args)?;
+    let mut programs = Vec::new();
+    for path in &args.sources {
+        programs.extend(source::read(path).map_err(CommandError::from)?);
+    }
+    let reading = Reading::of(&programs);
+    for remark in &reading.remarks {
+        Printer::note(remark);
+    }
+    refuse(&reading.mistakes)?;
+    if reading.found.is_empty() {
+        let error = CommandError::invalid_input("no webhook is marked there");
+        let help = "mark one with `#[webhook(...)]` or `+kubebuilder:webhook:...`";
+        return Err(error.with_help(help).into());
+    }
+    if let Some(name) = &reading.mutating_name {
+        options = options.mutating_name(name);
+    }
+    if let Some(name) = &reading.validating_name {
+        options = options.validating_name(name);
+    }
+    let (manifests, mistakes) = build(&reading.found, &options, &MatchConditionChecker);
+    refuse(&mistakes)?;
+    let text = match args.format {
+        Format::Yaml => manifests.to_yaml(),
+        Format::Json => manifests.to_json(),
+    };
+    match (&args.check, &args.output) {
+        (Some(file), _) => compare(file, &text, printer),
+        (None, Some(file)) => {
+            std::fs::write(file, text).map_err(|error| {
+                CommandError::failed(format!("cannot write `{}`: {error}", file.display()))
+            })?;
+            Ok(ExitCode::Done)
+        }
+        (None, None) => {
+            printer.text(&text)?;
+            Ok(ExitCode::Done)
+        }
+    }
+}
+
+/// Tells all mistakes, and stops at the last if there is one.
+fn refuse(mistakes: &[Mistake]) -> Result<(), CommandError> {
+    let Some((last, others)) = mistakes.split_last() else {
+        return Ok(());
+    };
+    let text = |mistake: &Mistake| format!("{}: {}", mistake.place, mistake.message);
+    for mistake in others {
+        Printer::complain(&text(mistake), mistake.help.as_deref());
+    }
+    let error = CommandError::invalid_input(text(last));
+    Err(match &last.help {
+        Some(help) => error.with_help(help),
+        None => error,
+    })
+}
+
+fn options(args: &ManifestsArgs) -> Result<ManifestOptions, CommandError> {
+    let mut options = ManifestOptions::new();
+    if let Some(service) = &args.service {
+        let wrong = || {
+            let error = CommandError::usage(format!("`{service}` is not a service"));
+            error.with_help("write it as NAMESPACE/NAME or NAMESPACE/NAME:PORT")
+        };
+        let (namespace, name) = pair(service).ok_or_else(wrong)?;
+        let (name, port) = match name.split_once(':') {
+            Some((name, port)) => (name, Some(port.parse().map_err(|_| wrong())?)),
+            None => (name, None),
+        };
+        options = options.service(namespace, name);
+        if let Some(port) = port {
+            options = options.port(port);
+        }
+    }
+    if let Some(url) = &args.url {
+        if !url.starts_with("https://") {
+            let error = CommandError::usage(format!("`{url}` does not start with https://"));
+            return Err(error.with_help("an API server calls webhooks over TLS only"));
+        }
+        options = options.url(url);
+    }
+    if let Some(file) = &args.ca_bundle {
+        let pem = input::read(file)?;
+        if !pem.text.contains("-----BEGIN CERTIFICATE-----") {
+            let message = format!("`{}` holds no PEM certificate", file.display());
+            return Err(CommandError::invalid_input(message));
+        }
+        options = options.ca_bundle(pem.text);
+    }
+    if let Some(certificate) = &args.inject_ca_from {
+        pair(certificate).ok_or_else(|| {
+            let error = CommandError::usage(format!("`{certificate}` is not a certificate"));
+            error.with_help("write it as NAMESPACE/NAME")
+        })?;
+        options = options.inject_ca_from(certificate);
+    }
+    if args.paths == PathStyle::Logical {
+        options = options.logical_paths();
+    }
+    Ok(options)
+}
+
+/// The two parts of `namespace/name`.
+fn pair(text: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = text.split_once('/')?;
+    let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+    is_whole.then_some((namespace, name))
+}
+
+fn compare(file: &Path, text: &str, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let stored = input::read(file).map_err(CommandError::from)?;
+    if stored.text == text {
+        return Ok(ExitCode::Done);
+    }
+    let mut settings = TextDiff::configure();
+    settings.timeout(DIFF_TIMEOUT);
+    let diff = settings.diff_lines(stored.text.as_str(), text);
+    let mut shown = diff.unified_diff();
+    let shown = shown
+        .header(&stored.name, "from the source code")
+        .to_string();
+    printer.text(&shown)?;
+    printer.flush()?;
+    Printer::note(&format!(
+        "`{}` is not what the source code asks for",
+        stored.name
+    ));
+    Ok(ExitCode::Findings)
+}

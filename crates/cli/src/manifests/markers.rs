@@ -1,0 +1,213 @@
+//! Reading the markers of programs.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use lockgate_api::document::Span;
+use lockgate_webhook_markers::attribute::{self, Problem};
+use lockgate_webhook_markers::comment::{self, Comment};
+use lockgate_webhook_markers::source::{Attribute, Language, attributes, comments};
+use lockgate_webhook_markers::{Alias, Marker, Role};
+use proc_macro2::TokenStream;
+
+use super::source::Program;
+use super::{Marked, Mistake, registration};
+
+/// Programs with attributes are read up to this size: their tokens take many times the room of the text.
+const MAX_TOKENS_BYTES: usize = 4 * 1024 * 1024;
+
+/// What programs say.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// The webhooks.
+    pub found: Vec<Marked>,
+    /// The name of the object with mutating webhooks, where one is given.
+    pub mutating_name: Option<String>,
+    /// The name of the object with validating webhooks, where one is given.
+    pub validating_name: Option<String>,
+    /// What is wrong.
+    pub mistakes: Vec<Mistake>,
+    /// What is worth a remark.
+    pub remarks: Vec<String>,
+    /// Which folders name which object.
+    named: HashMap<(PathBuf, bool), String>,
+}
+
+impl Reading {
+    /// Reads programs, in their order.
+    #[must_use]
+    pub fn of(programs: &[Program]) -> Self {
+        let mut reading = Self::default();
+        for program in programs {
+            reading.comments(program);
+            if program.language == Language::Rust && program.source.text.contains("webhook") {
+                reading.attributes(program);
+            }
+        }
+        reading
+    }
+
+    fn comments(&mut self, program: &Program) {
+        for found in comments(&program.source.text, program.language) {
+            let Some(read) = comment::read(found.text) else {
+                continue;
+            };
+            let place = place(program, found.at);
+            if !found.is_seen {
+                self.remarks.push(format!(
+                    "{place}: not read, as controller-gen does not either: a marker stands outside of \
+                     declarations, with an empty line after it"
+                ));
+                continue;
+            }
+            match read {
+                Ok(Comment::Webhook(marker)) => {
+                    let aliases = marker.path.as_deref().and_then(shorten);
+                    let aliases = aliases.into_iter().collect();
+                    let registration = registration(&marker, marker.path.clone(), aliases);
+                    self.found.push(Marked {
+                        place,
+                        registration,
+                    });
+                }
+                Ok(Comment::Configuration { role, name }) => {
+                    self.name(&program.folder, role, name, place);
+                }
+                Err(error) => self.mistakes.push(Mistake {
+                    place: self::place(program, found.at + error.at),
+                    message: error.message,
+                    help: error.help,
+                }),
+            }
+        }
+    }
+
+    /// One name for a kind in a folder; of several folders, the last.
+    fn name(&mut self, folder: &Path, role: Role, name: String, place: String) {
+        let is_mutating = role == Role::Mutating;
+        let key = (folder.to_owned(), is_mutating);
+        if let Some(other) = self.named.insert(key, place.clone()) {
+            return self.mistakes.push(Mistake {
+                place,
+                message: String::from("this configuration has a marker already"),
+                help: Some(format!("the other one is at {other}")),
+            });
+        }
+        let named = Some(name).filter(|name| !name.is_empty());
+        if is_mutating {
+            self.mutating_name = named;
+        } else {
+            self.validating_name = named;
+        }
+    }
+
+    fn attributes(&mut self, program: &Program) {
+        let name = &program.source.name;
+        let text = program.source.text.as_str();
+        if text.len() > MAX_TOKENS_BYTES {
+            return self.mistakes.push(Mistake {
+                place: name.clone(),
+                message: format!("larger than {} MiB", MAX_TOKENS_BYTES / 1024 / 1024),
+                help: Some(String::from("name smaller files or folders")),
+            });
+        }
+        // A first line for the shell is no Rust.
+        let is_script = text.starts_with("#!") && !text.starts_with("#![");
+        let code = match text.find('\n') {
+            Some(end) if is_script => text.get(end..).unwrap_or_default(),
+            _ => text,
+        };
+        let tokens: TokenStream = match code.parse() {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                let message =
+                    "this is not Rust: a bracket or a quote is open, or a token is unknown";
+                return self.problem(
+                    name,
+                    Problem {
+                        span: error.span(),
+                        message: String::from(message),
+                        help: None,
+                    },
+                );
+            }
+        };
+        for found in attributes(tokens) {
+            match read(found) {
+                Ok((span, registration)) => self.found.push(Marked {
+                    place: position(name, span),
+                    registration,
+                }),
+                Err(problems) => problems
+                    .into_iter()
+                    .for_each(|problem| self.problem(name, problem)),
+            }
+        }
+    }
+
+    fn problem(&mut self, name: &str, problem: Problem) {
+        self.mistakes.push(Mistake {
+            place: position(name, problem.span),
+            message: problem.message,
+            help: problem.help,
+        });
+    }
+}
+
+fn read(
+    found: Attribute,
+) -> Result<(proc_macro2::Span, lockgate_webhook::Registration), Vec<Problem>> {
+    let header = found.header.map_err(|problem| vec![problem])?;
+    let marker = attribute::read(found.arguments, &header, found.span)?;
+    let missing = unseen(&marker);
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        let message = format!(
+            "{} must be given here: the type of the object says it to the compiler, not to this command",
+            missing.join(", ")
+        );
+        let help = "write it into the attribute, or print `Webhooks::manifests` from the program";
+        return Err(vec![Problem {
+            span: found.span,
+            message,
+            help: Some(String::from(help)),
+        }]);
+    }
+    let paths = marker.aliases.iter().filter_map(|alias| match alias {
+        Alias::Path(path) => Some(path.clone()),
+        Alias::Logical => None,
+    });
+    let registration = registration(&marker, marker.path.clone(), paths.collect());
+    Ok((found.span, registration))
+}
+
+/// What only the compiler would know.
+fn unseen(marker: &Marker) -> Vec<&'static str> {
+    let all = [
+        ("groups", marker.groups.is_none()),
+        ("versions", marker.versions.is_none()),
+        ("resources", marker.resources.is_none()),
+        ("path", marker.path.is_none() && marker.url.is_none()),
+        ("alias", marker.aliases.contains(&Alias::Logical)),
+    ];
+    let missing = all.into_iter().filter(|(_, is_missing)| *is_missing);
+    missing.map(|(name, _)| name).collect()
+}
+
+/// The logical path for one of kubebuilder's: `/validate-batch-v1-job` is `/validate-job`.
+fn shorten(path: &str) -> Option<String> {
+    let (verb, rest) = path.strip_prefix('/')?.split_once('-')?;
+    let kind = rest.rsplit('-').next().filter(|kind| *kind != rest)?;
+    matches!(verb, "mutate" | "validate").then(|| format!("/{verb}-{kind}"))
+}
+
+fn place(program: &Program, at: usize) -> String {
+    let position = program.source.position(Span::new(at, at).start);
+    let name = &program.source.name;
+    format!("{name}:{}:{}", position.line, position.column)
+}
+
+fn position(name: &str, span: proc_macro2::Span) -> String {
+    let start = span.start();
+    format!("{name}:{}:{}", start.line, start.column + 1)
+}

@@ -1,0 +1,92 @@
+//! Finding the programs to read.
+
+use std::path::{Path, PathBuf};
+
+use lockgate_webhook_markers::source::Language;
+
+use crate::input::{self, ReadError};
+use crate::text::Source;
+
+/// Folders in which there is no code of one's own.
+const SKIPPED: [&str; 4] = ["node_modules", "target", "testdata", "vendor"];
+
+/// A file of a program.
+#[derive(Debug)]
+pub struct Program {
+    /// Its folder, which is a package in Go.
+    pub folder: PathBuf,
+    /// Its language.
+    pub language: Language,
+    /// Its text.
+    pub source: Source,
+}
+
+/// Reads a file, or every Rust and Go file below a folder, without tests in Go, hidden entries and
+/// folders with code of others. Links to folders are not followed, so that there is an end to it.
+///
+/// # Errors
+///
+/// Something cannot be read, is too large, or is not text.
+pub fn read(path: &Path) -> Result<Vec<Program>, ReadError> {
+    let io_error = |error| ReadError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let is_folder = std::fs::metadata(path).map_err(io_error)?.is_dir();
+    let files = if is_folder {
+        files_below(path)?
+    } else {
+        let language = language(path).unwrap_or(Language::Rust);
+        vec![(path.to_owned(), language)]
+    };
+    let programs = files.into_iter().map(|(file, language)| {
+        Ok(Program {
+            folder: file.parent().unwrap_or(Path::new("")).to_owned(),
+            language,
+            source: input::read(&file)?,
+        })
+    });
+    programs.collect()
+}
+
+fn language(path: &Path) -> Option<Language> {
+    match path.extension()?.to_str()? {
+        "go" => Some(Language::Go),
+        "rs" => Some(Language::Rust),
+        _ => None,
+    }
+}
+
+fn files_below(folder: &Path) -> Result<Vec<(PathBuf, Language)>, ReadError> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let io_error = |error| ReadError::Io {
+            path: folder.clone(),
+            error,
+        };
+        for entry in std::fs::read_dir(&folder).map_err(io_error)? {
+            let entry = entry.map_err(io_error)?;
+            let file_type = entry.file_type().map_err(io_error)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(['.', '_']) {
+                continue;
+            }
+            let path = entry.path();
+            if file_type.is_dir() {
+                if !SKIPPED.contains(&name.as_ref()) {
+                    folders.push(path);
+                }
+            } else if let Some(language) = language(&path)
+                && !name.ends_with("_test.go")
+                && path.is_file()
+            {
+                found.push((path, language));
+            }
+        }
+    }
+    // By folder first: packages are read one after another.
+    found.sort_by(|(a, _), (b, _)| (a.parent(), a).cmp(&(b.parent(), b)));
+    Ok(found)
+}

@@ -1,0 +1,190 @@
+//! `lockgate manifests`
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{fixtures, lockgate, lockgate_with_stdin};
+
+/// Runs the command in the folder of its fixtures.
+fn manifests(args: &[&str]) -> super::Run {
+    lockgate(&[&["manifests"], args].concat())
+}
+
+#[test]
+fn prints_what_controller_gen_prints() {
+    let mut compared = 0;
+    for case in fs::read_dir(fixtures().join("manifests/kubebuilder")).unwrap() {
+        let folder = case.unwrap().path();
+        if !folder.is_dir() {
+            continue;
+        }
+        let run = manifests(&[folder.to_str().unwrap()]);
+        let want = fs::read_to_string(folder.join("manifests.yaml")).unwrap();
+        assert_eq!(run.stdout, want, "{}: {}", folder.display(), run.stderr);
+        assert_eq!(run.code, Some(0));
+        compared += 1;
+    }
+    assert_eq!(compared, 6);
+}
+
+#[test]
+fn says_which_comments_controller_gen_does_not_see() {
+    let run = manifests(&["manifests/kubebuilder/placement"]);
+    let lines: Vec<&str> = run.stderr.lines().collect();
+    assert_eq!(lines.len(), 8, "{}", run.stderr);
+    let first =
+        "manifests/kubebuilder/placement/a.go:4:4: not read, as controller-gen does not either";
+    assert!(lines[0].starts_with(first), "{}", lines[0]);
+}
+
+#[test]
+fn reads_attributes_and_comments_of_rust() {
+    insta::assert_snapshot!(manifests(&["manifests/rust"]).transcript());
+}
+
+#[test]
+fn goes_where_it_is_told() {
+    let service = manifests(&[
+        "manifests/rust",
+        "--service",
+        "policy/hooks:8443",
+        "--inject-ca-from",
+        "policy/serving-cert",
+        "--paths",
+        "logical",
+    ]);
+    insta::assert_snapshot!(service.transcript());
+    let args = [
+        "manifests/rust",
+        "-o",
+        "json",
+        "--url",
+        "https://localhost:9443",
+        "--ca-bundle",
+        "manifests/ca.crt",
+    ];
+    let url = manifests(&args);
+    let list: Value = serde_json::from_str(&url.stdout).unwrap();
+    let client = &list["items"][0]["webhooks"][0]["clientConfig"];
+    assert_eq!(
+        client["url"],
+        "https://localhost:9443/mutate-apps-v1-deployment"
+    );
+    assert!(
+        client["caBundle"]
+            .as_str()
+            .unwrap()
+            .starts_with("LS0tLS1CRUdJTi")
+    );
+}
+
+#[test]
+fn what_it_prints_has_no_findings() {
+    for args in [
+        &["manifests/rust"][..],
+        &["manifests/rust", "--url", "https://localhost:9443"],
+        &["manifests/rust", "-o", "json", "--paths", "logical"],
+        &["manifests/kubebuilder/names"],
+    ] {
+        let printed = manifests(args);
+        let linted = lockgate_with_stdin(&["lint", "-f", "-"], &printed.stdout);
+        assert_eq!(linted.code, Some(0), "{}", linted.transcript());
+    }
+}
+
+#[test]
+fn tells_every_mistake_with_its_place() {
+    insta::assert_snapshot!(manifests(&["manifests/wrong"]).transcript());
+}
+
+#[test]
+fn tells_what_an_api_server_would_refuse() {
+    insta::assert_snapshot!(manifests(&["manifests/refused"]).transcript());
+}
+
+#[test]
+fn a_file_that_is_no_rust_is_a_mistake() {
+    let run = manifests(&["manifests/wrong-syntax.rs"]);
+    assert_eq!(run.code, Some(4));
+    assert!(
+        run.stderr.starts_with("error: manifests/wrong-syntax.rs:"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn compares_with_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("manifests.yaml");
+    let file = file.to_str().unwrap();
+    let written = manifests(&["manifests/rust", "--output", file]);
+    assert_eq!((written.code, written.stdout.as_str()), (Some(0), ""));
+    let same = manifests(&["manifests/rust", "--check", file]);
+    assert_eq!((same.code, same.stdout.as_str()), (Some(0), ""));
+    assert_eq!(
+        fs::read_to_string(file).unwrap(),
+        manifests(&["manifests/rust"]).stdout
+    );
+
+    let changed = fs::read_to_string(file)
+        .unwrap()
+        .replace("timeoutSeconds: 5", "timeoutSeconds: 9");
+    fs::write(file, changed).unwrap();
+    let drifted = manifests(&["manifests/rust", "--check", file]);
+    assert_eq!(drifted.code, Some(3));
+    assert!(
+        drifted
+            .stdout
+            .contains("\n-  timeoutSeconds: 9\n+  timeoutSeconds: 5\n"),
+        "{}",
+        drifted.stdout
+    );
+    let missing = manifests(&["manifests/rust", "--check", "no-such-file"]);
+    assert_eq!(missing.code, Some(1));
+}
+
+#[test]
+fn a_wrong_command_line_is_told() {
+    for (args, code, want) in [
+        (&[][..], 2, "PATH"),
+        (
+            &["manifests/rust", "--service", "hooks"],
+            2,
+            "`hooks` is not a service",
+        ),
+        (
+            &["manifests/rust", "--service", "a/b:x"],
+            2,
+            "`a/b:x` is not a service",
+        ),
+        (
+            &["manifests/rust", "--url", "http://x"],
+            2,
+            "`http://x` does not start with https://",
+        ),
+        (
+            &["manifests/rust", "--url", "https://x", "--service", "a/b"],
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["manifests/rust", "--inject-ca-from", "cert"],
+            2,
+            "`cert` is not a certificate",
+        ),
+        (
+            &["manifests/rust", "--ca-bundle", "good.yaml"],
+            4,
+            "`good.yaml` holds no PEM certificate",
+        ),
+        (&["empty-folder"], 4, "no webhook is marked there"),
+        (&["no-such-folder"], 1, "cannot read `no-such-folder`"),
+    ] {
+        let run = manifests(args);
+        assert_eq!(run.code, Some(code), "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains(want), "{args:?}: {}", run.stderr);
+        assert_eq!(run.stdout, "");
+    }
+}

@@ -1,0 +1,195 @@
+//! From a marker to an `impl Marked`.
+
+use lockgate_webhook_markers::attribute::{Header, Problem, read};
+use lockgate_webhook_markers::{Alias, Marker, Role, Selector};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{quote, quote_spanned};
+
+/// The item as it is, and its registration or what is wrong with it.
+pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let tokens: Vec<TokenTree> = item.clone().into_iter().collect();
+    let header = match Header::read(&tokens) {
+        Ok((header, _)) => header,
+        Err(problem) => {
+            let error = complain(&problem);
+            return quote! { #error #item };
+        }
+    };
+    let marker = read(arguments, &header, Span::call_site());
+    let marker = marker.and_then(|marker| check_kind(&marker).map(|()| marker));
+    let (errors, body) = match marker {
+        Ok(marker) => (TokenStream::new(), registration(&marker, &header)),
+        // The trait is there all the same, so that its absence is not a second error.
+        Err(problems) => {
+            let errors = problems.iter().map(complain).collect();
+            (errors, quote! { ::core::unimplemented!() })
+        }
+    };
+    let mark = match header.role {
+        Role::Mutating => quote! { Mutates },
+        Role::Validating => quote! { Validates },
+    };
+    let stream = |tokens: &[TokenTree]| tokens.iter().cloned().collect::<TokenStream>();
+    let (generics, kind) = (stream(&header.generics), stream(&header.kind));
+    let (target, where_clause) = (stream(&header.target), stream(&header.where_clause));
+    quote! {
+        #item
+
+        #errors
+
+        #[automatically_derived]
+        impl #generics ::lockgate_webhook::Marked<::lockgate_webhook::#mark<#kind>> for #target
+        #where_clause
+        {
+            fn registration() -> ::lockgate_webhook::Registration {
+                #body
+            }
+        }
+    }
+}
+
+fn complain(problem: &Problem) -> TokenStream {
+    let message = match &problem.help {
+        Some(help) => format!("{}\nhelp: {help}", problem.message),
+        None => problem.message.clone(),
+    };
+    quote_spanned! { problem.span => ::core::compile_error!(#message); }
+}
+
+/// What is left for the type of the object to say.
+fn needs(marker: &Marker) -> Vec<&'static str> {
+    let is_placed = marker.path.is_some() || marker.url.is_some();
+    let wants_kind = marker.aliases.contains(&Alias::Logical);
+    let all = [
+        ("groups", marker.groups.is_none()),
+        ("versions", marker.versions.is_none()),
+        ("resources", marker.resources.is_none()),
+        ("path", !is_placed),
+        ("alias", wants_kind),
+    ];
+    let needed = all.into_iter().filter(|(_, is_needed)| *is_needed);
+    needed.map(|(name, _)| name).collect()
+}
+
+/// Types say something of themselves only with the feature `kube`.
+fn check_kind(marker: &Marker) -> Result<(), Vec<Problem>> {
+    let needed = needs(marker);
+    if cfg!(feature = "kube") || needed.is_empty() {
+        return Ok(());
+    }
+    let needed: Vec<String> = needed.iter().map(|name| format!("`{name}`")).collect();
+    Err(vec![Problem {
+        span: Span::call_site(),
+        message: format!("the type of the object does not say {}", needed.join(", ")),
+        help: Some(String::from(
+            "give them here, or enable the feature `kube` of `lockgate-webhook`",
+        )),
+    }])
+}
+
+fn registration(marker: &Marker, header: &Header) -> TokenStream {
+    let name = &marker.name;
+    let (new, role) = match marker.role {
+        Role::Mutating => (quote! { mutating }, quote! { Mutating }),
+        Role::Validating => (quote! { validating }, quote! { Validating }),
+    };
+    let kind: TokenStream = header.kind.iter().cloned().collect();
+    let facts = (!needs(marker).is_empty()).then(|| {
+        quote! { let kind = ::lockgate_webhook::__private::kind_of::<#kind>(); }
+    });
+    let place = match (&marker.url, &marker.path) {
+        (Some(url), _) => quote! { .url(#url) },
+        (None, Some(path)) => quote! { .path(#path) },
+        (None, None) => quote! { .path(kind.path(::lockgate_webhook::Role::#role)) },
+    };
+    let aliases = marker.aliases.iter().map(|alias| match alias {
+        Alias::Path(path) => quote! { .alias(#path) },
+        Alias::Logical => {
+            quote! { .alias(kind.logical_path(::lockgate_webhook::Role::#role)) }
+        }
+    });
+    let rule = rule(marker);
+    let settings = settings(marker);
+    quote! {
+        #facts
+        ::lockgate_webhook::Registration::#new(#name)
+            #place
+            #(#aliases)*
+            #rule
+            #settings
+    }
+}
+
+fn rule(marker: &Marker) -> TokenStream {
+    let verbs = marker.verbs.iter().map(|verb| match verb.as_str() {
+        "CREATE" => quote! { ::lockgate_webhook::Operation::Create },
+        "UPDATE" => quote! { ::lockgate_webhook::Operation::Update },
+        "DELETE" => quote! { ::lockgate_webhook::Operation::Delete },
+        "CONNECT" => quote! { ::lockgate_webhook::Operation::Connect },
+        other => quote! { ::lockgate_webhook::Operation::Other(#other.into()) },
+    });
+    let or_kind = |given: &Option<Vec<String>>, of_kind: TokenStream| match given {
+        Some(given) => quote! { &[#(#given),*] },
+        None => quote! { &[#of_kind] },
+    };
+    let groups = or_kind(&marker.groups, quote! { kind.group.as_str() });
+    let versions = or_kind(&marker.versions, quote! { kind.version.as_str() });
+    let resources = or_kind(&marker.resources, quote! { kind.plural.as_str() });
+    let scope = match (&marker.scope, &marker.resources) {
+        (Some(scope), _) => quote! { .scope(#scope) },
+        // A resource that is named may be of any scope.
+        (None, Some(_)) => TokenStream::new(),
+        (None, None) => quote! { .scope(kind.scope) },
+    };
+    quote! { .rule(&[#(#verbs),*], #groups, #versions, #resources) #scope }
+}
+
+fn settings(marker: &Marker) -> TokenStream {
+    let texts = [
+        (quote! { failure_policy }, &marker.failure_policy),
+        (quote! { match_policy }, &marker.match_policy),
+        (quote! { side_effects }, &marker.side_effects),
+        (quote! { reinvocation_policy }, &marker.reinvocation_policy),
+        (quote! { service_name }, &marker.service.name),
+        (quote! { service_namespace }, &marker.service.namespace),
+    ];
+    let texts = texts.into_iter().filter_map(|(setter, value)| {
+        let value = value.as_ref()?;
+        Some(quote! { .#setter(#value) })
+    });
+    let port = marker
+        .service
+        .port
+        .map(|port| quote! { .service_port(#port) });
+    let timeout = marker.timeout_seconds;
+    let timeout = timeout.map(|seconds| quote! { .timeout_seconds(#seconds) });
+    let versions = marker.admission_review_versions.as_ref();
+    let versions = versions.map(|all| quote! { .admission_review_versions(&[#(#all),*]) });
+    let namespaces = marker.namespace_selector.as_ref().map(selector);
+    let namespaces = namespaces.map(|selector| quote! { .namespace_selector(#selector) });
+    let objects = marker.object_selector.as_ref().map(selector);
+    let objects = objects.map(|selector| quote! { .object_selector(#selector) });
+    let conditions = marker.match_conditions.iter();
+    let conditions = conditions.map(|(name, text)| quote! { .match_condition(#name, #text) });
+    quote! {
+        #(#texts)*
+        #port
+        #timeout
+        #versions
+        #namespaces
+        #objects
+        #(#conditions)*
+    }
+}
+
+fn selector(selector: &Selector) -> TokenStream {
+    let labels = selector.labels.iter();
+    let labels = labels.map(|(key, value)| quote! { (#key, #value) });
+    let expressions = selector.expressions.iter().map(|expression| {
+        let (key, operator, values) = (&expression.key, expression.operator, &expression.values);
+        quote! { (#key, #operator, &[#(#values),*]) }
+    });
+    quote! {
+        ::lockgate_webhook::__private::selector(&[#(#labels),*], &[#(#expressions),*])
+    }
+}

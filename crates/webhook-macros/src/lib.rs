@@ -1,0 +1,48 @@
+//! The attribute [`macro@webhook`], which registers a webhook beside its code.
+//!
+//! `lockgate-webhook` exports it; there is no reason to name this crate.
+
+#![warn(missing_docs)]
+
+mod expand;
+
+use proc_macro::TokenStream;
+
+/// Registers a validator or a mutator: writes its `Marked`, from which `Webhooks` knows its path and
+/// `Webhooks::manifests` makes the objects that a cluster needs.
+///
+/// ```ignore
+/// #[webhook(name = "pods.policy.example.com")]
+/// impl Validator<Pod> for Policy {
+///     async fn create(&self, ctx: &Context, object: &Object<Pod>) -> Verdict { … }
+/// }
+/// ```
+///
+/// Whether it is mutating follows from the trait, the verbs from the methods that are written, and,
+/// with the feature `kube`, group, version, resource, scope and path from the type of the object. What
+/// does not follow is given in the words of kubebuilder's `+kubebuilder:webhook` in snake case; a value
+/// is a text, a number, or bare words.
+///
+/// | Argument | Value | Without it |
+/// |---|---|---|
+/// | `name` | a domain with at least three segments | must be given |
+/// | `path` | where it is served | `/validate-GROUP-VERSION-KIND` or `/mutate-…` |
+/// | `alias` | more paths; `logical` is `/validate-KIND` or `/mutate-KIND` | none |
+/// | `url` | a fixed URL, in place of a path and a service | none |
+/// | `groups`, `versions`, `resources` | lists | those of the type |
+/// | `scope` | `cluster`, `namespaced` or `"*"` | that of the type, unless `resources` are given |
+/// | `verbs` | `create`, `update`, `delete`, `connect` or `"*"` | the methods written; `create, update` of a mutator |
+/// | `failure_policy` | `fail` or `ignore` | `fail` |
+/// | `match_policy` | `exact` or `equivalent` | the default of the API |
+/// | `side_effects` | `none` or `none_on_dry_run` | `none` |
+/// | `timeout_seconds` | 1 to 30 | the default of the API |
+/// | `admission_review_versions` | `v1`, `v1beta1` | `v1` |
+/// | `reinvocation_policy` | `never` or `if_needed`, of a mutator | the default of the API |
+/// | `namespace_selector`, `object_selector` | `"team=red, env in (a, b), !legacy"` | everything |
+/// | `match_conditions` | `("name" = "expression", …)` | none |
+/// | `service_name`, `service_namespace`, `service_port` | the service | that of the manifests |
+/// | `mutating`, `webhook_versions` | must agree with the trait; `v1` | |
+#[proc_macro_attribute]
+pub fn webhook(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand::expand(arguments.into(), item.into()).into()
+}

@@ -1,0 +1,8 @@
+//! What people meet when they write the attribute: what compiles, and each mistake with its message.
+
+#[test]
+fn messages_are_as_recorded() {
+    let cases = trybuild::TestCases::new();
+    cases.pass("tests/ui/pass/*.rs");
+    cases.compile_fail("tests/ui/fail/*.rs");
+}

@@ -1,0 +1,180 @@
+//! Label selectors as kubectl writes them: `env in (a, b), !legacy, team=red`.
+
+/// What a selector asks for; all of it must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selector {
+    /// Labels with these values.
+    pub labels: Vec<(String, String)>,
+    /// Everything else.
+    pub expressions: Vec<Expression>,
+}
+
+/// One requirement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expression {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: &'static str,
+    /// The values, for the first two.
+    pub values: Vec<String>,
+}
+
+impl Selector {
+    /// Reads a selector.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut selector = Self::default();
+        for requirement in split(text)? {
+            selector.add(requirement.trim())?;
+        }
+        Ok(selector)
+    }
+
+    fn add(&mut self, requirement: &str) -> Result<(), String> {
+        let expression = |key: &str, operator, values| {
+            let key = label(key.trim(), Part::Key)?;
+            Ok::<_, String>(Expression {
+                key,
+                operator,
+                values,
+            })
+        };
+        if requirement.is_empty() {
+            return Err(String::from("a requirement is empty"));
+        }
+        if let Some((head, list)) = requirement.split_once('(') {
+            let list = list.strip_suffix(')');
+            let list = list.ok_or_else(|| format!("`{requirement}` does not end with `)`"))?;
+            let values = list
+                .split(',')
+                .map(|value| label(value.trim(), Part::Value));
+            let values = values.collect::<Result<_, _>>()?;
+            let words: Vec<&str> = head.split_whitespace().collect();
+            let (key, operator) = match words.as_slice() {
+                [key, "in"] => (key, "In"),
+                [key, "notin"] => (key, "NotIn"),
+                _ => return Err(format!("`{head}` is not a label and `in` or `notin`")),
+            };
+            self.expressions.push(expression(key, operator, values)?);
+        } else if let Some(key) = requirement.strip_prefix('!') {
+            let expression = expression(key, "DoesNotExist", Vec::new())?;
+            self.expressions.push(expression);
+        } else if let Some((key, value)) = requirement.split_once("!=") {
+            let values = vec![label(value.trim(), Part::Value)?];
+            self.expressions.push(expression(key, "NotIn", values)?);
+        } else if let Some((key, value)) = requirement.split_once('=') {
+            let value = value.strip_prefix('=').unwrap_or(value);
+            let key = label(key.trim(), Part::Key)?;
+            if self.labels.iter().any(|(known, _)| *known == key) {
+                return Err(format!("label `{key}` is asked for twice"));
+            }
+            self.labels.push((key, label(value.trim(), Part::Value)?));
+        } else {
+            let expression = expression(requirement, "Exists", Vec::new())?;
+            self.expressions.push(expression);
+        }
+        Ok(())
+    }
+}
+
+/// Cuts at commas outside parentheses.
+fn split(text: &str) -> Result<Vec<&str>, String> {
+    let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
+    for (at, character) in text.char_indices() {
+        match character {
+            '(' if inside => return Err(String::from("a list stands inside a list")),
+            '(' => inside = true,
+            ')' => inside = false,
+            ',' if !inside => {
+                parts.push(text.get(start..at).unwrap_or_default());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text.get(start..).unwrap_or_default());
+    Ok(parts)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Key,
+    Value,
+}
+
+/// Checks the key or the value of a label.
+fn label(text: &str, part: Part) -> Result<String, String> {
+    let name_is_fine = |name: &str| {
+        let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let bytes = name.as_bytes();
+        name.len() <= 63
+            && is_end(bytes.first().copied())
+            && is_end(bytes.last().copied())
+            && bytes.iter().copied().all(allowed)
+    };
+    let is_fine = match (part, text.split_once('/')) {
+        (Part::Value, _) => text.is_empty() || name_is_fine(text),
+        (Part::Key, None) => name_is_fine(text),
+        (Part::Key, Some((domain, name))) => {
+            crate::check::is_subdomain(domain) && name_is_fine(name)
+        }
+    };
+    if is_fine {
+        return Ok(text.to_owned());
+    }
+    let what = match part {
+        Part::Key => "the name of a label",
+        Part::Value => "the value of a label",
+    };
+    Err(format!("`{text}` is not {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_every_form_of_requirement() {
+        let text = "team=red, tier == a,env in (prod, staging),zone notin (x),policy.example.com/on,!legacy,a!=b,e=";
+        let selector = Selector::parse(text).unwrap();
+        let labels: Vec<_> = selector
+            .labels
+            .iter()
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect();
+        assert_eq!(labels, ["team=red", "tier=a", "e="]);
+        let shown: Vec<_> = selector
+            .expressions
+            .iter()
+            .map(|one| format!("{} {} {}", one.key, one.operator, one.values.join("|")))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "env In prod|staging",
+                "zone NotIn x",
+                "policy.example.com/on Exists ",
+                "legacy DoesNotExist ",
+                "a NotIn b",
+            ]
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_selector() {
+        for (text, want) in [
+            ("", "a requirement is empty"),
+            ("a,,b", "a requirement is empty"),
+            ("a in (b", "`a in (b` does not end with `)`"),
+            ("a of (b)", "`a of ` is not a label and `in` or `notin`"),
+            ("a=b=c", "`b=c` is not the value of a label"),
+            ("a b", "`a b` is not the name of a label"),
+            ("-a", "`-a` is not the name of a label"),
+            ("a=b,a=c", "label `a` is asked for twice"),
+            ("a in ((b))", "a list stands inside a list"),
+        ] {
+            assert_eq!(Selector::parse(text).unwrap_err(), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The objects that tell a cluster of webhooks.
+//!
+//! A registration says what is true wherever its webhook runs; [`ManifestOptions`] says where it runs.
+//! Where both say something, the registration wins. The form is that of kubebuilder: one object of each
+//! kind, the mutating one first, webhooks by name.
+
+mod yaml;
+
+use std::collections::BTreeMap;
+
+use lockgate_api::decode::Bytes;
+use lockgate_api::field::{FieldError, FieldErrors};
+use lockgate_api::meta::object::ObjectMeta;
+use lockgate_api::registration::codec;
+use lockgate_api::registration::hub::{
+    ClientConfig, Configuration, ConfigurationKind, ServiceReference, Version, Webhook,
+};
+use lockgate_api::registration::strategy::{Request, errors_on_create};
+use lockgate_api::registration::validation::ExpressionChecker;
+use serde_json::{Value, json};
+
+use crate::registration::{Registration, Role};
+use crate::webhooks::Webhooks;
+
+/// By this annotation cert-manager knows whose certificate to write into an object.
+const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
+
+/// Where webhooks run, and how the objects are called.
+///
+/// ```
+/// use lockgate_webhook::ManifestOptions;
+///
+/// let options = ManifestOptions::new()
+///     .service("policy", "policy-webhooks")
+///     .inject_ca_from("policy/serving-cert")
+///     .label("app.kubernetes.io/name", "policy");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestOptions {
+    mutating_name: String,
+    validating_name: String,
+    endpoint: Endpoint,
+    ca_bundle: Option<Vec<u8>>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    logical_paths: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Endpoint {
+    Service {
+        namespace: String,
+        name: String,
+        port: Option<i32>,
+    },
+    Url(String),
+}
+
+impl Default for ManifestOptions {
+    /// As kubebuilder has it.
+    fn default() -> Self {
+        Self {
+            mutating_name: String::from("mutating-webhook-configuration"),
+            validating_name: String::from("validating-webhook-configuration"),
+            endpoint: Endpoint::Service {
+                namespace: String::from("system"),
+                name: String::from("webhook-service"),
+                port: None,
+            },
+            ca_bundle: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            logical_paths: false,
+        }
+    }
+}
+
+impl ManifestOptions {
+    /// As kubebuilder has it: the service `webhook-service` in `system`, and the usual names.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name of the object with the mutating webhooks.
+    #[must_use]
+    pub fn mutating_name(mut self, name: impl Into<String>) -> Self {
+        self.mutating_name = name.into();
+        self
+    }
+
+    /// The name of the object with the validating webhooks.
+    #[must_use]
+    pub fn validating_name(mut self, name: impl Into<String>) -> Self {
+        self.validating_name = name.into();
+        self
+    }
+
+    /// Webhooks are behind this service, at its port 443.
+    #[must_use]
+    pub fn service(mut self, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        self.endpoint = Endpoint::Service {
+            namespace: namespace.into(),
+            name: name.into(),
+            port: None,
+        };
+        self
+    }
+
+    /// The service has another port. Without effect on a URL.
+    #[must_use]
+    pub fn port(mut self, number: i32) -> Self {
+        if let Endpoint::Service { port, .. } = &mut self.endpoint {
+            *port = Some(number);
+        }
+        self
+    }
+
+    /// Webhooks are below this URL, as in `https://localhost:9443`.
+    #[must_use]
+    pub fn url(mut self, base: impl Into<String>) -> Self {
+        self.endpoint = Endpoint::Url(base.into());
+        self
+    }
+
+    /// The PEM certificates that the API server trusts for these webhooks.
+    #[must_use]
+    pub fn ca_bundle(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.ca_bundle = Some(pem.into());
+        self
+    }
+
+    /// cert-manager writes the certificates: those of this `namespace/name`.
+    #[must_use]
+    pub fn inject_ca_from(self, certificate: impl Into<String>) -> Self {
+        self.annotation(INJECT_CA_FROM, certificate)
+    }
+
+    /// A label on both objects.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// An annotation on both objects.
+    #[must_use]
+    pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// Webhooks are reached at their first alias, where they have one.
+    #[must_use]
+    pub fn logical_paths(mut self) -> Self {
+        self.logical_paths = true;
+        self
+    }
+
+    fn client_config(&self, registration: &Registration) -> ClientConfig {
+        let own = &registration.webhook.client_config;
+        let ca_bundle = own.ca_bundle.clone();
+        let ca_bundle = ca_bundle.or_else(|| self.ca_bundle.clone().map(Bytes));
+        let place = |url, service| ClientConfig {
+            url,
+            service,
+            ca_bundle,
+        };
+        if let Some(url) = &own.url {
+            return place(Some(url.clone()), None);
+        }
+        let alias = registration.aliases.first().filter(|_| self.logical_paths);
+        let path = alias.unwrap_or(&registration.path).clone();
+        let (namespace, name, port) = match (&self.endpoint, &own.service) {
+            (Endpoint::Url(base), None) => {
+                let url = format!("{}{path}", base.trim_end_matches('/'));
+                return place(Some(url), None);
+            }
+            // What the service of the registration leaves open has kubebuilder's default.
+            (Endpoint::Url(_), Some(_)) => ("system", "webhook-service", None),
+            (
+                Endpoint::Service {
+                    namespace,
+                    name,
+                    port,
+                },
+                _,
+            ) => (namespace.as_str(), name.as_str(), *port),
+        };
+        let own = own.service.clone().unwrap_or_default();
+        let or = |own: String, other: &str| {
+            if own.is_empty() {
+                other.to_owned()
+            } else {
+                own
+            }
+        };
+        let service = ServiceReference {
+            namespace: or(own.namespace, namespace),
+            name: or(own.name, name),
+            path: Some(path),
+            port: own.port.or(port),
+        };
+        place(None, Some(service))
+    }
+}
+
+/// The objects that tell a cluster of webhooks, ready to be written or applied.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use lockgate_webhook::{ManifestOptions, Operation, Registration, Validator, Webhooks, validating};
+///
+/// struct Guard;
+///
+/// impl Validator<Pod> for Guard {}
+///
+/// let webhooks = Webhooks::new().with(
+///     Registration::validating("pods.policy.example.com")
+///         .path("/pods")
+///         .rule(&[Operation::Create], &[""], &["v1"], &["pods"]),
+///     validating::<Pod, _>(Guard),
+/// );
+/// let manifests = webhooks.manifests(&ManifestOptions::new().service("policy", "hooks"));
+/// assert!(manifests.to_yaml().starts_with("---\napiVersion: admissionregistration.k8s.io/v1\n"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifests {
+    configurations: Vec<Configuration>,
+}
+
+/// An object that an API server would refuse.
+#[derive(Debug, Clone)]
+pub struct Invalid<'m> {
+    /// The object.
+    pub configuration: &'m Configuration,
+    /// What it would say.
+    pub errors: FieldErrors,
+}
+
+impl Manifests {
+    /// The objects for some registrations.
+    pub fn of<'r>(
+        registrations: impl IntoIterator<Item = &'r Registration>,
+        options: &ManifestOptions,
+    ) -> Self {
+        let (mut mutating, mut validating) = (Vec::new(), Vec::new());
+        for registration in registrations {
+            let webhook = Webhook {
+                client_config: options.client_config(registration),
+                ..registration.webhook.clone()
+            };
+            match registration.role {
+                Role::Mutating => mutating.push(webhook),
+                Role::Validating => validating.push(webhook),
+            }
+        }
+        let configuration = |kind, name: &String, mut webhooks: Vec<Webhook>| {
+            webhooks.sort_by(|a, b| a.name.cmp(&b.name));
+            (!webhooks.is_empty()).then(|| Configuration {
+                kind,
+                metadata: ObjectMeta {
+                    name: name.clone(),
+                    labels: some(&options.labels),
+                    annotations: some(&options.annotations),
+                    ..ObjectMeta::default()
+                },
+                webhooks: Some(webhooks),
+            })
+        };
+        use ConfigurationKind::{Mutating, Validating};
+        let mutating = configuration(Mutating, &options.mutating_name, mutating);
+        let validating = configuration(Validating, &options.validating_name, validating);
+        Self {
+            configurations: mutating.into_iter().chain(validating).collect(),
+        }
+    }
+
+    /// The objects; none of a kind of which there is no webhook.
+    #[must_use]
+    pub fn configurations(&self) -> &[Configuration] {
+        &self.configurations
+    }
+
+    /// The objects in `v1`, for a program that registers itself.
+    #[must_use]
+    pub fn to_values(&self) -> Vec<Value> {
+        let all = self.configurations.iter().cloned();
+        all.map(|one| codec::to_json(one, Version::V1)).collect()
+    }
+
+    /// YAML in the form of kubebuilder.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        let documents = self.to_values();
+        let documents = documents.iter().map(yaml::write);
+        documents
+            .map(|document| format!("---\n{document}"))
+            .collect()
+    }
+
+    /// A `List` in JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": self.to_values() });
+        format!("{list:#}\n")
+    }
+
+    /// What an API server would refuse, by all the rules of the API. `expressions` compiles match
+    /// conditions; [`Unchecked`](lockgate_api::registration::validation::Unchecked) lets them be.
+    pub fn invalid(&self, expressions: &dyn ExpressionChecker) -> Vec<Invalid<'_>> {
+        let request = Request {
+            version: Version::V1,
+            expressions,
+            static_manifests: false,
+        };
+        let checked = self.configurations.iter().map(|configuration| {
+            let mut complete = configuration.clone();
+            complete.apply_defaults(Version::V1);
+            let errors: Vec<FieldError> = errors_on_create(&complete, &request);
+            Invalid {
+                configuration,
+                errors,
+            }
+        });
+        checked.filter(|one| !one.errors.is_empty()).collect()
+    }
+}
+
+fn some(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    (!map.is_empty()).then(|| map.clone())
+}
+
+impl Webhooks {
+    /// The objects that tell a cluster of these webhooks.
+    #[must_use]
+    pub fn manifests(&self, options: &ManifestOptions) -> Manifests {
+        Manifests::of(self.iter().map(crate::Webhook::registration), options)
+    }
+}
