@@ -6,6 +6,8 @@ import (
 	"go/token"
 	"os/exec"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,10 +15,18 @@ import (
 // cannot see.
 type comments struct {
 	packages map[string]map[string]map[string][]string
+	// enums are the values of the types marked so, by package and name.
+	enums map[string][]string
+	// constants are texts, by package and name.
+	constants map[string]string
 }
 
 func newComments() *comments {
-	return &comments{packages: map[string]map[string]map[string][]string{}}
+	return &comments{
+		packages:  map[string]map[string]map[string][]string{},
+		enums:     map[string][]string{},
+		constants: map[string]string{},
+	}
 }
 
 // of returns the markers of a field, or of its type where the field has none.
@@ -53,6 +63,13 @@ func (c *comments) load(path string) map[string]map[string][]string {
 	if err != nil {
 		panic(err)
 	}
+	marked, values := map[string]bool{}, map[string][]string{}
+	defer func() {
+		for name := range marked {
+			slices.Sort(values[name])
+			c.enums[path+"."+name] = slices.Compact(values[name])
+		}
+	}()
 	for _, pkg := range parsed {
 		for _, file := range pkg.Files {
 			for _, declaration := range file.Decls {
@@ -61,14 +78,75 @@ func (c *comments) load(path string) map[string]map[string][]string {
 					continue
 				}
 				for _, spec := range general.Specs {
-					if named, ok := spec.(*ast.TypeSpec); ok {
-						record(found, named, general.Doc)
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						record(found, spec, general.Doc)
+						if isEnum(spec.Doc) || isEnum(general.Doc) {
+							marked[spec.Name.Name] = true
+						}
+					case *ast.ValueSpec:
+						if named, value, ok := c.constant(file, spec); ok {
+							values[named] = append(values[named], value)
+							c.constants[path+"."+spec.Names[0].Name] = value
+						}
 					}
 				}
 			}
 		}
 	}
 	return found
+}
+
+// enum returns the values of a type, if it is marked as an enumeration.
+func (c *comments) enum(t reflect.Type) []string {
+	if t.Kind() != reflect.String || !strings.Contains(t.PkgPath(), "k8s.io/") {
+		return nil
+	}
+	c.load(t.PkgPath())
+	return c.enums[t.PkgPath()+"."+t.Name()]
+}
+
+func isEnum(doc *ast.CommentGroup) bool {
+	if doc == nil {
+		return false
+	}
+	return slices.ContainsFunc(doc.List, func(comment *ast.Comment) bool {
+		return strings.TrimSpace(strings.TrimPrefix(comment.Text, "//")) == "+enum"
+	})
+}
+
+// constant returns the type and the value of a constant text: `A T = "a"`, `A = T("a")` or `A = T(other.B)`.
+func (c *comments) constant(file *ast.File, spec *ast.ValueSpec) (string, string, bool) {
+	if len(spec.Values) != 1 {
+		return "", "", false
+	}
+	typed, value := spec.Type, spec.Values[0]
+	if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 1 {
+		typed, value = call.Fun, call.Args[0]
+	}
+	named, ok := typed.(*ast.Ident)
+	if !ok {
+		return "", "", false
+	}
+	switch value := value.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(value.Value)
+		return named.Name, text, err == nil && value.Kind == token.STRING
+	case *ast.SelectorExpr:
+		other, ok := value.X.(*ast.Ident)
+		if !ok {
+			return "", "", false
+		}
+		for _, spec := range file.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			if spec.Name != nil && spec.Name.Name == other.Name || strings.HasSuffix(path, "/"+other.Name) {
+				c.load(path)
+				text, ok := c.constants[path+"."+value.Sel.Name]
+				return named.Name, text, ok
+			}
+		}
+	}
+	return "", "", false
 }
 
 func record(found map[string]map[string][]string, named *ast.TypeSpec, doc *ast.CommentGroup) {

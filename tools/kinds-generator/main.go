@@ -70,11 +70,13 @@ type generator struct {
 	comments   *comments
 }
 
-// goType is one Go type: how decode errors call it, its shape, and how OpenAPI calls it.
+// goType is one Go type: how decode errors call it, its shape, how OpenAPI calls it, and
+// its values where it has few.
 type goType struct {
 	name  string
 	shape string
 	model string
+	enum  []string
 }
 
 type goStruct struct {
@@ -130,7 +132,7 @@ func (g *generator) typeOf(t reflect.Type) int {
 	}
 	i := len(g.types)
 	g.index[t] = i
-	g.types = append(g.types, goType{name: t.String(), model: model(t)})
+	g.types = append(g.types, goType{name: t.String(), model: model(t), enum: g.comments.enum(t)})
 	g.types[i].shape = g.shape(t)
 	return i
 }

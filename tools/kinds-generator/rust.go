@@ -59,6 +59,13 @@ use super::data::{Embed, FieldRow, KindRow, PatchRow, Shape, StructRow};
 		}
 	}
 	table(&out, "MODELS", "(u16, &str)", len(models), func(i int) string { return models[i] })
+	var enums []string
+	for i, t := range g.types {
+		if len(t.enum) > 0 {
+			enums = append(enums, fmt.Sprintf("(%d, &[%s])", i, quoted(t.enum)))
+		}
+	}
+	table(&out, "ENUMS", "(u16, &[&str])", len(enums), func(i int) string { return enums[i] })
 	fmt.Fprintf(&out, "pub(super) static STRUCTS: [StructRow; %d] = [\n%s];\n\n", len(g.structList), structs.String())
 	table(&out, "FIELDS", "FieldRow", len(fields), func(i int) string { return fields[i] })
 	table(&out, "EMBEDS", "Embed", len(embeds), func(i int) string { return embeds[i] })
@@ -79,11 +86,15 @@ func (p patch) rust() string {
 	if p.strategy == "" && p.mergeKey == "" && p.listType == "" && p.mapType == "" && len(p.keys) == 0 {
 		return ""
 	}
-	var keys []string
-	for _, key := range p.keys {
-		keys = append(keys, fmt.Sprintf("%q", key))
+	return fmt.Sprintf("PatchRow(%q, %q, %q, %q, &[%s])", p.strategy, p.mergeKey, p.listType, p.mapType, quoted(p.keys))
+}
+
+func quoted(texts []string) string {
+	var out []string
+	for _, text := range texts {
+		out = append(out, fmt.Sprintf("%q", text))
 	}
-	return fmt.Sprintf("PatchRow(%q, %q, %q, %q, &[%s])", p.strategy, p.mergeKey, p.listType, p.mapType, strings.Join(keys, ", "))
+	return strings.Join(out, ", ")
 }
 
 func table(out *strings.Builder, name, row string, count int, each func(int) string) {

@@ -15,7 +15,7 @@ mod tests;
 mod unstructured;
 
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
-use tables::{ATOMIC_STRUCTS, EMBEDS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
+use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
 pub use decode::{Decoded, MAX_FINDINGS};
 
@@ -105,6 +105,14 @@ impl Type {
         let found = MODELS.binary_search_by_key(&self.0, |row| row.0);
         let row = found.ok().and_then(|index| MODELS.get(index));
         row.map_or("", |row| row.1)
+    }
+
+    /// The values of an enumeration; none for any other type.
+    #[must_use]
+    pub fn enumeration(self) -> &'static [&'static str] {
+        let found = ENUMS.binary_search_by_key(&self.target().0, |row| row.0);
+        let row = found.ok().and_then(|index| ENUMS.get(index));
+        row.map_or(&[], |row| row.1)
     }
 
     /// What the type is in JSON.

@@ -89,7 +89,10 @@ impl Schemas {
     /// What a member of this type looks like.
     fn schema_of(&mut self, ty: Type) -> Value {
         match ty.form() {
-            Form::Text => json!({"type": "string"}),
+            Form::Text => match ty.enumeration() {
+                [] => json!({"type": "string"}),
+                values => json!({"type": "string", "enum": values}),
+            },
             Form::Bool => json!({"type": "boolean"}),
             Form::Integer(bits) => json!({"type": "integer", "format": format!("int{bits}")}),
             Form::Double => json!({"type": "number", "format": "double"}),

@@ -118,6 +118,10 @@ fn tells_how_lists_are_merged_and_what_is_needed() {
         json!(["name"])
     );
     assert_eq!(
+        schema("io.k8s.api.core.v1.PodSpec")["properties"]["restartPolicy"],
+        json!({"type": "string", "enum": ["Always", "Never", "OnFailure"]})
+    );
+    assert_eq!(
         schema("io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
         &json!({"type": "string", "format": "date-time"})
     );
