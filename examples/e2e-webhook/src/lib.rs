@@ -16,13 +16,16 @@ use serde_json::{Value, json};
 /// What a handler makes of a request.
 type Answer = Result<Response, Refusal>;
 
+/// What answers at once.
+type Endpoint = fn(&Context) -> Answer;
+
 /// The label and the member by which tests say what they want.
 const KEY: &str = "webhook-e2e-test";
 
 /// All endpoints. Without an image no sidecar is injected.
 #[must_use]
 pub fn webhooks(sidecar_image: Option<String>) -> Webhooks {
-    let plain: [(&str, fn(&Context) -> Answer); 9] = [
+    let plain: [(&str, Endpoint); 9] = [
         ("/always-deny", |_| deny("this webhook denies all requests")),
         ("/add-label", add_label),
         ("/pods/attach", attach),

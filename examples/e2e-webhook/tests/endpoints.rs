@@ -1,5 +1,10 @@
 //! Every endpoint, asked as an API server asks it, in both versions.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that meets something unexpected fails"
+)]
+
 use bytes::Bytes;
 use lockgate_webhook::ReviewError;
 use serde_json::{Value, json};
