@@ -21,52 +21,67 @@ use crate::status;
 pub struct AlwaysPullImages;
 
 impl AlwaysPullImages {
+    /// Whether a pod concerns this plugin: a new one, or one that names an image it had not before.
+    #[must_use]
+    pub fn concerns(pod: &Value, old: Option<&Value>) -> bool {
+        old.is_none_or(|old| has_new_image(pod, old))
+    }
+
+    /// Sets every pull policy of a pod, and says whether any was different.
+    pub fn set_policies(pod: &mut Value) -> bool {
+        if Self::wrong_policies(pod).is_empty() {
+            return false;
+        }
+        for list in CONTAINER_LISTS {
+            for container in items_mut(pod, list) {
+                if let Some(container) = container.as_object_mut() {
+                    container.insert(String::from("imagePullPolicy"), json!("Always"));
+                }
+            }
+        }
+        for volume in items_mut(pod, "volumes") {
+            if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+                image.insert(String::from("pullPolicy"), json!("Always"));
+            }
+        }
+        true
+    }
+
+    /// What is wrong with each pull policy of a pod, in the order containers are visited.
+    #[must_use]
+    pub fn wrong_policies(pod: &Value) -> Vec<FieldError> {
+        wrong_policies(pod)
+    }
+
     /// The pod, unless the request is none of this plugin's business.
-    fn concerns(request: &Request) -> Option<&Value> {
-        let pod = request
-            .object
-            .as_ref()
-            .filter(|_| is_about_pods(request))?
-            .value();
-        let is_old = request.operation == Operation::Update
-            && request
-                .old_object
-                .as_ref()
-                .is_some_and(|old| !has_new_image(pod, old.value()));
-        (!is_old).then_some(pod)
+    fn pod_of(request: &Request) -> Option<&Value> {
+        let pod = request.object.as_ref().filter(|_| is_about_pods(request))?;
+        let old = request.old_object.as_ref();
+        let old = old.filter(|_| request.operation == Operation::Update);
+        let pod = pod.value();
+        Self::concerns(pod, old.map(|old| old.value())).then_some(pod)
     }
 
     fn set(admission: &mut Admission) -> Decision {
-        let Some(pod) = Self::concerns(admission.request()) else {
+        let Some(pod) = Self::pod_of(admission.request()) else {
             return Decision::Allow;
         };
         if wrong_policies(pod).is_empty() {
             return Decision::Allow;
         }
         let mut pod = pod.clone();
-        for list in CONTAINER_LISTS {
-            for container in items_mut(&mut pod, list) {
-                if let Some(container) = container.as_object_mut() {
-                    container.insert(String::from("imagePullPolicy"), json!("Always"));
-                }
-            }
-        }
-        for volume in items_mut(&mut pod, "volumes") {
-            if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
-                image.insert(String::from("pullPolicy"), json!("Always"));
-            }
-        }
+        Self::set_policies(&mut pod);
         admission.set_object(pod);
         Decision::Allow
     }
 
     fn check(request: &Request) -> Decision {
-        let Some(pod) = Self::concerns(request) else {
+        let Some(pod) = Self::pod_of(request) else {
             return Decision::Allow;
         };
         let refusals: Vec<Status> = wrong_policies(pod)
             .into_iter()
-            .map(|error| status::forbidden_request(request, &error))
+            .map(|error| status::forbidden_request(request, &error.to_string()))
             .collect();
         match refusals.as_slice() {
             [] => Decision::Allow,
@@ -88,8 +103,7 @@ impl AlwaysPullImages {
     }
 }
 
-/// What is wrong with each pull policy, in the order containers are visited.
-fn wrong_policies(pod: &Value) -> Vec<String> {
+fn wrong_policies(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = Path::root("spec");
     let supported = ["Always"];
@@ -100,9 +114,8 @@ fn wrong_policies(pod: &Value) -> Vec<String> {
             if policy != "Always" {
                 let path = path.index(n);
                 let path = path.child("imagePullPolicy");
-                errors.push(
-                    FieldError::not_supported(&path, Shown::Named(policy), &supported).to_string(),
-                );
+                let shown = Shown::Named(policy);
+                errors.push(FieldError::not_supported(&path, shown, &supported));
             }
         }
     }
@@ -115,9 +128,8 @@ fn wrong_policies(pod: &Value) -> Vec<String> {
             let path = path.index(n);
             let path = path.child("image");
             let path = path.child("pullPolicy");
-            errors.push(
-                FieldError::not_supported(&path, Shown::Named(policy), &supported).to_string(),
-            );
+            let shown = Shown::Named(policy);
+            errors.push(FieldError::not_supported(&path, shown, &supported));
         }
     }
     errors

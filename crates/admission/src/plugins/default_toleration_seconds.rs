@@ -58,6 +58,26 @@ impl DefaultTolerationSeconds {
         .collect()
     }
 
+    /// Adds the tolerations a pod lacks, and says whether there were any.
+    pub fn add_missing(&self, pod: &mut Value) -> bool {
+        let missing = self.missing(pod);
+        if missing.is_empty() {
+            return false;
+        }
+        let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+            return false;
+        };
+        let list = spec.entry("tolerations").or_insert(Value::Null);
+        if list.is_null() {
+            *list = json!([]);
+        }
+        let Some(list) = list.as_array_mut() else {
+            return false;
+        };
+        list.extend(missing);
+        true
+    }
+
     fn decide(&self, admission: &mut Admission) -> Decision {
         if !is_about_pods(admission.request()) {
             return Decision::Allow;
@@ -65,21 +85,13 @@ impl DefaultTolerationSeconds {
         let Some(pod) = &admission.request().object else {
             return Decision::Allow;
         };
-        let missing = self.missing(pod.value());
-        if missing.is_empty() {
+        if self.missing(pod.value()).is_empty() {
             return Decision::Allow;
         }
         let mut pod = pod.value().clone();
-        if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-            let list = spec.entry("tolerations").or_insert_with(|| json!([]));
-            if list.is_null() {
-                *list = json!([]);
-            }
-            if let Some(list) = list.as_array_mut() {
-                list.extend(missing);
-            }
+        if self.add_missing(&mut pod) {
+            admission.set_object(pod);
         }
-        admission.set_object(pod);
         Decision::Allow
     }
 }

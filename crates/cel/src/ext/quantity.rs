@@ -176,6 +176,20 @@ impl Quantity {
         }
     }
 
+    /// The amount in units of `10^-places`, rounded away from zero; the nearest `i64` when it does
+    /// not fit one.
+    ///
+    /// ```
+    /// use lockgate_cel::ext::quantity::Quantity;
+    /// let cpu = Quantity::parse("1500m").unwrap();
+    /// assert_eq!((cpu.rounded_up(0), cpu.rounded_up(3)), (2, 1500));
+    /// ```
+    // UPSTREAM: k8s.io/apimachinery/pkg/api/resource/quantity.go (Value, MilliValue).
+    #[must_use]
+    pub fn rounded_up(&self, places: u8) -> i64 {
+        self.decimal().in_units(places)
+    }
+
     /// `add(quantity)`
     ///
     /// # Errors

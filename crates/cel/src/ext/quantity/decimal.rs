@@ -99,6 +99,24 @@ impl Decimal {
         }
     }
 
+    /// The number in units of `10^-places`, rounded away from zero and held within 64 bits.
+    pub(super) fn in_units(&self, places: u8) -> i64 {
+        let shift = i64::from(places) - i64::from(self.scale);
+        let dropped = usize::try_from(shift.saturating_neg()).unwrap_or(0);
+        let kept = self.digits.len().saturating_sub(dropped);
+        let (whole, rest) = self.digits.split_at(kept);
+        // Beyond this length the number does not fit anyway.
+        let zeros = usize::try_from(shift).unwrap_or(0).min(20);
+        let digits = whole.iter().copied().chain(std::iter::repeat_n(0, zeros));
+        let magnitude = digits.fold(0_i128, |sum, digit| {
+            sum.saturating_mul(10).saturating_add(i128::from(digit))
+        });
+        let up = i128::from(rest.iter().any(|digit| *digit != 0));
+        let magnitude = magnitude.saturating_add(up);
+        let signed = if self.negative { -magnitude } else { magnitude };
+        signed.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         match self.sign().cmp(&other.sign()) {
             Ordering::Equal if self.sign() < 0 => other.compare_magnitude(self),

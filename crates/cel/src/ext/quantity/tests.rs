@@ -153,3 +153,26 @@ fn approximates_as_a_double() {
     assert!(quantity("0e400").as_approximate_float().is_nan());
     assert_eq!(quantity("-1n").sign(), -1);
 }
+
+#[test]
+fn rounds_away_from_zero() {
+    for (text, whole, milli) in [
+        ("0", 0, 0),
+        ("1", 1, 1_000),
+        ("1500m", 2, 1_500),
+        ("1m", 1, 1),
+        ("100u", 1, 1),
+        ("1000100u", 2, 1_001),
+        ("-1500m", -2, -1_500),
+        ("1Gi", 1 << 30, 1000 << 30),
+        ("1.5Ki", 1536, 1_536_000),
+        ("12e6", 12_000_000, 12_000_000_000),
+        ("9223372036854775807", i64::MAX, i64::MAX),
+        ("1e30", i64::MAX, i64::MAX),
+        ("-1e30", i64::MIN, i64::MIN),
+    ] {
+        let quantity = Quantity::parse(text).unwrap();
+        let got = (quantity.rounded_up(0), quantity.rounded_up(3));
+        assert_eq!(got, (whole, milli), "{text}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Amounts of resources in pods: their sums, and what class of service follows from them.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use lockgate_cel::ext::quantity::{Quantity, QuantityError};
+use lockgate_webhook::{Denial, Refusal};
+use serde_json::Value;
+
+use crate::fields::{CONTAINERS, at, items, members, text, text_at};
+
+/// Amounts by the name of the resource.
+pub(crate) type Amounts = BTreeMap<String, Quantity>;
+
+/// Reads one amount. Numbers are as good as texts.
+pub(crate) fn amount(value: &Value) -> Result<Quantity, Refusal> {
+    let read = match value {
+        Value::String(text) => Quantity::parse(text),
+        Value::Number(number) => Quantity::parse(&number.to_string()),
+        _ => Err(QuantityError::FormatWrong),
+    };
+    read.map_err(|error| Denial::bad_request(error.to_string()).into())
+}
+
+/// Reads the amounts at a path.
+pub(crate) fn amounts(value: &Value, path: &[&str]) -> Result<Amounts, Refusal> {
+    members(value, path)
+        .map(|(name, value)| Ok((name.to_owned(), amount(value)?)))
+        .collect()
+}
+
+/// What the containers of a pod need together. `part` is `requests` or `limits`.
+///
+/// Containers run at once, and with them the sidecars among the init containers; every other init
+/// container runs alone with the sidecars before it. What the pod itself says about processors and
+/// memory counts instead.
+// UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go (podRequests, podLimits).
+pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
+    let path = ["resources", part];
+    let mut sum = Amounts::new();
+    for container in items(pod, &["spec", "containers"]) {
+        add(&mut sum, &amounts(container, &path)?)?;
+    }
+    let mut sidecars = Amounts::new();
+    let mut alone = Amounts::new();
+    for container in items(pod, &["spec", "initContainers"]) {
+        let mut needs = amounts(container, &path)?;
+        if text(container, "restartPolicy") == "Always" {
+            add(&mut sum, &needs)?;
+            add(&mut sidecars, &needs)?;
+            needs.clone_from(&sidecars);
+        } else {
+            add(&mut needs, &sidecars)?;
+        }
+        raise(&mut alone, needs);
+    }
+    raise(&mut sum, alone);
+    for (name, quantity) in amounts(pod, &["spec", "resources", part])? {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            sum.insert(name, quantity);
+        }
+    }
+    Ok(sum)
+}
+
+fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
+    for (name, quantity) in more {
+        let together = match sum.get(name) {
+            None => quantity.clone(),
+            Some(known) => known.add(quantity).map_err(|error| {
+                Refusal::from(Denial::bad_request(format!("the sum of {name}: {error}")))
+            })?,
+        };
+        sum.insert(name.clone(), together);
+    }
+    Ok(())
+}
+
+/// Raises every amount to at least the other one.
+fn raise(amounts: &mut Amounts, least: Amounts) {
+    for (name, quantity) in least {
+        let is_more = amounts
+            .get(&name)
+            .is_none_or(|known| quantity.compare(known) == Ordering::Greater);
+        if is_more {
+            amounts.insert(name, quantity);
+        }
+    }
+}
+
+/// Whether a pod asks for no processor time and no memory, and so is served last.
+// UPSTREAM: kubernetes pkg/apis/core/helper/qos/qos.go.
+pub(crate) fn is_best_effort(pod: &Value) -> Result<bool, Refusal> {
+    let class = text_at(pod, &["status", "qosClass"]);
+    if !class.is_empty() {
+        return Ok(class == "BestEffort");
+    }
+    if let Some(resources) = at(pod, &["spec", "resources"]) {
+        return asks_for_nothing(resources);
+    }
+    for list in CONTAINERS {
+        for container in items(pod, &["spec", list]) {
+            let resources = at(container, &["resources"]);
+            if !resources.map_or(Ok(true), asks_for_nothing)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn asks_for_nothing(resources: &Value) -> Result<bool, Refusal> {
+    for part in ["requests", "limits"] {
+        for (name, quantity) in amounts(resources, &[part])? {
+            if matches!(name.as_str(), "cpu" | "memory") && quantity.sign() > 0 {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,121 @@
+//! `DenyEscalatingExec` and `DenyExecOnPrivileged`: nobody gets a shell in a pod that is close to its
+//! node.
+//!
+//! Both were removed from Kubernetes in 1.21.
+
+use std::sync::Arc;
+
+use lockgate_api::go::quote::quote;
+use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use serde_json::Value;
+
+use crate::fields::{is_on, items};
+use crate::lookup::{Lookup, PODS};
+use crate::ready::{Hook, ReadyMade, validates};
+
+/// Which pods are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closed {
+    /// Those with a privileged container.
+    Privileged,
+    /// Also those in a namespace of the node.
+    Escalating,
+}
+
+/// Refuses connections into pods with a privileged container, and, unless it was made to look at
+/// these only, into pods that share the network, the processes or the memory of the node.
+#[derive(Debug, Clone)]
+pub struct DenyEscalatingExec {
+    closed: Closed,
+    lookup: Arc<dyn Lookup>,
+}
+
+impl DenyEscalatingExec {
+    /// `DenyEscalatingExec`.
+    pub fn new(lookup: impl Lookup) -> Self {
+        Self {
+            closed: Closed::Escalating,
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    /// `DenyExecOnPrivileged`.
+    pub fn on_privileged(lookup: impl Lookup) -> Self {
+        Self {
+            closed: Closed::Privileged,
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    /// What is said about a pod that is closed.
+    fn objection(&self, pod: &Value) -> Option<&'static str> {
+        let shared = [
+            (
+                "hostNetwork",
+                "cannot exec into or attach to a container using host network",
+            ),
+            (
+                "hostPID",
+                "cannot exec into or attach to a container using host pid",
+            ),
+            (
+                "hostIPC",
+                "cannot exec into or attach to a container using host ipc",
+            ),
+        ];
+        let of_node = shared
+            .into_iter()
+            .find(|(member, _)| self.closed == Closed::Escalating && is_on(pod, &["spec", member]));
+        if let Some((_, objection)) = of_node {
+            return Some(objection);
+        }
+        let lists = ["initContainers", "containers", "ephemeralContainers"];
+        let mut containers = lists
+            .into_iter()
+            .flat_map(|list| items(pod, &["spec", list]));
+        containers
+            .any(|container| is_on(container, &["securityContext", "privileged"]))
+            .then_some("cannot exec into or attach to a privileged container")
+    }
+}
+
+impl ReadyMade for DenyEscalatingExec {
+    fn name(&self) -> &'static str {
+        match self.closed {
+            Closed::Escalating => "DenyEscalatingExec",
+            Closed::Privileged => "DenyExecOnPrivileged",
+        }
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        let word = match self.closed {
+            Closed::Escalating => "deny-escalating-exec",
+            Closed::Privileged => "deny-exec-on-privileged",
+        };
+        let about = (
+            &[Operation::Connect][..],
+            "",
+            &["pods/exec", "pods/attach"][..],
+        );
+        vec![validates(word, self.clone(), &[about])]
+    }
+}
+
+impl Validator<Value> for DenyEscalatingExec {
+    async fn connect(&self, ctx: &Context, _: &Object<Value>) -> Verdict {
+        let name = ctx.name();
+        let found = self.lookup.get(PODS, ctx.namespace(), name).await;
+        let pod = match found {
+            Ok(Some(pod)) => pod,
+            Ok(None) => {
+                let message = format!("pods {} not found", quote(name));
+                return Err(Denial::forbidden(message).into());
+            }
+            Err(error) => return Err(Denial::forbidden(error.to_string()).into()),
+        };
+        match self.objection(&pod) {
+            None => Ok(()),
+            Some(objection) => Err(Denial::forbidden(objection).into()),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `EventRateLimit`: events are written only so fast.
+//!
+//! Buckets are kept by each process: with several replicas of a webhook each of them allows the whole
+//! rate.
+//!
+//! UPSTREAM: kubernetes plugin/pkg/admission/eventratelimit
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use lockgate_admission::host::{Clock, SystemClock};
+use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::ConfigError;
+use crate::fields::text_at;
+use crate::lru::Lru;
+use crate::ready::{Hook, ReadyMade, validates};
+use crate::texts::aggregate;
+
+/// How many buckets a limit keeps unless it says otherwise.
+const CACHE_SIZE: usize = 4096;
+
+/// The configuration file of upstream's plugin, `eventratelimit.admission.k8s.io/v1alpha1`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Configuration {
+    /// The limits, of which all must let an event through; one at least.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+}
+
+/// One limit.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limit {
+    /// What has a bucket of its own.
+    #[serde(rename = "type")]
+    pub limit_type: LimitType,
+    /// Events per second.
+    pub qps: i32,
+    /// Events at once.
+    pub burst: i32,
+    /// How many buckets are kept; 4096 when it is zero. Those that were not used the longest go
+    /// first, and come back full.
+    #[serde(default)]
+    pub cache_size: i32,
+}
+
+/// What has a bucket of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum LimitType {
+    /// The server.
+    Server,
+    /// Every namespace.
+    Namespace,
+    /// Every user.
+    User,
+    /// Every object, by every component that tells of it.
+    SourceAndObject,
+}
+
+impl LimitType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Server => "Server",
+            Self::Namespace => "Namespace",
+            Self::User => "User",
+            Self::SourceAndObject => "SourceAndObject",
+        }
+    }
+
+    fn key(self, ctx: &Context, event: &Value) -> String {
+        match self {
+            Self::Server => String::new(),
+            Self::Namespace => ctx.namespace().to_owned(),
+            Self::User => ctx.user().username.clone(),
+            Self::SourceAndObject => [
+                text_at(event, &["source", "component"]),
+                text_at(event, &["source", "host"]),
+                text_at(event, &["involvedObject", "kind"]),
+                text_at(event, &["involvedObject", "namespace"]),
+                text_at(event, &["involvedObject", "name"]),
+                text_at(event, &["involvedObject", "uid"]),
+                text_at(event, &["involvedObject", "apiVersion"]),
+            ]
+            .concat(),
+        }
+    }
+}
+
+/// Refuses events beyond their rate. Clones share the buckets.
+#[derive(Clone)]
+pub struct EventRateLimit {
+    enforcers: Arc<[Enforcer]>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Enforcer {
+    limit: Limit,
+    buckets: Mutex<Lru<String, Bucket>>,
+}
+
+/// What is left, and when that was.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl EventRateLimit {
+    /// The plugin with its limits.
+    ///
+    /// # Errors
+    ///
+    /// There is no limit, or one makes no sense.
+    pub fn new(config: Configuration) -> Result<Self, ConfigError> {
+        Self::with_clock(config, Arc::new(SystemClock))
+    }
+
+    /// The plugin with a clock of your own.
+    ///
+    /// # Errors
+    ///
+    /// There is no limit, or one makes no sense.
+    pub fn with_clock(config: Configuration, clock: Arc<dyn Clock>) -> Result<Self, ConfigError> {
+        if config.limits.is_empty() {
+            return Err(ConfigError(String::from("limits: must not be empty")));
+        }
+        let enforcers = config.limits.into_iter().enumerate();
+        let enforcers = enforcers.map(|(n, limit)| Enforcer::new(n, limit));
+        Ok(Self {
+            enforcers: enforcers.collect::<Result<_, _>>()?,
+            clock,
+        })
+    }
+
+    fn check(&self, ctx: &Context, event: &Value) -> Verdict {
+        // Nothing is written, so nothing is spared.
+        if ctx.is_dry_run() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        // Every limit counts the event, whatever the others say.
+        let over = self.enforcers.iter().filter_map(|enforcer| {
+            let kind = enforcer.limit.limit_type;
+            let key = kind.key(ctx, event);
+            let name = kind.name();
+            let message = || format!("limit reached on type {name} for key {key}");
+            (!enforcer.take(&key, now)).then(message)
+        });
+        match aggregate(over.collect()) {
+            None => Ok(()),
+            Some(message) => {
+                let message = format!("Too many requests: {message}");
+                Err(Denial::new(429, "TooManyRequests", message).into())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for EventRateLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limits = self.enforcers.iter().map(|enforcer| &enforcer.limit);
+        f.debug_list().entries(limits).finish()
+    }
+}
+
+impl Enforcer {
+    fn new(n: usize, limit: Limit) -> Result<Self, ConfigError> {
+        for (member, value) in [("burst", limit.burst), ("qps", limit.qps)] {
+            if value <= 0 {
+                let message = format!("limits[{n}].{member}: {value} must be positive");
+                return Err(ConfigError(message));
+            }
+        }
+        let size = match usize::try_from(limit.cache_size) {
+            _ if limit.limit_type == LimitType::Server => 1,
+            Ok(0) => CACHE_SIZE,
+            Ok(size) => size,
+            Err(_) => {
+                let message = format!("limits[{n}].cacheSize: must not be negative");
+                return Err(ConfigError(message));
+            }
+        };
+        Ok(Self {
+            limit,
+            buckets: Mutex::new(Lru::new(size)),
+        })
+    }
+
+    /// Takes a token out of a bucket, if there is one.
+    fn take(&self, key: &str, now: Instant) -> bool {
+        let full = f64::from(self.limit.burst);
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bucket) = buckets.get_mut(key) {
+            let waited = now.saturating_duration_since(bucket.at).as_secs_f64();
+            let tokens = bucket.tokens + waited * f64::from(self.limit.qps);
+            bucket.tokens = tokens.min(full);
+            bucket.at = bucket.at.max(now);
+            let is_left = bucket.tokens >= 1.0;
+            if is_left {
+                bucket.tokens -= 1.0;
+            }
+            return is_left;
+        }
+        let bucket = Bucket {
+            tokens: full - 1.0,
+            at: now,
+        };
+        buckets.insert(key.to_owned(), bucket);
+        true
+    }
+}
+
+impl ReadyMade for EventRateLimit {
+    fn name(&self) -> &'static str {
+        "EventRateLimit"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        let about = (
+            &[Operation::Create, Operation::Update][..],
+            "",
+            &["events"][..],
+        );
+        let (registration, handler) = validates("event-rate-limit", self.clone(), &[about]);
+        // An event that `events.k8s.io` brings is another kind, which upstream lets pass.
+        let registration = registration
+            .match_policy("Exact")
+            .side_effects("NoneOnDryRun");
+        vec![(registration, handler)]
+    }
+}
+
+impl Validator<Value> for EventRateLimit {
+    async fn create(&self, ctx: &Context, event: &Object<Value>) -> Verdict {
+        self.check(ctx, event)
+    }
+
+    async fn update(&self, ctx: &Context, _: &Object<Value>, event: &Object<Value>) -> Verdict {
+        self.check(ctx, event)
+    }
+}

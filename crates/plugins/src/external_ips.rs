@@ -1,0 +1,188 @@
+//! `DenyServiceExternalIPs` and `ExternalIPRanger`: who may claim an address from outside.
+//!
+//! UPSTREAM: kubernetes plugin/pkg/admission/network/denyserviceexternalips/admission.go. The second
+//! is OpenShift's `network.openshift.io/ExternalIPRanger`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lockgate_api::field::{FieldError, Path, Shown};
+use lockgate_webhook::{Context, Denial, FieldErrors, Object, Operation, Validator, Verdict};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::config::ConfigError;
+use crate::fields::items;
+use crate::ready::{About, Hook, ReadyMade, validates};
+
+const SERVICES: About<'static> = (&[Operation::Create, Operation::Update], "", &["services"]);
+
+/// The external addresses of a service.
+fn addresses(service: &Value) -> impl Iterator<Item = &str> {
+    let all = items(service, &["spec", "externalIPs"]).iter();
+    all.map(|address| address.as_str().unwrap_or_default())
+}
+
+/// Refuses external addresses that a service did not have before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DenyServiceExternalIPs;
+
+impl ReadyMade for DenyServiceExternalIPs {
+    fn name(&self) -> &'static str {
+        "DenyServiceExternalIPs"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        vec![validates("deny-service-external-ips", *self, &[SERVICES])]
+    }
+}
+
+fn check_known(service: &Value, known: &BTreeSet<&str>) -> Verdict {
+    if addresses(service).all(|address| known.contains(address)) {
+        return Ok(());
+    }
+    Err(Denial::forbidden("Use of external IPs is denied by admission control").into())
+}
+
+impl Validator<Value> for DenyServiceExternalIPs {
+    async fn create(&self, _: &Context, service: &Object<Value>) -> Verdict {
+        check_known(service, &BTreeSet::new())
+    }
+
+    async fn update(&self, _: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
+        check_known(new, &addresses(old).collect())
+    }
+}
+
+/// The configuration of [`ExternalIPRanger`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Configuration {
+    /// Networks, such as `10.0.0.0/8`. One with a `!` before it is taken out again. Without any
+    /// there are no external addresses.
+    #[serde(default, rename = "externalIPNetworkCIDRs")]
+    pub external_ip_network_cidrs: Vec<String>,
+}
+
+/// A network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let bits = bits.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (bits <= most).then_some(Self { address, bits })
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        let shift = |width: u32| width - self.bits;
+        match (self.address, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let difference = network.to_bits() ^ address.to_bits();
+                difference.checked_shr(shift(32)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let difference = network.to_bits() ^ address.to_bits();
+                difference.checked_shr(shift(128)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Refuses external addresses outside the networks that are meant for them.
+#[derive(Debug, Clone)]
+pub struct ExternalIPRanger {
+    networks: Arc<Networks>,
+}
+
+#[derive(Debug)]
+struct Networks {
+    allowed: Vec<Network>,
+    denied: Vec<Network>,
+}
+
+impl ExternalIPRanger {
+    /// The plugin with its networks.
+    ///
+    /// # Errors
+    ///
+    /// One of them is none.
+    pub fn new(config: &Configuration) -> Result<Self, ConfigError> {
+        let mut networks = Networks {
+            allowed: Vec::new(),
+            denied: Vec::new(),
+        };
+        for text in &config.external_ip_network_cidrs {
+            let (list, cidr) = match text.strip_prefix('!') {
+                Some(cidr) => (&mut networks.denied, cidr),
+                None => (&mut networks.allowed, text.as_str()),
+            };
+            let network = Network::parse(cidr);
+            let no_network = || ConfigError(format!("`{text}` is not a network"));
+            list.push(network.ok_or_else(no_network)?);
+        }
+        Ok(Self {
+            networks: Arc::new(networks),
+        })
+    }
+
+    fn check(&self, service: &Value, known: &BTreeSet<&str>) -> Verdict {
+        let Networks { allowed, denied } = &*self.networks;
+        let spec = Path::root("spec");
+        let list = spec.child("externalIPs");
+        let mut errors = FieldErrors::default();
+        let new = addresses(service).enumerate();
+        for (n, address) in new.filter(|(_, address)| !known.contains(address)) {
+            if allowed.is_empty() {
+                errors.push(FieldError::forbidden(
+                    &list,
+                    "externalIPs have been disabled",
+                ));
+                break;
+            }
+            let path = list.index(n);
+            let within = |networks: &[Network], address| {
+                networks.iter().any(|network| network.contains(address))
+            };
+            match address.parse() {
+                Err(_) => {
+                    let detail = "externalIPs must be a valid address";
+                    errors.push(FieldError::invalid(&path, Shown::Text(address), detail));
+                }
+                Ok(ip) if !within(allowed, ip) || within(denied, ip) => {
+                    errors.push(FieldError::forbidden(&path, "externalIP is not allowed"));
+                }
+                Ok(_) => {}
+            }
+        }
+        errors.into_verdict()
+    }
+}
+
+impl ReadyMade for ExternalIPRanger {
+    fn name(&self) -> &'static str {
+        "ExternalIPRanger"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        vec![validates("external-ip-ranger", self.clone(), &[SERVICES])]
+    }
+}
+
+impl Validator<Value> for ExternalIPRanger {
+    async fn create(&self, _: &Context, service: &Object<Value>) -> Verdict {
+        self.check(service, &BTreeSet::new())
+    }
+
+    async fn update(&self, _: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
+        self.check(new, &addresses(old).collect())
+    }
+}

@@ -1,0 +1,303 @@
+//! `ImagePolicyWebhook`: somebody else, or a list, says which images may run.
+//!
+//! The plugin asks a [`Backend`] about the images of a pod and remembers the answer for a while.
+//! [`HttpsBackend`] passes the question on to a server that answers `ImageReview`s, as upstream's
+//! plugin does; [`ImageRules`] answers by itself.
+//!
+//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. One difference: a pod that was let through
+//! because the backend failed gets no annotation, since a validating webhook cannot change it. The
+//! client is warned instead, and the audit log is told.
+
+mod backend;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockgate_admission::host::{Clock, SystemClock};
+use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::config::ConfigError;
+use crate::fields::{items, text, texts};
+use crate::lru::Lru;
+use crate::ready::{Hook, ReadyMade, validates};
+
+pub use backend::{Backend, BackendError, HttpsBackend};
+pub use rules::{ImageRules, RulesConfiguration};
+
+/// How many answers are remembered.
+const CACHE_SIZE: usize = 1024;
+
+/// How often a backend is asked before it counts as failed.
+// UPSTREAM: apiserver pkg/util/webhook/webhook.go (DefaultRetryBackoffWithInitialDelay).
+const TRIES: u32 = 5;
+
+/// The configuration file of upstream's plugin.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Configuration {
+    /// Its only member.
+    #[serde(default)]
+    pub image_policy: ImagePolicyConfiguration,
+}
+
+/// How the backend is used. Of times zero stands for the default and -1 for none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagePolicyConfiguration {
+    /// Where the backend is: the file for [`HttpsBackend::from_kubeconfig`].
+    #[serde(default)]
+    pub kube_config_file: String,
+    /// How many seconds a yes is remembered; 300 by default.
+    #[serde(default, rename = "allowTTL")]
+    pub allow_ttl: i64,
+    /// How many seconds a no is remembered; 30 by default.
+    #[serde(default, rename = "denyTTL")]
+    pub deny_ttl: i64,
+    /// How many milliseconds to wait before a backend is asked again; 500 by default. Every further
+    /// time it is half as much again.
+    #[serde(default)]
+    pub retry_backoff: i64,
+    /// Whether pods are let through while the backend fails.
+    #[serde(default)]
+    pub default_allow: bool,
+}
+
+/// What a backend is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ImageReviewSpec {
+    /// The containers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<ImageReviewContainer>,
+    /// The annotations of the pod that are meant for backends.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// The namespace of the pod.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+/// One container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ImageReviewContainer {
+    /// Its image.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub image: String,
+}
+
+/// What a backend answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageReviewStatus {
+    /// Whether all images may run.
+    #[serde(default)]
+    pub allowed: bool,
+    /// Why not.
+    #[serde(default)]
+    pub reason: String,
+    /// For the audit log.
+    #[serde(default)]
+    pub audit_annotations: BTreeMap<String, String>,
+}
+
+/// Asks a backend about the images of pods. Clones share what it answered.
+#[derive(Clone)]
+pub struct ImagePolicy {
+    settings: Settings,
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    answers: Arc<Mutex<Lru<String, (Instant, ImageReviewStatus)>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    allow_ttl: Duration,
+    deny_ttl: Duration,
+    retry_backoff: Duration,
+    default_allow: bool,
+}
+
+impl ImagePolicy {
+    /// The plugin with a backend.
+    ///
+    /// # Errors
+    ///
+    /// A time is out of bounds.
+    pub fn new(
+        config: &ImagePolicyConfiguration,
+        backend: impl Backend,
+    ) -> Result<Self, ConfigError> {
+        Self::with_clock(config, backend, Arc::new(SystemClock))
+    }
+
+    /// The plugin with a clock of your own.
+    ///
+    /// # Errors
+    ///
+    /// A time is out of bounds.
+    pub fn with_clock(
+        config: &ImagePolicyConfiguration,
+        backend: impl Backend,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ConfigError> {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        let settings = Settings {
+            allow_ttl: time(config.allow_ttl, second, second..=30 * minute, 5 * minute)?,
+            deny_ttl: time(config.deny_ttl, second, second..=30 * minute, second * 30)?,
+            retry_backoff: time(
+                config.retry_backoff,
+                Duration::from_millis(1),
+                Duration::from_nanos(1)..=5 * minute,
+                Duration::from_millis(500),
+            )?,
+            default_allow: config.default_allow,
+        };
+        Ok(Self {
+            settings,
+            backend: Arc::new(backend),
+            clock,
+            answers: Arc::new(Mutex::new(Lru::new(CACHE_SIZE))),
+        })
+    }
+
+    async fn check(&self, ctx: &Context, pod: &Value) -> Verdict {
+        let spec = spec_of(ctx, pod);
+        let status = match self.answer(&spec).await {
+            Ok(status) => status,
+            Err(error) if self.settings.default_allow => {
+                ctx.annotate("failed-open", "true");
+                ctx.warn(format!("images were not checked: {error}"));
+                return Ok(());
+            }
+            Err(error) => return Err(Denial::forbidden(error.to_string()).into()),
+        };
+        for (key, value) in &status.audit_annotations {
+            ctx.annotate(key, value);
+        }
+        if status.allowed {
+            return Ok(());
+        }
+        let message = if status.reason.is_empty() {
+            String::from("one or more images rejected by webhook backend")
+        } else {
+            let reason = &status.reason;
+            format!("image policy webhook backend denied one or more images: {reason}")
+        };
+        Err(Denial::forbidden(message).into())
+    }
+
+    /// The answer of the backend, or the one it gave before.
+    async fn answer(&self, spec: &ImageReviewSpec) -> Result<ImageReviewStatus, BackendError> {
+        let key = lockgate_api::go::json::to_string(spec);
+        if let Some(known) = self.known(&key) {
+            return Ok(known);
+        }
+        let mut wait = self.settings.retry_backoff;
+        let mut tries = 1;
+        let status = loop {
+            match self.backend.review(spec).await {
+                Ok(status) => break status,
+                Err(error) if error.retry && tries < TRIES => {
+                    tokio::time::sleep(wait).await;
+                    wait = wait * 3 / 2;
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let ttl = if status.allowed {
+            self.settings.allow_ttl
+        } else {
+            self.settings.deny_ttl
+        };
+        if !ttl.is_zero() {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.insert(key, (self.clock.now() + ttl, status.clone()));
+        }
+        Ok(status)
+    }
+
+    fn known(&self, key: &str) -> Option<ImageReviewStatus> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, status) = answers.get_mut(key)?;
+        if *until > self.clock.now() {
+            return Some(status.clone());
+        }
+        answers.remove(key);
+        None
+    }
+}
+
+impl std::fmt::Debug for ImagePolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.settings.fmt(f)
+    }
+}
+
+/// A time of the configuration.
+fn time(
+    value: i64,
+    unit: Duration,
+    bounds: std::ops::RangeInclusive<Duration>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    let time = match value {
+        -1 => return Ok(Duration::ZERO),
+        0 => return Ok(default),
+        value => u32::try_from(value).ok().map(|value| unit * value),
+    };
+    time.filter(|time| bounds.contains(time)).ok_or_else(|| {
+        let (least, most) = (bounds.start(), bounds.end());
+        ConfigError(format!(
+            "valid value is between {least:?} and {most:?}, got {value} times {unit:?}"
+        ))
+    })
+}
+
+fn spec_of(ctx: &Context, pod: &Value) -> ImageReviewSpec {
+    let lists: &[&str] = match ctx.sub_resource() {
+        "" => &["containers", "initContainers"],
+        _ => &["ephemeralContainers"],
+    };
+    let containers = lists.iter().flat_map(|list| items(pod, &["spec", list]));
+    let containers = containers.map(|container| ImageReviewContainer {
+        image: text(container, "image").to_owned(),
+    });
+    let annotations = texts(pod, &["metadata", "annotations"])
+        .filter(|(key, _)| key.contains(".image-policy.k8s.io/"))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    ImageReviewSpec {
+        containers: containers.collect(),
+        annotations: annotations.collect(),
+        namespace: ctx.namespace().to_owned(),
+    }
+}
+
+impl ReadyMade for ImagePolicy {
+    fn name(&self) -> &'static str {
+        "ImagePolicyWebhook"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        let resources = ["pods", "pods/ephemeralcontainers"];
+        let about = (
+            &[Operation::Create, Operation::Update][..],
+            "",
+            &resources[..],
+        );
+        vec![validates("image-policy", self.clone(), &[about])]
+    }
+}
+
+impl Validator<Value> for ImagePolicy {
+    async fn create(&self, ctx: &Context, pod: &Object<Value>) -> Verdict {
+        self.check(ctx, pod).await
+    }
+
+    async fn update(&self, ctx: &Context, _: &Object<Value>, pod: &Object<Value>) -> Verdict {
+        self.check(ctx, pod).await
+    }
+}

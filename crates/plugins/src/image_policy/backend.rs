@@ -1,0 +1,218 @@
+//! Who answers `ImageReview`s.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockgate_admission::call::{Caller, Client, Post};
+use lockgate_admission::https::credentials::parse_kubeconfig;
+use lockgate_admission::https::{HttpsCaller, Settings};
+use lockgate_api::decode::Bytes as CaBundle;
+use lockgate_api::go::base64;
+use lockgate_api::registration::hub::ClientConfig;
+use lockgate_webhook::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use super::{ImageReviewSpec, ImageReviewStatus};
+use crate::config::{self, ConfigError};
+
+const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
+
+/// How long one question may take.
+// UPSTREAM: apiserver pkg/util/webhook/webhook.go (defaultRequestTimeout).
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Says whether images may run.
+pub trait Backend: Send + Sync + 'static {
+    /// Says it.
+    fn review<'f>(
+        &'f self,
+        spec: &'f ImageReviewSpec,
+    ) -> BoxFuture<'f, Result<ImageReviewStatus, BackendError>>;
+}
+
+/// A backend that could not say it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BackendError {
+    /// Why.
+    pub message: String,
+    /// Whether it may be asked again.
+    pub retry: bool,
+}
+
+/// A server that answers `ImageReview`s over HTTPS.
+#[derive(Clone)]
+pub struct HttpsBackend {
+    client: Arc<dyn Client>,
+}
+
+impl HttpsBackend {
+    /// The server that a client configuration names. The settings hold what is shown to it.
+    ///
+    /// # Errors
+    ///
+    /// The configuration cannot be used.
+    pub fn new(config: &ClientConfig, settings: Settings) -> Result<Self, ConfigError> {
+        let client = HttpsCaller::new(settings).client(config);
+        let client = client.map_err(|error| ConfigError(error.to_string()))?;
+        Ok(Self { client })
+    }
+
+    /// The server that a file in the form of a kubeconfig names: the cluster and the user of its
+    /// current context.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or used.
+    pub fn from_kubeconfig(file: &Path) -> Result<Self, ConfigError> {
+        let read = |file: &Path| {
+            let text = std::fs::read_to_string(file);
+            text.map_err(|error| ConfigError(format!("{}: {error}", file.display())))
+        };
+        let text = read(file)?;
+        let kubeconfig: Kubeconfig = config::read(&text)?;
+        let cluster = kubeconfig.current_cluster()?;
+        if !cluster.server.starts_with("https://") {
+            let message = format!("server `{}` must use https", cluster.server);
+            return Err(ConfigError(message));
+        }
+        let ca = if !cluster.certificate_authority_data.is_empty() {
+            let data = base64::decode(&cluster.certificate_authority_data);
+            Some(data.map_err(|error| ConfigError(error.to_string()))?)
+        } else if !cluster.certificate_authority.is_empty() {
+            let folder = file.parent().unwrap_or_else(|| Path::new(""));
+            Some(read(&folder.join(&cluster.certificate_authority))?.into_bytes())
+        } else {
+            None
+        };
+        let config = ClientConfig {
+            url: Some(cluster.server.clone()),
+            ca_bundle: ca.map(CaBundle),
+            ..ClientConfig::default()
+        };
+        let credentials = parse_kubeconfig(text.as_bytes(), file).map_err(ConfigError)?;
+        let settings = Settings {
+            credentials,
+            ..Settings::default()
+        };
+        Self::new(&config, settings)
+    }
+}
+
+/// What is read of a kubeconfig besides its users.
+#[derive(Deserialize)]
+struct Kubeconfig {
+    #[serde(default, rename = "current-context")]
+    current_context: String,
+    #[serde(default)]
+    contexts: Vec<NamedContext>,
+    #[serde(default)]
+    clusters: Vec<NamedCluster>,
+}
+
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: ContextEntry,
+}
+
+#[derive(Deserialize)]
+struct ContextEntry {
+    cluster: String,
+}
+
+#[derive(Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Deserialize)]
+struct Cluster {
+    server: String,
+    #[serde(default, rename = "certificate-authority")]
+    certificate_authority: String,
+    #[serde(default, rename = "certificate-authority-data")]
+    certificate_authority_data: String,
+}
+
+impl Kubeconfig {
+    fn current_cluster(&self) -> Result<&Cluster, ConfigError> {
+        let mut contexts = self.contexts.iter();
+        let context = contexts.find(|context| context.name == self.current_context);
+        let name = context.map(|context| context.context.cluster.as_str());
+        let mut clusters = self.clusters.iter();
+        let cluster = clusters.find(|cluster| Some(cluster.name.as_str()) == name);
+        let missing = || ConfigError(String::from("the current context names no cluster"));
+        Ok(&cluster.ok_or_else(missing)?.cluster)
+    }
+}
+
+impl std::fmt::Debug for HttpsBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HttpsBackend")
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'s> {
+    kind: &'static str,
+    api_version: &'static str,
+    spec: &'s ImageReviewSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    status: ImageReviewStatus,
+}
+
+impl Backend for HttpsBackend {
+    fn review<'f>(
+        &'f self,
+        spec: &'f ImageReviewSpec,
+    ) -> BoxFuture<'f, Result<ImageReviewStatus, BackendError>> {
+        Box::pin(async move {
+            let question = Question {
+                kind: "ImageReview",
+                api_version: API_VERSION,
+                spec,
+            };
+            let body = Bytes::from(lockgate_api::go::json::to_string(&question));
+            let deadline = Some(Instant::now() + TIMEOUT);
+            let posted = self.client.post(Post { body, deadline }).await;
+            let answer = posted.result.map_err(|error| BackendError {
+                message: error.message,
+                retry: !error.timed_out,
+            })?;
+            if !(200..300).contains(&answer.code) {
+                return Err(BackendError {
+                    message: format!("Error contacting webhook: {}", answer.code),
+                    // UPSTREAM: apiserver pkg/util/webhook/webhook.go (DefaultShouldRetry).
+                    retry: matches!(answer.code, 429 | 500 | 503 | 504),
+                });
+            }
+            read(&answer.body).map_err(|message| BackendError {
+                message,
+                retry: false,
+            })
+        })
+    }
+}
+
+fn read(body: &[u8]) -> Result<ImageReviewStatus, String> {
+    let answer: Answer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    if (answer.api_version.as_str(), answer.kind.as_str()) != (API_VERSION, "ImageReview") {
+        let (version, kind) = (answer.api_version, answer.kind);
+        return Err(format!(
+            "want an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`"
+        ));
+    }
+    Ok(answer.status)
+}

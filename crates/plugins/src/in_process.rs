@@ -1,0 +1,298 @@
+//! Webhooks without a wire: a plugin of the engine that asks them.
+//!
+//! A webhook is asked about the requests that its registration is for, in a review like the one it
+//! would be sent. What it says is what a compiled-in plugin would have said: a 403 reads
+//! `pods "x" is forbidden: …`, a webhook that cannot decide is an internal error.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockgate_admission::audit::Level;
+use lockgate_admission::configuration::{Configurations, Snapshot};
+use lockgate_admission::decision::{Cause, Decision};
+use lockgate_admission::host::{BoxFuture, Host};
+use lockgate_admission::json_patch::Patch;
+use lockgate_admission::matching::{Matcher, Selection};
+use lockgate_admission::object::Object;
+use lockgate_admission::plugin::{Admission, Plugin};
+use lockgate_admission::request::{Operation, Request};
+use lockgate_admission::status::forbidden_request;
+use lockgate_api::go::json;
+use lockgate_api::meta::object::ObjectMeta;
+use lockgate_api::meta::status::Status;
+use lockgate_api::registration::{Configuration, ConfigurationKind};
+use lockgate_webhook::{Denial, Response, Role, Webhook};
+
+use crate::config::ConfigError;
+use crate::ready::ReadyMade;
+
+/// The webhooks of a ready-made plugin, as a plugin of the engine.
+///
+/// # Errors
+///
+/// A webhook has match conditions: these are for the server to evaluate before it calls.
+pub fn in_process(plugin: &dyn ReadyMade, host: Host) -> Result<InProcess, ConfigError> {
+    let webhooks = plugin.webhooks().into_iter();
+    let webhooks = webhooks.map(|(registration, handler)| Webhook::new(registration, handler));
+    InProcess::new(plugin.name(), webhooks, host)
+}
+
+/// Webhooks that are asked in process.
+#[derive(Clone)]
+pub struct InProcess {
+    name: &'static str,
+    mutating: Hooks,
+    validating: Hooks,
+    host: Host,
+}
+
+/// Webhooks of one role, and their rules in the form they are matched in; both in the same order.
+#[derive(Clone)]
+struct Hooks {
+    webhooks: Arc<[Webhook]>,
+    compiled: Arc<Snapshot>,
+}
+
+impl InProcess {
+    /// Any webhooks, under the name they are switched on and off by.
+    ///
+    /// # Errors
+    ///
+    /// One of them has match conditions: these are for the server to evaluate before it calls.
+    pub fn new(
+        name: &'static str,
+        webhooks: impl IntoIterator<Item = Webhook>,
+        host: Host,
+    ) -> Result<Self, ConfigError> {
+        let webhooks: Vec<Webhook> = webhooks.into_iter().collect();
+        for webhook in &webhooks {
+            let registered = &webhook.registration().webhook;
+            if registered
+                .match_conditions
+                .iter()
+                .flatten()
+                .next()
+                .is_some()
+            {
+                let name = &registered.name;
+                return Err(ConfigError(format!(
+                    "webhook {name} has match conditions, which nobody evaluates in process"
+                )));
+            }
+        }
+        let of = |role: Role| {
+            let webhooks = webhooks
+                .iter()
+                .filter(|webhook| webhook.registration().role == role);
+            Hooks::new(role, webhooks.cloned().collect())
+        };
+        Ok(Self {
+            name,
+            mutating: of(Role::Mutating),
+            validating: of(Role::Validating),
+            host,
+        })
+    }
+
+    /// Asks the webhooks of one role, each about what the ones before it left.
+    async fn ask(&self, hooks: &Hooks, admission: &mut Admission) -> Decision {
+        let mut matcher = Matcher::new(&self.host, admission.request());
+        for (webhook, compiled) in hooks.webhooks.iter().zip(hooks.compiled.hooks()) {
+            let request = admission.request();
+            let object = request.object.as_ref();
+            let predicates = matcher.decide(compiled, request, object).await;
+            match predicates.selection() {
+                Selection::Skip => continue,
+                Selection::Call(_) => {}
+                Selection::Fail => {
+                    let message = format!("{} could not be matched", compiled.name());
+                    return Decision::deny(Status::internal_error(&message), Cause::Matching);
+                }
+            }
+            let review = review(request, &self.host.ids.uid());
+            let answered = webhook.answer(review, request.deadline).await;
+            let response = match answered.outcome {
+                Ok(response) => response,
+                Err(error) => {
+                    let status = Status::internal_error(&error.to_string());
+                    return Decision::deny(status, Cause::Internal);
+                }
+            };
+            if let Some(decision) = self.take(compiled.name(), &response, admission) {
+                return decision;
+            }
+        }
+        Decision::Allow
+    }
+
+    /// Does what an answer says, and decides if that ends the request.
+    fn take(
+        &self,
+        webhook: &str,
+        response: &Response,
+        admission: &mut Admission,
+    ) -> Option<Decision> {
+        for warning in response.warnings() {
+            admission.warn(warning);
+        }
+        for (key, value) in response.audit_annotations() {
+            admission.annotate(format!("{webhook}/{key}"), value, Level::Metadata);
+        }
+        if let Some(denial) = response.denial() {
+            let status = status(admission.request(), denial);
+            return Some(Decision::deny(status, Cause::Plugin));
+        }
+        if response.changes().is_empty() {
+            return None;
+        }
+        match self.patched(admission.request(), response) {
+            Ok(object) => admission.set_object(object),
+            Err(message) => {
+                let status = Status::internal_error(&message);
+                return Some(Decision::deny(status, Cause::Patch));
+            }
+        }
+        None
+    }
+
+    /// The object with the changes of an answer, and with the defaults of what these added.
+    fn patched(&self, request: &Request, response: &Response) -> Result<Object, String> {
+        let Some(object) = &request.object else {
+            return Err(String::from("there is no object to change"));
+        };
+        let text = json::to_string(response.changes());
+        let patch = Patch::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+        let patched = patch
+            .apply(object.value())
+            .map_err(|error| error.to_string())?;
+        let mut patched = self.host.kinds.decode(patched, &request.kind)?;
+        self.host.kinds.apply_defaults(&mut patched, &request.kind);
+        Ok(Object::new(patched))
+    }
+}
+
+impl Hooks {
+    fn new(role: Role, webhooks: Vec<Webhook>) -> Self {
+        let kind = match role {
+            Role::Mutating => ConfigurationKind::Mutating,
+            Role::Validating => ConfigurationKind::Validating,
+        };
+        let registered = webhooks.iter().map(|webhook| {
+            let mut registered = webhook.registration().webhook.clone();
+            // Other versions would have to be converted; a compiled-in plugin sees one.
+            registered.match_policy = Some(String::from("Exact"));
+            // What the API fills in: a selector that is absent selects nothing.
+            registered.namespace_selector.get_or_insert_default();
+            registered.object_selector.get_or_insert_default();
+            registered
+        });
+        let configurations = Configurations::new(kind);
+        configurations.upsert(&Configuration {
+            kind,
+            metadata: ObjectMeta::default(),
+            webhooks: Some(registered.collect()),
+        });
+        Self {
+            webhooks: webhooks.into(),
+            compiled: configurations.snapshot(),
+        }
+    }
+}
+
+/// A denial, in the words of a compiled-in plugin.
+fn status(request: &Request, denial: &Denial) -> Status {
+    let said = denial.status();
+    let mut status = if said.code == 403 && said.reason == "Forbidden" {
+        forbidden_request(request, &said.message)
+    } else {
+        said.clone()
+    };
+    status.kind = String::from("Status");
+    status.api_version = String::from("v1");
+    if let Some(causes) = said
+        .details
+        .as_ref()
+        .and_then(|details| details.causes.clone())
+    {
+        status.details.get_or_insert_default().causes = Some(causes);
+    }
+    status
+}
+
+/// The review of a request, around the texts of its objects.
+fn review(request: &Request, uid: &str) -> Bytes {
+    let text = |object: &Option<Object>| match object {
+        Some(object) => object.text().to_owned(),
+        None => String::from("null"),
+    };
+    let kind = &request.kind;
+    let resource = &request.resource;
+    let facts = [
+        ("uid", json::to_string(uid)),
+        ("kind", json::to_string(kind)),
+        ("resource", json::to_string(resource)),
+        ("subResource", json::to_string(&request.subresource)),
+        ("requestKind", json::to_string(kind)),
+        ("requestResource", json::to_string(resource)),
+        ("requestSubResource", json::to_string(&request.subresource)),
+        ("name", json::to_string(&request.name)),
+        ("namespace", json::to_string(&request.namespace)),
+        ("operation", json::to_string(request.operation.name())),
+        ("userInfo", json::to_string(&request.user)),
+        ("dryRun", json::to_string(&request.dry_run)),
+        ("object", text(&request.object)),
+        ("oldObject", text(&request.old_object)),
+        ("options", text(&request.options)),
+    ];
+    let facts: Vec<String> = facts
+        .iter()
+        .map(|(name, text)| format!("\"{name}\":{text}"))
+        .collect();
+    let facts = facts.join(",");
+    Bytes::from(format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{{facts}}}}}"#
+    ))
+}
+
+impl Plugin for InProcess {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn handles(&self, operation: Operation) -> bool {
+        let hooks = self
+            .mutating
+            .webhooks
+            .iter()
+            .chain(self.validating.webhooks.iter());
+        let mut rules =
+            hooks.flat_map(|webhook| webhook.registration().webhook.rules.iter().flatten());
+        rules.any(|rule| {
+            let mut names = rule.operations.iter().flatten();
+            names.any(|name| name == "*" || name == operation.name())
+        })
+    }
+
+    fn admits(&self) -> bool {
+        !self.mutating.webhooks.is_empty()
+    }
+
+    fn validates(&self) -> bool {
+        !self.validating.webhooks.is_empty()
+    }
+
+    fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(self.ask(&self.mutating, admission))
+    }
+
+    fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(self.ask(&self.validating, admission))
+    }
+}
+
+impl fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InProcess").field(&self.name).finish()
+    }
+}

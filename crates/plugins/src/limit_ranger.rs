@@ -1,0 +1,344 @@
+//! `LimitRanger`: what pods and claims of a namespace may ask for, and what they get when they do not.
+//!
+//! UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go. Upstream goes through limits in
+//! the order of a Go map; here resources are sorted by name, and limit ranges too.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use lockgate_cel::ext::quantity::Quantity;
+use lockgate_webhook::{Context, Denial, Mutator, Object, Operation, Refusal, Validator, Verdict};
+use serde_json::Value;
+
+use crate::amounts::{Amounts, amounts, of_pod};
+use crate::fields::{CONTAINERS, annotate, at, items, items_mut, map_mut, members, text};
+use crate::lookup::{LIMIT_RANGES, Lookup, sorted};
+use crate::ready::{About, Hook, ReadyMade, mutates, validates};
+use crate::texts::aggregate;
+
+/// Tells what was filled in.
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// The greatest amount whose thousandths still fit 64 bits.
+// UPSTREAM: apimachinery pkg/api/resource/quantity.go (MaxMilliValue).
+const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
+
+const ABOUT_PODS: About<'static> = (&[Operation::Create], "", &["pods"]);
+const ABOUT_RESIZE: About<'static> = (&[Operation::Update], "", &["pods/resize"]);
+const ABOUT_CLAIMS: About<'static> = (
+    &[Operation::Create, Operation::Update],
+    "",
+    &["persistentvolumeclaims"],
+);
+
+/// Fills in requests and limits, and refuses what is outside the limit ranges of a namespace.
+#[derive(Debug, Clone)]
+pub struct LimitRanger {
+    lookup: Arc<dyn Lookup>,
+}
+
+impl LimitRanger {
+    /// The plugin.
+    pub fn new(lookup: impl Lookup) -> Self {
+        Self {
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    pub(crate) fn sharing(lookup: Arc<dyn Lookup>) -> Self {
+        Self { lookup }
+    }
+
+    async fn ranges(&self, ctx: &Context) -> Result<Vec<Arc<Value>>, Refusal> {
+        let found = sorted(&*self.lookup, LIMIT_RANGES, ctx.namespace()).await;
+        found.map_err(|_| {
+            let resource = ctx.resource();
+            Denial::forbidden(format!(
+                "unable to {} {}/{}, Resource={} at this time because there was an error enforcing \
+                 limit ranges",
+                ctx.operation(),
+                resource.group,
+                resource.version,
+                resource.resource
+            ))
+            .into()
+        })
+    }
+
+    /// Fills in what the containers of a pod do not say.
+    pub(crate) async fn fill_in(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+        for range in self.ranges(ctx).await? {
+            let mut told = Vec::new();
+            for (list, word) in CONTAINERS.into_iter().zip(["container", "init container"]) {
+                for container in items_mut(pod, &["spec", list]) {
+                    let requests = set_missing(container, "requests", &range, "defaultRequest")?;
+                    let limits = set_missing(container, "limits", &range, "default")?;
+                    let name = text(container, "name");
+                    for (set, part) in [(requests, "request"), (limits, "limit")] {
+                        if !set.is_empty() {
+                            told.push(format!("{} {part} for {word} {name}", set.join(", ")));
+                        }
+                    }
+                }
+            }
+            if !told.is_empty() {
+                let told = format!("LimitRanger plugin set: {}", told.join("; "));
+                annotate(pod, ANNOTATION, told)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn check(&self, ctx: &Context, object: &Value) -> Verdict {
+        for range in self.ranges(ctx).await? {
+            let errors = match ctx.resource().resource.as_str() {
+                "pods" => pod_errors(&range, object)?,
+                _ => claim_errors(&range, object)?,
+            };
+            if let Some(message) = aggregate(errors) {
+                return Err(Denial::forbidden(message).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The limits of a type in a limit range.
+fn limits<'r>(range: &'r Value, limit_type: &'r str) -> impl Iterator<Item = &'r Value> {
+    let all = items(range, &["spec", "limits"]).iter();
+    all.filter(move |limit| text(limit, "type") == limit_type)
+}
+
+/// Sets the amounts of a container that are not there, and tells which these were.
+fn set_missing<'r>(
+    container: &mut Value,
+    part: &str,
+    range: &'r Value,
+    default: &str,
+) -> Result<Vec<&'r str>, Refusal> {
+    // Of two limits that name a resource the later one counts.
+    let defaults: std::collections::BTreeMap<&str, &Value> = limits(range, "Container")
+        .flat_map(|limit| members(limit, &[default]))
+        .collect();
+    let has = |name: &str| at(container, &["resources", part, name]).is_some();
+    let missing: Vec<_> = defaults
+        .into_iter()
+        .filter(|(name, _)| !has(name))
+        .collect();
+    if missing.is_empty() {
+        return Ok(Vec::new());
+    }
+    let amounts = map_mut(container, &["resources", part])?;
+    let mut set = Vec::with_capacity(missing.len());
+    for (name, amount) in missing {
+        amounts.insert(name.to_owned(), amount.clone());
+        set.push(name);
+    }
+    Ok(set)
+}
+
+fn pod_errors(range: &Value, pod: &Value) -> Result<Vec<String>, Refusal> {
+    let mut errors = Vec::new();
+    for limit in items(range, &["spec", "limits"]) {
+        match text(limit, "type") {
+            "Container" => {
+                for container in CONTAINERS
+                    .iter()
+                    .flat_map(|list| items(pod, &["spec", list]))
+                {
+                    let requests = amounts(container, &["resources", "requests"])?;
+                    let limits = amounts(container, &["resources", "limits"])?;
+                    errors.extend(Asked::new("Container", &requests, &limits).errors(limit)?);
+                }
+            }
+            "Pod" => {
+                let (requests, limits) = (of_pod(pod, "requests")?, of_pod(pod, "limits")?);
+                errors.extend(Asked::new("Pod", &requests, &limits).errors(limit)?);
+            }
+            _ => {}
+        }
+    }
+    Ok(errors)
+}
+
+fn claim_errors(range: &Value, claim: &Value) -> Result<Vec<String>, Refusal> {
+    let requests = amounts(claim, &["spec", "resources", "requests"])?;
+    let nothing = Amounts::new();
+    let asked = Asked::new("PersistentVolumeClaim", &requests, &nothing);
+    let mut errors = Vec::new();
+    for limit in limits(range, "PersistentVolumeClaim") {
+        for (name, least) in amounts(limit, &["min"])? {
+            errors.extend(asked.below(&name, &least));
+        }
+        for (name, most) in amounts(limit, &["max"])? {
+            errors.extend(asked.request_above(&name, &most));
+        }
+    }
+    Ok(errors)
+}
+
+/// What somebody asks for.
+struct Asked<'a> {
+    limit_type: &'static str,
+    requests: &'a Amounts,
+    limits: &'a Amounts,
+}
+
+impl<'a> Asked<'a> {
+    fn new(limit_type: &'static str, requests: &'a Amounts, limits: &'a Amounts) -> Self {
+        Self {
+            limit_type,
+            requests,
+            limits,
+        }
+    }
+
+    /// What a limit has against it.
+    fn errors(&self, limit: &Value) -> Result<Vec<String>, Refusal> {
+        let mut errors = Vec::new();
+        for (name, least) in amounts(limit, &["min"])? {
+            errors.extend(self.below(&name, &least));
+        }
+        for (name, most) in amounts(limit, &["max"])? {
+            errors.extend(self.above(&name, &most));
+        }
+        for (name, ratio) in amounts(limit, &["maxLimitRequestRatio"])? {
+            errors.extend(self.apart(&name, &ratio));
+        }
+        Ok(errors)
+    }
+
+    fn below(&self, name: &str, least: &Quantity) -> Option<String> {
+        let what = format!("minimum {name} usage per {} is {least}", self.limit_type);
+        let (request, limit) = (self.requests.get(name), self.limits.get(name));
+        let values = Values::new(request, limit, least);
+        let Some(request) = request else {
+            return Some(format!("{what}.  No request is specified"));
+        };
+        if values.request < values.enforced {
+            return Some(format!("{what}, but request is {request}"));
+        }
+        let limit = limit.filter(|_| values.limit < values.enforced)?;
+        Some(format!("{what}, but limit is {limit}"))
+    }
+
+    fn above(&self, name: &str, most: &Quantity) -> Option<String> {
+        let what = format!("maximum {name} usage per {} is {most}", self.limit_type);
+        let (request, limit) = (self.requests.get(name), self.limits.get(name));
+        let values = Values::new(request, limit, most);
+        let Some(limit) = limit else {
+            return Some(format!("{what}.  No limit is specified"));
+        };
+        if values.limit > values.enforced {
+            return Some(format!("{what}, but limit is {limit}"));
+        }
+        let request = request.filter(|_| values.request > values.enforced)?;
+        Some(format!("{what}, but request is {request}"))
+    }
+
+    /// The same where limits are nothing one can ask for.
+    fn request_above(&self, name: &str, most: &Quantity) -> Option<String> {
+        let what = format!("maximum {name} usage per {} is {most}", self.limit_type);
+        let Some(request) = self.requests.get(name) else {
+            return Some(format!("{what}.  No request is specified"));
+        };
+        let values = Values::new(Some(request), None, most);
+        let is_above = values.request > values.enforced;
+        is_above.then(|| format!("{what}, but request is {request}"))
+    }
+
+    /// Whether the limit is too many times the request.
+    fn apart(&self, name: &str, ratio: &Quantity) -> Option<String> {
+        let per = self.limit_type;
+        let what = format!("{name} max limit to request ratio per {per} is {ratio}");
+        let (request, limit) = (self.requests.get(name), self.limits.get(name));
+        let values = Values::new(request, limit, ratio);
+        if values.request == 0 {
+            return Some(format!(
+                "{what}, but no request is specified or request is 0"
+            ));
+        }
+        if values.limit == 0 {
+            return Some(format!("{what}, but no limit is specified or limit is 0"));
+        }
+        let provided = values.limit as f64 / values.request as f64;
+        let whole = ratio.rounded_up(0);
+        let is_too_much = if whole <= MAX_MILLI_VALUE {
+            provided * 1000.0 > ratio.rounded_up(3) as f64
+        } else {
+            provided > whole as f64
+        };
+        is_too_much.then(|| format!("{what}, but provided ratio is {provided:.6}"))
+    }
+}
+
+/// Amounts in the same unit: thousandths, unless one of them is too large for that. What is not
+/// there is zero.
+struct Values {
+    request: i64,
+    limit: i64,
+    enforced: i64,
+}
+
+impl Values {
+    fn new(request: Option<&Quantity>, limit: Option<&Quantity>, enforced: &Quantity) -> Self {
+        let at = |places: u8| {
+            let value = |quantity: Option<&Quantity>| quantity.map_or(0, |q| q.rounded_up(places));
+            Self {
+                request: value(request),
+                limit: value(limit),
+                enforced: value(Some(enforced)),
+            }
+        };
+        let whole = at(0);
+        let fits = [whole.request, whole.limit, whole.enforced]
+            .iter()
+            .all(|value| value.cmp(&MAX_MILLI_VALUE) != Ordering::Greater);
+        if fits { at(3) } else { whole }
+    }
+}
+
+/// Whether an object is on its way out already; what it asks for no longer matters.
+fn is_going(old: Option<&Value>) -> bool {
+    old.is_some_and(|old| at(old, &["metadata", "deletionTimestamp"]).is_some())
+}
+
+impl ReadyMade for LimitRanger {
+    fn name(&self) -> &'static str {
+        "LimitRanger"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        let word = "limit-ranger";
+        vec![
+            mutates(word, self.clone(), &[ABOUT_PODS, ABOUT_RESIZE]),
+            validates(
+                word,
+                self.clone(),
+                &[ABOUT_PODS, ABOUT_RESIZE, ABOUT_CLAIMS],
+            ),
+        ]
+    }
+}
+
+impl Mutator<Value> for LimitRanger {
+    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+        if is_going(ctx.old_object::<Value>()?.as_deref()) {
+            return Ok(());
+        }
+        self.fill_in(ctx, pod).await
+    }
+}
+
+impl Validator<Value> for LimitRanger {
+    async fn create(&self, ctx: &Context, object: &Object<Value>) -> Verdict {
+        self.check(ctx, object).await
+    }
+
+    async fn update(&self, ctx: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
+        if is_going(Some(old)) {
+            return Ok(());
+        }
+        self.check(ctx, new).await
+    }
+}

@@ -1,0 +1,197 @@
+//! Other objects that a decision depends on.
+
+#[cfg(feature = "kube")]
+mod live;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lockgate_api::go::quote::quote;
+use lockgate_webhook::{BoxFuture, Denial, Fault, Refusal};
+use serde_json::Value;
+
+use crate::fields::text_at;
+
+#[cfg(feature = "kube")]
+pub use live::LiveLookup;
+
+/// A resource to look things up in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    /// The group; empty for the core group.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// The name in the plural.
+    pub plural: &'static str,
+    /// The kind.
+    pub kind: &'static str,
+}
+
+/// Namespaces.
+pub const NAMESPACES: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "namespaces",
+    kind: "Namespace",
+};
+
+/// Pods.
+pub const PODS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "pods",
+    kind: "Pod",
+};
+
+/// Limit ranges.
+pub const LIMIT_RANGES: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "limitranges",
+    kind: "LimitRange",
+};
+
+/// Service accounts.
+pub const SERVICE_ACCOUNTS: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "serviceaccounts",
+    kind: "ServiceAccount",
+};
+
+/// Storage classes.
+pub const STORAGE_CLASSES: Resource = Resource {
+    group: "storage.k8s.io",
+    version: "v1",
+    plural: "storageclasses",
+    kind: "StorageClass",
+};
+
+/// Pod presets, a custom resource since Kubernetes 1.20.
+pub const POD_PRESETS: Resource = Resource {
+    group: "settings.k8s.io",
+    version: "v1alpha1",
+    plural: "podpresets",
+    kind: "PodPreset",
+};
+
+/// Something that could not be found out. That a thing is not there is no such error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LookupError(pub String);
+
+impl From<LookupError> for Refusal {
+    fn from(error: LookupError) -> Self {
+        Fault::because(&error).into()
+    }
+}
+
+/// What a lookup comes to.
+pub type Found<'f, T> = BoxFuture<'f, Result<T, LookupError>>;
+
+/// Knows other objects: a cache of them, or an API server.
+pub trait Lookup: Send + Sync + 'static {
+    /// An object, if there is one. The namespace of cluster-scoped resources is empty.
+    fn get<'f>(
+        &'f self,
+        resource: Resource,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> Found<'f, Option<Arc<Value>>>;
+
+    /// All objects of a namespace, or of the cluster when the namespace is empty.
+    fn list<'f>(&'f self, resource: Resource, namespace: &'f str) -> Found<'f, Vec<Arc<Value>>>;
+}
+
+impl fmt::Debug for dyn Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lookup")
+    }
+}
+
+/// A namespace. One that is not there is what the API server says it is: 404.
+pub(crate) async fn namespace(lookup: &dyn Lookup, name: &str) -> Result<Arc<Value>, Refusal> {
+    let found = lookup.get(NAMESPACES, "", name).await?;
+    found.ok_or_else(|| Denial::not_found(format!("namespaces {} not found", quote(name))).into())
+}
+
+/// All objects of a namespace, sorted by name, so that every replica comes to the same result.
+pub(crate) async fn sorted(
+    lookup: &dyn Lookup,
+    resource: Resource,
+    namespace: &str,
+) -> Result<Vec<Arc<Value>>, LookupError> {
+    let mut all = lookup.list(resource, namespace).await?;
+    all.sort_by(|one, other| name_of(one).cmp(name_of(other)));
+    Ok(all)
+}
+
+pub(crate) fn name_of(object: &Value) -> &str {
+    text_at(object, &["metadata", "name"])
+}
+
+/// Where an object is kept: its resource, its namespace, its name.
+type Place = (Resource, String, String);
+
+/// Objects in memory. Clones share them.
+///
+/// ```
+/// use lockgate_plugins::lookup::{Memory, NAMESPACES};
+/// use serde_json::json;
+///
+/// let memory = Memory::new();
+/// memory.put(NAMESPACES, json!({"metadata": {"name": "shop"}}));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Memory(Arc<RwLock<BTreeMap<Place, Arc<Value>>>>);
+
+impl Memory {
+    /// No objects.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an object, or replaces the one of the same name.
+    pub fn put(&self, resource: Resource, object: Value) {
+        let place = place(resource, &object);
+        let mut objects = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        objects.insert(place, Arc::new(object));
+    }
+
+    /// Takes an object away.
+    pub fn remove(&self, resource: Resource, namespace: &str, name: &str) {
+        let mut objects = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        objects.remove(&(resource, namespace.to_owned(), name.to_owned()));
+    }
+}
+
+fn place(resource: Resource, object: &Value) -> Place {
+    let namespace = text_at(object, &["metadata", "namespace"]);
+    (resource, namespace.to_owned(), name_of(object).to_owned())
+}
+
+impl Lookup for Memory {
+    fn get<'f>(
+        &'f self,
+        resource: Resource,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> Found<'f, Option<Arc<Value>>> {
+        let objects = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = objects.get(&(resource, namespace.to_owned(), name.to_owned()));
+        let found = found.cloned();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn list<'f>(&'f self, resource: Resource, namespace: &'f str) -> Found<'f, Vec<Arc<Value>>> {
+        let objects = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let is_there =
+            |place: &&Place| place.0 == resource && (namespace.is_empty() || place.1 == namespace);
+        let found = objects.iter().filter(|(place, _)| is_there(place));
+        let found = found.map(|(_, object)| Arc::clone(object)).collect();
+        Box::pin(async move { Ok(found) })
+    }
+}

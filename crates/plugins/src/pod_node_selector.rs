@@ -1,0 +1,146 @@
+//! `PodNodeSelector`: which nodes the pods of a namespace may run on.
+//!
+//! UPSTREAM: kubernetes plugin/pkg/admission/podnodeselector/admission.go
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lockgate_api::meta::names::{check_label_value, check_qualified_name};
+use lockgate_webhook::{Context, Denial, Fault, Mutator, Object, Refusal, Validator, Verdict};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::fields::{annotation, map_mut, texts};
+use crate::lookup::{Lookup, namespace};
+use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates, validates};
+
+/// The annotation of a namespace.
+const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
+
+/// The member of the configuration that is no namespace.
+const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
+
+/// The configuration file of upstream's plugin.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Configuration {
+    /// `clusterDefaultNodeSelector` is for namespaces without an annotation; every other member
+    /// names a namespace and the labels its pods may select by.
+    #[serde(default)]
+    pub pod_node_selector_plugin_config: BTreeMap<String, String>,
+}
+
+/// Labels by their keys.
+type Labels = BTreeMap<String, String>;
+
+/// Adds the node selector of the namespace to its pods, and refuses pods that contradict it.
+#[derive(Debug, Clone)]
+pub struct PodNodeSelector {
+    config: Arc<Configuration>,
+    lookup: Arc<dyn Lookup>,
+}
+
+impl PodNodeSelector {
+    /// The plugin with a configuration.
+    pub fn new(config: Configuration, lookup: impl Lookup) -> Self {
+        Self {
+            config: Arc::new(config),
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    /// The selector of a namespace, unless a pod contradicts it.
+    async fn wanted(&self, ctx: &Context, pod: &Value) -> Result<Labels, Refusal> {
+        let namespace = namespace(&*self.lookup, ctx.namespace()).await?;
+        let wanted = match annotation(&namespace, ANNOTATION) {
+            Some(text) => read(text)?,
+            None => self.configured(CLUSTER_DEFAULT)?,
+        };
+        let conflicts = texts(pod, &["spec", "nodeSelector"])
+            .any(|(key, value)| wanted.get(key).is_some_and(|wanted| wanted != value));
+        if conflicts {
+            let message =
+                "pod node label selector conflicts with its namespace node label selector";
+            return Err(Denial::forbidden(message).into());
+        }
+        Ok(wanted)
+    }
+
+    /// Refuses a pod that selects by labels which are not for its namespace.
+    fn check(&self, ctx: &Context, pod: &Value) -> Verdict {
+        let allowed = self.configured(ctx.namespace())?;
+        let mut selected = texts(pod, &["spec", "nodeSelector"]);
+        let is_allowed = |(key, value)| {
+            allowed
+                .get(key)
+                .is_some_and(|allowed: &String| allowed == value)
+        };
+        if allowed.is_empty() || selected.all(is_allowed) {
+            return Ok(());
+        }
+        let message = "pod node label selector labels conflict with its namespace whitelist";
+        Err(Denial::forbidden(message).into())
+    }
+
+    fn configured(&self, name: &str) -> Result<Labels, Refusal> {
+        let text = self.config.pod_node_selector_plugin_config.get(name);
+        read(text.map_or("", String::as_str))
+    }
+}
+
+/// Reads `key=value,key=value`.
+// UPSTREAM: apimachinery pkg/labels/labels.go (ConvertSelectorToLabelsMap).
+fn read(text: &str) -> Result<Labels, Refusal> {
+    if text.is_empty() {
+        return Ok(Labels::new());
+    }
+    let wrong = |problem: String| Refusal::from(Fault::new(problem));
+    let pair = |pair: &str| {
+        let parts: Vec<&str> = pair.split('=').collect();
+        let [key, value] = parts.as_slice() else {
+            return Err(wrong(format!("invalid selector: [{}]", parts.join(" "))));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        let problems = [check_qualified_name(key), check_label_value(value)].concat();
+        if !problems.is_empty() {
+            let problems = problems.join("; ");
+            return Err(wrong(format!("invalid label `{key}={value}`: {problems}")));
+        }
+        Ok((key.to_owned(), value.to_owned()))
+    };
+    text.split(',').map(pair).collect()
+}
+
+impl ReadyMade for PodNodeSelector {
+    fn name(&self) -> &'static str {
+        "PodNodeSelector"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        let word = "pod-node-selector";
+        vec![
+            mutates(word, self.clone(), &[NEW_PODS]),
+            validates(word, self.clone(), &[NEW_PODS]),
+        ]
+    }
+}
+
+impl Mutator<Value> for PodNodeSelector {
+    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+        let wanted = self.wanted(ctx, pod).await?;
+        if !wanted.is_empty() {
+            let selector = map_mut(pod, &["spec", "nodeSelector"])?;
+            for (key, value) in wanted {
+                selector.entry(key).or_insert(Value::String(value));
+            }
+        }
+        self.check(ctx, pod)
+    }
+}
+
+impl Validator<Value> for PodNodeSelector {
+    async fn create(&self, ctx: &Context, pod: &Object<Value>) -> Verdict {
+        self.wanted(ctx, pod).await?;
+        self.check(ctx, pod)
+    }
+}

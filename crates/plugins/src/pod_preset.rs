@@ -1,0 +1,159 @@
+//! `PodPreset`: things that pods of a namespace get, chosen by their labels.
+//!
+//! The kind was removed from Kubernetes in 1.20; presets are objects of a custom resource with its
+//! name. A preset that contradicts the pod, or another preset, makes all of them void for that pod.
+
+use std::sync::Arc;
+
+use lockgate_webhook::{Context, Fault, Mutator, Refusal, Verdict};
+use serde_json::Value;
+
+use crate::fields::{
+    CONTAINERS, annotate, annotation, at, is_mirror, items, items_mut, list_mut, text, text_at,
+};
+use crate::lookup::{Lookup, POD_PRESETS, name_of, sorted};
+use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+use crate::selector::{Labels, selects};
+
+const PREFIX: &str = "podpreset.admission.kubernetes.io";
+
+/// Adds variables, mounts and volumes to pods.
+#[derive(Debug, Clone)]
+pub struct PodPreset {
+    lookup: Arc<dyn Lookup>,
+}
+
+impl PodPreset {
+    /// The plugin.
+    pub fn new(lookup: impl Lookup) -> Self {
+        Self {
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    /// The presets for a pod.
+    async fn presets(&self, ctx: &Context, pod: &Value) -> Result<Vec<Arc<Value>>, Refusal> {
+        let mut presets = sorted(&*self.lookup, POD_PRESETS, ctx.namespace()).await?;
+        let mut problem = None;
+        presets.retain(|preset| {
+            let selector = at(preset, &["spec", "selector"]).cloned();
+            let labels = selector.map_or_else(|| Ok(Labels::default()), serde_json::from_value);
+            let compiled = labels
+                .map_err(|error| error.to_string())
+                .and_then(|labels| labels.compile().map_err(|error| error.to_string()));
+            match compiled {
+                Ok(selector) => selects(&selector, pod),
+                Err(error) => {
+                    problem = Some(format!("selector of {}: {error}", name_of(preset)));
+                    false
+                }
+            }
+        });
+        match problem {
+            None => Ok(presets),
+            Some(problem) => Err(Fault::new(problem).into()),
+        }
+    }
+}
+
+/// Two things of the same name that differ.
+struct Conflict(String);
+
+/// Which elements of a list are the same thing.
+#[derive(Clone, Copy)]
+enum Identity {
+    /// Those with the same value of one of these members.
+    Members(&'static [&'static str]),
+    /// Those that are equal.
+    Whole,
+}
+
+/// The lists of a container that presets add to.
+const LISTS: [(&str, Identity); 3] = [
+    ("env", Identity::Members(&["name"])),
+    ("envFrom", Identity::Whole),
+    ("volumeMounts", Identity::Members(&["name", "mountPath"])),
+];
+
+/// Adds what a list lacks.
+fn merge(
+    list: &mut Vec<Value>,
+    more: &[Value],
+    identity: Identity,
+    preset: &str,
+) -> Result<(), Conflict> {
+    for one in more {
+        if list.contains(one) {
+            continue;
+        }
+        if let Identity::Members(members) = identity {
+            for member in members {
+                let name = text(one, member);
+                if list.iter().any(|known| text(known, member) == name) {
+                    return Err(Conflict(format!(
+                        "merging {preset} has a conflict on {member} {name}"
+                    )));
+                }
+            }
+        }
+        list.push(one.clone());
+    }
+    Ok(())
+}
+
+/// The pod with everything the presets add.
+fn apply(pod: &Value, presets: &[Arc<Value>]) -> Result<Result<Value, Conflict>, Refusal> {
+    let mut pod = pod.clone();
+    for preset in presets {
+        let name = name_of(preset);
+        for (member, identity) in LISTS {
+            let more = items(preset, &["spec", member]);
+            if more.is_empty() {
+                continue;
+            }
+            for list in CONTAINERS {
+                for container in items_mut(&mut pod, &["spec", list]) {
+                    let known = list_mut(container, &[member])?;
+                    if let Err(conflict) = merge(known, more, identity, name) {
+                        return Ok(Err(conflict));
+                    }
+                }
+            }
+        }
+        let more = items(preset, &["spec", "volumes"]);
+        if !more.is_empty() {
+            let known = list_mut(&mut pod, &["spec", "volumes"])?;
+            if let Err(conflict) = merge(known, more, Identity::Members(&["name"]), name) {
+                return Ok(Err(conflict));
+            }
+        }
+        let version = text_at(preset, &["metadata", "resourceVersion"]);
+        annotate(&mut pod, &format!("{PREFIX}/podpreset-{name}"), version)?;
+    }
+    Ok(Ok(pod))
+}
+
+impl ReadyMade for PodPreset {
+    fn name(&self) -> &'static str {
+        "PodPreset"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        vec![mutates("pod-preset", self.clone(), &[NEW_PODS])]
+    }
+}
+
+impl Mutator<Value> for PodPreset {
+    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+        let excluded = annotation(pod, &format!("{PREFIX}/exclude")) == Some("true");
+        if is_mirror(pod) || excluded {
+            return Ok(());
+        }
+        let presets = self.presets(ctx, pod).await?;
+        match apply(pod, &presets)? {
+            Ok(changed) => *pod = changed,
+            Err(Conflict(why)) => ctx.warn(format!("no pod preset was applied: {why}")),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! `RunOnceDuration`: pods that run once do not run for ever.
+//!
+//! This is OpenShift's plugin `autoscaling.openshift.io/RunOnceDuration`.
+
+use std::sync::Arc;
+
+use lockgate_webhook::{Context, Fault, Mutator, Refusal, Verdict};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::fields::{annotation, at, is_mirror, map_mut, text_at};
+use crate::lookup::{Lookup, namespace};
+use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+
+/// The annotation of a namespace.
+const ANNOTATION: &str = "openshift.io/active-deadline-seconds-override";
+
+/// How long pods may run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Configuration {
+    /// The seconds for pods in namespaces that say nothing about it.
+    #[serde(default)]
+    pub active_deadline_seconds_limit: Option<i64>,
+}
+
+/// Limits `activeDeadlineSeconds` of pods that are not restarted for ever.
+#[derive(Debug, Clone)]
+pub struct RunOnceDuration {
+    config: Configuration,
+    lookup: Arc<dyn Lookup>,
+}
+
+impl RunOnceDuration {
+    /// The plugin with a configuration.
+    pub fn new(config: Configuration, lookup: impl Lookup) -> Self {
+        Self {
+            config,
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    async fn limit(&self, ctx: &Context) -> Result<Option<i64>, Refusal> {
+        let namespace = namespace(&*self.lookup, ctx.namespace()).await?;
+        let Some(text) = annotation(&namespace, ANNOTATION) else {
+            return Ok(self.config.active_deadline_seconds_limit);
+        };
+        let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+        let wrong = || Fault::new(format!("annotation {ANNOTATION} is `{text}`"));
+        Ok(Some(seconds.ok_or_else(wrong)?))
+    }
+}
+
+impl ReadyMade for RunOnceDuration {
+    fn name(&self) -> &'static str {
+        "RunOnceDuration"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        vec![mutates("run-once-duration", self.clone(), &[NEW_PODS])]
+    }
+}
+
+impl Mutator<Value> for RunOnceDuration {
+    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+        let policy = text_at(pod, &["spec", "restartPolicy"]);
+        if !matches!(policy, "Never" | "OnFailure") || is_mirror(pod) {
+            return Ok(());
+        }
+        let Some(limit) = self.limit(ctx).await? else {
+            return Ok(());
+        };
+        let member = "activeDeadlineSeconds";
+        let own = at(pod, &["spec", member]).and_then(Value::as_i64);
+        if own.is_none_or(|own| own > limit) {
+            map_mut(pod, &["spec"])?.insert(member.to_owned(), limit.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,397 @@
+//! `SidecarInjector`: parts of pods that are written once and added to many.
+//!
+//! A template is a fragment of a pod. It is merged under the pod as a strategic merge patch would be:
+//! what the pod says itself wins, lists are merged by their keys. The names of what was added are kept
+//! in an annotation, so that a second run takes it out first and comes to the same result, also when
+//! the template has changed in between.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lockgate_api::meta::selector::Selector;
+use lockgate_kinds::strategic_merge;
+use lockgate_kinds::typed::{Type, type_of};
+use lockgate_webhook::{Context, Denial, Fault, Mutator, Refusal, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::ConfigError;
+use crate::fields::{
+    annotate, annotation, is_mirror, is_on, items, items_mut, label, members, text,
+};
+use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+use crate::selector::{Labels, selects};
+
+/// The lists whose elements have names, and in which places are chosen.
+const LISTS: [&str; 4] = [
+    "containers",
+    "initContainers",
+    "volumes",
+    "imagePullSecrets",
+];
+
+/// The maps of the metadata that templates add to.
+const MAPS: [&str; 2] = ["labels", "annotations"];
+
+/// The image of a container that leaves it to the template.
+const AUTO: &str = "auto";
+
+/// What to inject, and where.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Configuration {
+    /// What happens to pods about which nothing else is said.
+    #[serde(default)]
+    pub policy: Policy,
+    /// The label, or else annotation, by which a pod decides for itself: `true`, `yes`, `on` and `y`
+    /// stand for yes, everything else for no.
+    #[serde(default = "inject_key")]
+    pub inject_key: String,
+    /// The annotation that keeps the names of what was added.
+    #[serde(default = "status_key")]
+    pub status_key: String,
+    /// Pods that get nothing unless they say so themselves.
+    #[serde(default)]
+    pub never_inject_selector: Vec<Labels>,
+    /// Pods that get something unless they say so themselves.
+    #[serde(default)]
+    pub always_inject_selector: Vec<Labels>,
+    /// Namespaces whose pods get nothing.
+    #[serde(default = "ignored_namespaces")]
+    pub ignored_namespaces: Vec<String>,
+    /// Whether pods in the network of their node get something.
+    #[serde(default)]
+    pub host_network: bool,
+    /// What is injected, one after another.
+    #[serde(default)]
+    pub templates: Vec<Template>,
+}
+
+fn inject_key() -> String {
+    String::from("sidecar.plugins.lockgate.io/inject")
+}
+
+fn status_key() -> String {
+    String::from("sidecar.plugins.lockgate.io/status")
+}
+
+fn ignored_namespaces() -> Vec<String> {
+    ["kube-system", "kube-public", "kube-node-lease"]
+        .map(String::from)
+        .into()
+}
+
+/// What happens to pods about which nothing else is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Policy {
+    /// They get it.
+    #[default]
+    Enabled,
+    /// They do not.
+    Disabled,
+}
+
+/// A part of a pod.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Template {
+    /// What it is called.
+    pub name: String,
+    /// Which pods it is for; all of them without one.
+    #[serde(default)]
+    pub selector: Labels,
+    /// Where its containers and init containers stand among those of the pod.
+    #[serde(default)]
+    pub order: Order,
+    /// The part: `metadata` with labels and annotations, and `spec`.
+    pub pod: Value,
+}
+
+/// Where something stands among others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Order {
+    /// Before them.
+    First,
+    /// After them.
+    #[default]
+    Last,
+}
+
+/// Adds templates to pods.
+#[derive(Debug, Clone)]
+pub struct SidecarInjector {
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug)]
+struct Rules {
+    config: Configuration,
+    never: Vec<Selector>,
+    always: Vec<Selector>,
+    selectors: Vec<Selector>,
+    pod_type: Type,
+}
+
+/// What was added to a pod, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    templates: Vec<String>,
+    containers: Vec<String>,
+    init_containers: Vec<String>,
+    volumes: Vec<String>,
+    image_pull_secrets: Vec<String>,
+    labels: Vec<String>,
+    annotations: Vec<String>,
+}
+
+impl Status {
+    fn list_mut(&mut self, list: &str) -> &mut Vec<String> {
+        match list {
+            "containers" => &mut self.containers,
+            "initContainers" => &mut self.init_containers,
+            "volumes" => &mut self.volumes,
+            "imagePullSecrets" => &mut self.image_pull_secrets,
+            "labels" => &mut self.labels,
+            _ => &mut self.annotations,
+        }
+    }
+}
+
+impl SidecarInjector {
+    /// The plugin with a configuration.
+    ///
+    /// # Errors
+    ///
+    /// A selector or a template makes no sense.
+    pub fn new(config: Configuration) -> Result<Self, ConfigError> {
+        let compile = |labels: &Labels| {
+            let compiled = labels.compile();
+            compiled.map_err(|error| ConfigError(format!("selector: {error}")))
+        };
+        let all = |list: &[Labels]| list.iter().map(compile).collect::<Result<Vec<_>, _>>();
+        let never = all(&config.never_inject_selector)?;
+        let always = all(&config.always_inject_selector)?;
+        let templates = config.templates.iter();
+        let selectors = templates.map(|template| compile(&template.selector));
+        let selectors = selectors.collect::<Result<Vec<_>, _>>()?;
+        let no_type = || ConfigError(String::from("the type of pods is not known"));
+        let pod_type = type_of("", "v1", "Pod").ok_or_else(no_type)?;
+        for template in &config.templates {
+            let name = &template.name;
+            let tried = strategic_merge::patch(&Value::Object(Map::new()), &template.pod, pod_type);
+            tried.map_err(|error| ConfigError(format!("template {name}: {error}")))?;
+        }
+        Ok(Self {
+            rules: Arc::new(Rules {
+                config,
+                never,
+                always,
+                selectors,
+                pod_type,
+            }),
+        })
+    }
+
+    /// Whether a pod gets anything.
+    fn wants(&self, ctx: &Context, pod: &Value) -> bool {
+        let Rules {
+            config,
+            never,
+            always,
+            ..
+        } = &*self.rules;
+        let ignored = config
+            .ignored_namespaces
+            .iter()
+            .any(|name| name == ctx.namespace());
+        let is_host = is_on(pod, &["spec", "hostNetwork"]) && !config.host_network;
+        if ignored || is_host || is_mirror(pod) {
+            return false;
+        }
+        let key = &config.inject_key;
+        if let Some(own) = label(pod, key).or_else(|| annotation(pod, key)) {
+            return matches!(own.to_lowercase().as_str(), "y" | "yes" | "true" | "on");
+        }
+        if never.iter().any(|selector| selects(selector, pod)) {
+            return false;
+        }
+        always.iter().any(|selector| selects(selector, pod)) || config.policy == Policy::Enabled
+    }
+
+    /// Takes out what an earlier run added.
+    fn strip(&self, pod: &mut Value) -> Verdict {
+        let key = &self.rules.config.status_key;
+        let Some(status) = annotation(pod, key) else {
+            return Ok(());
+        };
+        let mut status: Status = serde_json::from_str(status).map_err(|error| {
+            Refusal::from(Denial::bad_request(format!("annotation {key}: {error}")))
+        })?;
+        for list in LISTS {
+            let names = std::mem::take(status.list_mut(list));
+            let spec = pod.get_mut("spec").and_then(|spec| spec.get_mut(list));
+            if let Some(elements) = spec.and_then(Value::as_array_mut) {
+                elements.retain(|one| !names.iter().any(|name| name == text(one, "name")));
+            }
+        }
+        for map in MAPS {
+            let mut names = std::mem::take(status.list_mut(map));
+            names.push(key.clone());
+            let members = pod
+                .get_mut("metadata")
+                .and_then(|metadata| metadata.get_mut(map));
+            if let Some(members) = members.and_then(Value::as_object_mut) {
+                members.retain(|name, _| !names.contains(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn inject(&self, template: &Template, pod: &mut Value, status: &mut Status) -> Verdict {
+        let before = LISTS.map(|list| names(pod, list));
+        let keys_before = MAPS.map(|map| keys(pod, map));
+        for container in items_mut(pod, &["spec", "containers"]) {
+            let from_template =
+                names(&template.pod, "containers").contains(text(container, "name"));
+            if let Some(container) = container.as_object_mut()
+                && from_template
+                && container.get("image").and_then(Value::as_str) == Some(AUTO)
+            {
+                container.remove("image");
+            }
+        }
+        let merged = strategic_merge::patch(&template.pod, pod, self.rules.pod_type);
+        *pod = merged.map_err(|error| {
+            let name = &template.name;
+            Refusal::from(Fault::new(format!("template {name}: {error}")))
+        })?;
+        for (list, before) in LISTS.into_iter().zip(before) {
+            let place = pod.get_mut("spec").and_then(|spec| spec.get_mut(list));
+            let Some(elements) = place.and_then(Value::as_array_mut) else {
+                continue;
+            };
+            let (own, mut added): (Vec<Value>, Vec<Value>) = std::mem::take(elements)
+                .into_iter()
+                .partition(|one| before.contains(text(one, "name")));
+            let mut own = in_order(own, &before);
+            let told = added.iter().map(|one| text(one, "name").to_owned());
+            status.list_mut(list).extend(told);
+            let is_container = list.ends_with("ontainers");
+            *elements = if is_container && template.order == Order::First {
+                added.append(&mut own);
+                added
+            } else {
+                own.append(&mut added);
+                own
+            };
+        }
+        for (map, before) in MAPS.into_iter().zip(keys_before) {
+            let added = keys(pod, map)
+                .into_iter()
+                .filter(|key| !before.contains(key));
+            status.list_mut(map).extend(added);
+        }
+        status.templates.push(template.name.clone());
+        Ok(())
+    }
+}
+
+fn keys(pod: &Value, map: &str) -> BTreeSet<String> {
+    let members = members(pod, &["metadata", map]);
+    members.map(|(key, _)| key.to_owned()).collect()
+}
+
+/// The names in a list of the spec, in their order.
+fn names(pod: &Value, list: &str) -> Names {
+    let all = items(pod, &["spec", list]).iter();
+    let order: Vec<String> = all.map(|one| text(one, "name").to_owned()).collect();
+    let known = order.iter().cloned().collect();
+    Names { order, known }
+}
+
+struct Names {
+    order: Vec<String>,
+    known: BTreeSet<String>,
+}
+
+impl Names {
+    fn contains(&self, name: &str) -> bool {
+        self.known.contains(name)
+    }
+}
+
+/// The elements as the pod had them: merging puts those of the template first.
+fn in_order(mut elements: Vec<Value>, names: &Names) -> Vec<Value> {
+    let place = |one: &Value| {
+        let name = text(one, "name");
+        names.order.iter().position(|known| known == name)
+    };
+    elements.sort_by_key(place);
+    elements
+}
+
+/// Refuses pods that give orders to the merge.
+fn check_directives(pod: &Value) -> Verdict {
+    let mut open = vec![pod];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                let words = [
+                    "$patch",
+                    "$retainKeys",
+                    "$setElementOrder/",
+                    "$deleteFromPrimitiveList/",
+                ];
+                let is_order = |name: &&String| words.iter().any(|word| name.starts_with(word));
+                if let Some(name) = members.keys().find(is_order) {
+                    let message = format!("a pod may not have a member `{name}`");
+                    return Err(Denial::bad_request(message).into());
+                }
+                open.extend(members.values());
+            }
+            Value::Array(elements) => open.extend(elements),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl ReadyMade for SidecarInjector {
+    fn name(&self) -> &'static str {
+        "SidecarInjector"
+    }
+
+    fn webhooks(&self) -> Vec<Hook> {
+        vec![mutates("sidecar-injector", self.clone(), &[NEW_PODS])]
+    }
+}
+
+impl Mutator<Value> for SidecarInjector {
+    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+        check_directives(pod)?;
+        let mut changed = pod.clone();
+        self.strip(&mut changed)?;
+        if self.wants(ctx, &changed) {
+            let mut status = Status::default();
+            let rules = &*self.rules;
+            let templates = rules.config.templates.iter().zip(&rules.selectors);
+            // Templates are chosen by what the pod brings, not by what another template added.
+            let chosen: Vec<&Template> = templates
+                .filter(|(_, selector)| selects(selector, &changed))
+                .map(|(template, _)| template)
+                .collect();
+            for template in chosen {
+                self.inject(template, &mut changed, &mut status)?;
+            }
+            if status != Status::default() {
+                let told = lockgate_api::go::json::to_string(&status);
+                annotate(&mut changed, &rules.config.status_key, told)?;
+            }
+        }
+        *pod = changed;
+        Ok(())
+    }
+}

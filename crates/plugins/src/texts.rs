@@ -1,0 +1,17 @@
+//! Texts as Go's libraries join them.
+
+/// One error is told as it is, several in brackets, and what is said twice is said once.
+// UPSTREAM: apimachinery pkg/util/errors/errors.go (aggregate.Error).
+pub(crate) fn aggregate(errors: Vec<String>) -> Option<String> {
+    let mut told: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !told.contains(&error) {
+            told.push(error);
+        }
+    }
+    match told.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
