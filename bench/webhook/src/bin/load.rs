@@ -31,7 +31,8 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
-    let (Some(label), Some(seconds), Some(port)) = (arguments.next(), arguments.next(), arguments.next())
+    let (Some(label), Some(seconds), Some(port)) =
+        (arguments.next(), arguments.next(), arguments.next())
     else {
         return Err("usage: load LABEL SECONDS PORT CERTS COMMAND...".into());
     };
@@ -64,10 +65,19 @@ async fn main() -> Result<(), Failure> {
     for path in ["/mutate", "/validate"] {
         load(&client, address, path, WARM_UP).await?;
         let (cpu, clock) = (server.cpu()?, Instant::now());
-        let count = load(&client, address, path, Duration::from_secs(seconds.parse()?)).await?;
+        let count = load(
+            &client,
+            address,
+            path,
+            Duration::from_secs(seconds.parse()?),
+        )
+        .await?;
         let (cpu, elapsed) = (server.cpu()? - cpu, clock.elapsed().as_secs_f64());
         let per_cpu = count as f64 / cpu;
-        println!("{label}\t{path}\t{per_cpu:.0}\t{:.0}", count as f64 / elapsed);
+        println!(
+            "{label}\t{path}\t{per_cpu:.0}\t{:.0}",
+            count as f64 / elapsed
+        );
     }
     Ok(())
 }
@@ -79,7 +89,10 @@ async fn load(
     path: &'static str,
     time: Duration,
 ) -> Result<u64, Failure> {
-    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let review = Bytes::from(Review::create(POD).to_json());
     let mut callers = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -133,9 +146,10 @@ async fn connect(
 ) -> Result<SendRequest<Full<Bytes>>, Failure> {
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
-    let stream = client.connect(ServerName::from(address.ip()), socket).await?;
-    let (sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let stream = client
+        .connect(ServerName::from(address.ip()), socket)
+        .await?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
 }

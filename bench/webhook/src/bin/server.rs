@@ -64,7 +64,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             mutating::<Pod, _>(Team),
         )
         .with(
-            rule(Registration::validating("validate.example.com"), "/validate"),
+            rule(
+                Registration::validating("validate.example.com"),
+                "/validate",
+            ),
             validating::<Pod, _>(Team),
         );
     let running = Server::new(webhooks)

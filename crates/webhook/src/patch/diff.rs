@@ -28,11 +28,12 @@ fn diff_objects(
         changes.push(Change::Remove { path });
     }
     for (name, value) in to {
-        let path = path.child(name);
         match from.get(name) {
-            Some(before) => diff(before, value, &path, changes),
+            // Most of an object stays as it is; what does needs no path.
+            Some(before) if before == value => {}
+            Some(before) => diff(before, value, &path.child(name), changes),
             None => changes.push(Change::Add {
-                path,
+                path: path.child(name),
                 value: value.clone(),
             }),
         }
@@ -75,7 +76,9 @@ fn diff_lists(from: &[Value], to: &[Value], path: &Pointer, changes: &mut Vec<Ch
             (place, length) = (place + 1, length + 1);
         }
         if let (Some(before), Some(after)) = (from.get(at_from), to.get(at_to)) {
-            diff(before, after, &path.index(place), changes);
+            if before != after {
+                diff(before, after, &path.index(place), changes);
+            }
             place += 1;
         }
         (next_from, next_to) = (at_from + 1, at_to + 1);

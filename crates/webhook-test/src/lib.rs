@@ -1,0 +1,168 @@
+//! A whole API server around webhooks, in the process of a test.
+//!
+//! [`Cluster::start`] serves webhooks over TLS, starts an API server on a free port, and registers the
+//! webhooks with it. What is written to it then goes the whole way: rules and selectors, match
+//! conditions, the call, the patch, reinvocation, validation. No cluster, container or binary is needed,
+//! and it takes milliseconds.
+//!
+//! `lockgate-webhook` itself never links an API server, which is why this is a crate of its own.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use lockgate_webhook::{Context, Denial, Object, Operation, Registration, Validator, Verdict, Webhooks, validating};
+//! use lockgate_webhook_test::Cluster;
+//!
+//! struct Closed;
+//!
+//! impl Validator<ConfigMap> for Closed {
+//!     async fn create(&self, _: &Context, _: &Object<ConfigMap>) -> Verdict {
+//!         Err(Denial::forbidden("not today").into())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let webhooks = Webhooks::new().with(
+//!     Registration::validating("closed.example.com")
+//!         .path("/closed")
+//!         .rule(&[Operation::Create], &[""], &["v1"], &["configmaps"]),
+//!     validating::<ConfigMap, _>(Closed),
+//! );
+//! let cluster = Cluster::start(webhooks).await?;
+//! let refused = cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}").await;
+//! assert!(refused.unwrap_err().why.contains("denied the request: not today"));
+//! cluster.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+use std::ops::Deref;
+
+use lockgate_api::decode::Bytes;
+use lockgate_api::meta::object::ObjectMeta;
+use lockgate_api::registration::codec;
+use lockgate_api::registration::hub::{ClientConfig, Configuration, ConfigurationKind, Version};
+use lockgate_apiserver::{ApplyError, Settings, StartError, TestServer};
+use lockgate_webhook::server::Server;
+use lockgate_webhook::testing::{Served, serve_with};
+use lockgate_webhook::{Role, Webhooks};
+
+/// The name of both configurations.
+const NAME: &str = "webhook-test";
+
+/// An API server that asks webhooks. Clients reach it with
+/// [`kubeconfig_path`](TestServer::kubeconfig_path).
+#[derive(Debug)]
+pub struct Cluster {
+    server: TestServer,
+    served: Served,
+}
+
+/// Why there is no cluster.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The API server cannot start.
+    #[error("the API server cannot start")]
+    Start(#[from] StartError),
+    /// The API server does not take the registrations.
+    #[error("the webhooks cannot be registered")]
+    Register(#[from] ApplyError),
+}
+
+impl Cluster {
+    /// Starts an API server with the defaults, and registers these webhooks.
+    ///
+    /// # Errors
+    ///
+    /// It cannot start, or does not take a registration: a rule, a selector or a condition is wrong.
+    pub async fn start(webhooks: Webhooks) -> Result<Self, ClusterError> {
+        Self::start_with(
+            Server::new(webhooks.clone()),
+            &webhooks,
+            Settings::default(),
+        )
+        .await
+    }
+
+    /// Starts both servers with settings of one's own. `webhooks` are those of `server`.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with(
+        server: Server,
+        webhooks: &Webhooks,
+        settings: Settings,
+    ) -> Result<Self, ClusterError> {
+        let served = serve_with(server).await;
+        let server = TestServer::start_with(settings).await?;
+        let cluster = Self { server, served };
+        for role in [Role::Mutating, Role::Validating] {
+            if let Some(manifest) = cluster.manifest(webhooks, role) {
+                cluster.apply(&manifest).await?;
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// The server of the webhooks.
+    #[must_use]
+    pub fn webhooks(&self) -> &Served {
+        &self.served
+    }
+
+    /// Stops both servers.
+    pub async fn stop(self) {
+        self.server.stop().await;
+        self.served.stop().await;
+    }
+
+    /// The registrations of a role, with where they are served; none when there are none.
+    fn manifest(&self, webhooks: &Webhooks, role: Role) -> Option<String> {
+        let registrations = webhooks.iter().map(|webhook| webhook.registration());
+        let registered = registrations
+            .filter(|registration| registration.role == role)
+            .map(|registration| {
+                let mut webhook = registration.webhook.clone();
+                webhook.client_config = ClientConfig {
+                    url: Some(self.served.url(&registration.path)),
+                    service: None,
+                    ca_bundle: Some(Bytes(self.served.ca_bundle().as_bytes().to_vec())),
+                };
+                webhook
+            });
+        let registered: Vec<_> = registered.collect();
+        if registered.is_empty() {
+            return None;
+        }
+        let kind = match role {
+            Role::Mutating => ConfigurationKind::Mutating,
+            Role::Validating => ConfigurationKind::Validating,
+        };
+        let configuration = Configuration {
+            kind,
+            metadata: ObjectMeta {
+                name: NAME.to_owned(),
+                ..ObjectMeta::default()
+            },
+            webhooks: Some(registered),
+        };
+        let mut manifest = codec::to_json(configuration, Version::V1);
+        if let Some(members) = manifest.as_object_mut() {
+            members.insert("kind".into(), kind.name().into());
+            members.insert("apiVersion".into(), Version::V1.api_version().into());
+        }
+        Some(manifest.to_string())
+    }
+}
+
+impl Deref for Cluster {
+    type Target = TestServer;
+
+    fn deref(&self) -> &TestServer {
+        &self.server
+    }
+}
