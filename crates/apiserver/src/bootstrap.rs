@@ -2,9 +2,11 @@
 //! And what was stored before: everything the server is made from is read again.
 
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::crd;
 use lockgate_store::{List, ReadAt, Unavailable, WriteError};
 use serde_json::{Value, json};
 
+use crate::controllers;
 use crate::effects;
 use crate::server::Server;
 use crate::stored;
@@ -13,11 +15,14 @@ use crate::write::{metadata, strategy};
 /// Makes what is missing, and takes note of what is there.
 pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     let snapshot = server.registry.snapshot();
-    for resource in snapshot
+    let mut resources: Vec<_> = snapshot
         .resources()
         .iter()
         .filter(|resource| effects::has_any(resource) && resource.is_storage_version())
-    {
+        .collect();
+    // One that is being deleted goes on being emptied, of custom resources too: those come first.
+    resources.sort_by_key(|resource| resource.is("", "namespaces"));
+    for resource in resources {
         let prefix = server.prefix(resource, "");
         let page = server
             .store
@@ -25,11 +30,12 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
             .await
             .map_err(|error| Unavailable(error.to_string()))?;
         for entry in &page.entries {
-            effects::written(
-                server,
-                resource,
-                &stored::parse_entry(entry, resource.shown()),
-            );
+            let object = stored::parse_entry(entry, resource.shown());
+            effects::written(server, resource, &object);
+            // A definition may have been stored by a server that ended before it was established.
+            if strategy::is_definition(resource) && !is_settled(&object) {
+                controllers::settle_definition_later(server, metadata::text(&object, "name"));
+            }
         }
     }
     for (group, version, plural, object) in objects() {
@@ -37,6 +43,14 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
             continue;
         };
         let mut object = object;
+        let key = server.key(
+            resource,
+            metadata::text(&object, "namespace"),
+            metadata::text(&object, "name"),
+        );
+        if let Ok((Some(_), _)) = server.store.get(&key, ReadAt::Latest).await {
+            continue;
+        }
         resource.shape.apply_defaults(&mut object);
         metadata::fill(&mut object);
         server.allocate(resource, &mut object);
@@ -47,14 +61,6 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
             server.settings.feature_gates,
         );
         strategy::canonicalize(resource, &mut object);
-        let key = server.key(
-            resource,
-            metadata::text(&object, "namespace"),
-            metadata::text(&object, "name"),
-        );
-        if let Ok((Some(_), _)) = server.store.get(&key, ReadAt::Latest).await {
-            continue;
-        }
         // Somebody else may be faster, which is as good.
         if let Err(WriteError::Unavailable(error)) =
             server.insert(resource, &key, &object, None).await
@@ -63,6 +69,11 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
         }
     }
     Ok(())
+}
+
+/// Whether a definition is served and to stay.
+fn is_settled(definition: &Value) -> bool {
+    crd::has_status(definition, "Established", "True") && !metadata::is_deleting(definition)
 }
 
 fn objects() -> Vec<(&'static str, &'static str, &'static str, Value)> {

@@ -14,13 +14,13 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::published::Published;
 use crate::{
@@ -111,7 +111,7 @@ struct Shared {
     published: Arc<Published>,
     requests: Sender<Request>,
     places: Arc<Semaphore>,
-    failure: Arc<OnceLock<Unavailable>>,
+    failure: watch::Receiver<Option<Unavailable>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -143,8 +143,8 @@ impl DiskStore {
     }
 
     fn start(file: DataFile, loaded: Loaded) -> io::Result<Self> {
-        let failure = Arc::new(OnceLock::new());
-        let committer = Committer::new(file, loaded, Arc::clone(&failure));
+        let (fail, failure) = watch::channel(None);
+        let committer = Committer::new(file, loaded, fail);
         let published = committer.published();
         let (requests, incoming) = channel();
         let thread = std::thread::Builder::new()
@@ -167,6 +167,18 @@ impl DiskStore {
         let shared = Arc::clone(&self.shared);
         // Closing waits for the disk. A runtime that ends meanwhile does not keep it from happening.
         let _ = tokio::task::spawn_blocking(move || shared.close()).await;
+    }
+
+    /// Returns when nothing can be written any more, and says why. While all is well it waits.
+    pub async fn failed(&self) -> Unavailable {
+        let mut failure = self.shared.failure.clone();
+        let failed = failure.wait_for(Option::is_some).await;
+        let why = failed.ok().and_then(|failed| failed.clone());
+        match why {
+            Some(why) => why,
+            // Closed, which is no failure.
+            None => std::future::pending().await,
+        }
     }
 
     async fn write<T>(&self, write: impl FnOnce(Answer<T>) -> Write) -> Result<T, WriteError> {
@@ -274,6 +286,6 @@ impl Store for DiskStore {
     }
 
     fn failure(&self) -> Option<Unavailable> {
-        self.shared.failure.get().cloned()
+        self.shared.failure.borrow().clone()
     }
 }

@@ -9,6 +9,7 @@
 mod access;
 mod concurrency;
 mod custom;
+mod durable;
 mod hostile;
 mod kube_rs;
 mod kubectl;

@@ -5,12 +5,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::Instant;
 
 use super::file::{Changes, DataFile, Loaded};
@@ -98,7 +98,7 @@ pub(super) struct Committer {
     file: DataFile,
     published: Arc<Published>,
     /// Why nothing is written any more.
-    failure: Arc<OnceLock<Unavailable>>,
+    failure: watch::Sender<Option<Unavailable>>,
     deadlines: HashMap<Arc<str>, Deadline>,
     endings: BinaryHeap<Ending>,
     options: MemoryOptions,
@@ -115,7 +115,11 @@ struct Batch {
 type Reply = Box<dyn FnOnce(Option<&Unavailable>)>;
 
 impl Committer {
-    pub(super) fn new(file: DataFile, loaded: Loaded, failure: Arc<OnceLock<Unavailable>>) -> Self {
+    pub(super) fn new(
+        file: DataFile,
+        loaded: Loaded,
+        failure: watch::Sender<Option<Unavailable>>,
+    ) -> Self {
         let Loaded { state, deadlines } = loaded;
         let endings = deadlines.iter().filter_map(|(key, &deadline)| {
             let entry = state.keys.get(key)?;
@@ -180,11 +184,15 @@ impl Committer {
     /// How long nothing is to be done unless somebody asks.
     fn wait(&self) -> Duration {
         match self.endings.peek() {
-            Some(Reverse((deadline, ..))) if self.failure.get().is_none() => {
+            Some(Reverse((deadline, ..))) if !self.has_failed() => {
                 Duration::from_millis(deadline.saturating_sub(now())).min(LONGEST_WAIT)
             }
             _ => LONGEST_WAIT,
         }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
     }
 
     fn begin(&self) -> Batch {
@@ -197,8 +205,8 @@ impl Committer {
 
     /// Decides a write on the state that the writes before it make.
     fn decide(&mut self, batch: &mut Batch, write: Write) {
-        if let Some(failure) = self.failure.get() {
-            write.refuse(failure.clone());
+        if let Some(failure) = self.failure.borrow().clone() {
+            write.refuse(failure);
             return;
         }
         match write {
@@ -265,7 +273,7 @@ impl Committer {
 
     /// Adds the end of entries whose time is over to a batch.
     fn expire(&mut self, batch: &mut Batch) {
-        if self.failure.get().is_some() {
+        if self.has_failed() {
             return;
         }
         let now = now();
@@ -314,7 +322,9 @@ impl Committer {
                 let why = format!(
                     "the disk failed ({error}); nothing is written until the server starts again"
                 );
-                Err(self.failure.get_or_init(|| Unavailable(why)).clone())
+                let failure = Unavailable(why);
+                self.failure.send_replace(Some(failure.clone()));
+                Err(failure)
             }
         }
     }

@@ -274,7 +274,7 @@ async fn after_a_fault_nothing_is_acknowledged_and_reads_go_on() {
                 "{result:?}"
             );
         }
-        assert!(store.failure().is_some());
+        assert_eq!(store.failure(), Some(store.failed().await));
         let page = store.list(List::all("/")).await.unwrap();
         assert_eq!(page.entries.len(), 1);
         assert_eq!((page.entries[0].revision, page.revision), (kept, kept));

@@ -1,5 +1,7 @@
 //! The store on disk: what outlives it, and what it refuses to open.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
