@@ -292,6 +292,12 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
             file.sync_all()
         })
         .and_then(|()| std::fs::rename(&new, path))
+        // A name lasts when the folder it is in was written, and that one's when the one above was.
+        .and_then(|()| {
+            let folders = path.ancestors().skip(1).take(2);
+            let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
+            named.try_for_each(|folder| std::fs::File::open(folder)?.sync_all())
+        })
         .map_err(|source| TlsError::File {
             path: path.to_owned(),
             source,

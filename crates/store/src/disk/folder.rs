@@ -32,10 +32,17 @@ impl Folder {
             path: path.to_owned(),
             source,
         };
+        let missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+            .collect();
         let mut builder = DirBuilder::new();
         // What is stored is as secret as the secrets in it.
         builder.recursive(true).mode(0o700);
         builder.create(path).map_err(unusable)?;
+        for folder in missing {
+            sync_name(folder).map_err(unusable)?;
+        }
         let mut lock = private(&path.join(LOCK), false).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -79,8 +86,7 @@ impl Folder {
         let new = self.path.join(NEW);
         fill(private(&new, true)?)?;
         std::fs::rename(&new, self.data())?;
-        // Renames last when the folder itself is written.
-        File::open(&self.path)?.sync_all()?;
+        sync_name(&self.data())?;
         Ok(())
     }
 
@@ -97,6 +103,12 @@ impl Folder {
         let text = std::fs::read_to_string(self.path.join(CLOSED)).ok()?;
         text.trim().parse().ok().map(Revision)
     }
+}
+
+/// Makes the name of a file or folder last: it is part of the folder above.
+fn sync_name(path: &Path) -> io::Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    File::open(above.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Opens a file that is its owner's alone, to read and write.
