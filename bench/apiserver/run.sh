@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts `lockgate serve` and, when KUBE_APISERVER and ETCD name binaries, the real pair after it, and prints
 # what each needs to start, to idle and to create ConfigMaps with 0, 1, 2 and 10 webhooks.
-# Arguments go to the bench: -o json, --seconds N, --connections N, --starts N.
+# Arguments go to the bench: -o json, --seconds N, --connections N, --starts N, --storage DIR.
 set -euo pipefail
 for binary in LOCKGATE KUBE_APISERVER ETCD; do
     if [[ -n ${!binary:-} ]]; then

@@ -55,18 +55,22 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes)> {
+        let request = self.request(method, path, body)?;
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>> {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, self.authority.clone())
             .header(AUTHORIZATION, self.authorization.clone())
             .header(USER_AGENT, "bench")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
-        self.sender.ready().await?;
-        let response = self.sender.send_request(request).await?;
-        let status = response.status();
-        Ok((status, response.into_body().collect().await?.to_bytes()))
+            .header(CONTENT_TYPE, "application/json");
+        Ok(request.body(Full::new(body))?)
     }
 
     /// Sends a request that must succeed.
@@ -84,6 +88,47 @@ impl Client {
         if status != StatusCode::CREATED {
             bail!("{status} {}", String::from_utf8_lossy(&answer));
         }
+        Ok(())
+    }
+}
+
+/// Events, one line each.
+#[derive(Debug)]
+pub struct Events {
+    body: hyper::body::Incoming,
+    /// Ends of lines that came and were not asked for yet.
+    lines: usize,
+    /// The connection lasts as long as what is read from it.
+    _client: Client,
+}
+
+impl Client {
+    /// Starts to watch.
+    pub async fn watch(mut self, path: &str) -> Result<Events> {
+        let request = self.request(Method::GET, path, Bytes::new())?;
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        if !response.status().is_success() {
+            bail!("{path}: {}", response.status());
+        }
+        Ok(Events {
+            body: response.into_body(),
+            lines: 0,
+            _client: self,
+        })
+    }
+}
+
+impl Events {
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> Result<()> {
+        while self.lines == 0 {
+            let frame = self.body.frame().await.context("the watch ended")??;
+            if let Some(data) = frame.data_ref() {
+                self.lines += data.iter().filter(|&&byte| byte == b'\n').count();
+            }
+        }
+        self.lines -= 1;
         Ok(())
     }
 }

@@ -193,7 +193,7 @@ async fn measure(
 }
 
 /// One connection: a create is sent when the one before it is answered.
-async fn create(
+pub async fn create(
     mut client: Client,
     path: String,
     number: usize,
@@ -212,7 +212,7 @@ async fn create(
 }
 
 /// A small ConfigMap, as applications have them.
-fn config_map(name: &str) -> Bytes {
+pub fn config_map(name: &str) -> Bytes {
     let text = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"app.kubernetes.io/name":"shop","app.kubernetes.io/component":"web"}},"annotations":{{"example.com/owner":"team-shop"}}}},"data":{{"LOG_LEVEL":"info","application.yaml":"server:\n  port: 8080\n  timeout: 30s\n","FEATURES":"checkout,search"}}}}"#
     );

@@ -9,6 +9,7 @@ mod load;
 mod process;
 mod report;
 mod side;
+mod storage;
 mod webhook;
 
 use std::path::PathBuf;
@@ -43,6 +44,10 @@ struct Args {
     /// How often each side is started
     #[arg(long, default_value_t = 5, value_name = "NUMBER")]
     starts: usize,
+    /// Measure storage instead: creates on the disk of this folder, memory with many objects and watchers,
+    /// and how long a restart takes
+    #[arg(long, value_name = "DIR")]
+    storage: Option<PathBuf>,
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -59,6 +64,17 @@ enum Output {
 async fn main() -> Result<()> {
     let args = Args::parse();
     // The servers are stopped by leaving this function, also when a person has seen enough.
+    if let Some(folder) = &args.storage {
+        let report = tokio::select! {
+            report = storage::measure(&args.lockgate, folder, args.seconds) => report?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        };
+        match args.output {
+            Output::Table => print!("{}", report.table()),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        }
+        return Ok(());
+    }
     let report = tokio::select! {
         report = measure_all(&args) => report?,
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::crd;
 use lockgate_store::{Entry, List, ReadAt, ReadError, Revision, Unavailable, WriteError};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::controllers::{aggregation, defaults};
+use crate::controllers::{self, aggregation, defaults};
 use crate::effects;
 use crate::registry::{Resource, Snapshot};
 use crate::server::Server;
@@ -24,17 +25,21 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 /// Makes what is missing, and takes note of what is there.
 pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     let snapshot = server.registry.snapshot();
-    for resource in snapshot
+    let mut resources: Vec<_> = snapshot
         .resources()
         .iter()
         .filter(|resource| effects::has_any(resource) && resource.is_storage_version())
-    {
+        .collect();
+    // One that is being deleted goes on being emptied, of custom resources too: those come first.
+    resources.sort_by_key(|resource| resource.is("", "namespaces"));
+    for resource in resources {
         for entry in &everything(server, resource).await? {
-            effects::written(
-                server,
-                resource,
-                &stored::parse_entry(entry, resource.shown()),
-            );
+            let object = stored::parse_entry(entry, resource.shown());
+            effects::written(server, resource, &object);
+            // A definition may have been stored by a server that ended before it was established.
+            if strategy::is_definition(resource) && !is_settled(&object) {
+                controllers::settle_definition_later(server, metadata::text(&object, "name"));
+            }
         }
     }
     let mut writes = missing_objects(server, &snapshot).await?;
@@ -205,6 +210,11 @@ fn aggregate(writes: &mut [Write]) {
             }
         }
     }
+}
+
+/// Whether a definition is served and to stay.
+fn is_settled(definition: &Value) -> bool {
+    crd::has_status(definition, "Established", "True") && !metadata::is_deleting(definition)
 }
 
 fn objects() -> Vec<(&'static str, &'static str, &'static str, Value)> {

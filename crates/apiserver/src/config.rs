@@ -180,7 +180,7 @@ pub struct Settings {
     pub bind_address: IpAddr,
     /// The port; 0 for any free one, so that many servers can run at once.
     pub secure_port: u16,
-    /// Where certificates are kept. None keeps them in memory, for servers that live as long as a test.
+    /// Where certificates are kept, and the key that signs tokens. None keeps them in memory, for servers that live as long as a test.
     pub cert_dir: Option<PathBuf>,
     /// Further names and addresses the server's certificate is for.
     pub extra_hosts: Vec<String>,

@@ -14,6 +14,7 @@ mod watching;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
+use lockgate_admission::host::BoxFuture;
 use lockgate_api::admission::UserInfo;
 use lockgate_api::go::json;
 use lockgate_kinds::crd;
@@ -280,6 +281,18 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
             return;
         }
     }
+}
+
+/// Does the same when nobody waits for it. Not an `async fn`: what settles writes, and a write may settle.
+pub(crate) fn settle_definition_later(server: &Server, name: &str) {
+    let Some(server) = server.shared() else {
+        return;
+    };
+    let name = name.to_owned();
+    let keeper = Arc::clone(&server);
+    let settling: BoxFuture<'static, ()> =
+        Box::pin(async move { settle_definition(&keeper, &name).await });
+    server.spawn(settling);
 }
 
 async fn other_definitions(server: &Server, definitions: &Resource, name: &str) -> Vec<Value> {

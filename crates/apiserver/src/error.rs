@@ -32,7 +32,7 @@ impl From<Box<Denial>> for Failure {
 impl From<Unavailable> for Failure {
     fn from(error: Unavailable) -> Self {
         tracing::error!(%error, "storage failed");
-        Status::internal_error("storage is unavailable").into()
+        Status::internal_error(&error.to_string()).into()
     }
 }
 

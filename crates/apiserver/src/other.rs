@@ -15,7 +15,9 @@ use crate::server::Server;
 pub(crate) const GIT_VERSION: &str = concat!("v1.36.4+lockgate-", env!("CARGO_PKG_VERSION"));
 
 /// Checks that can be asked for one by one.
-const CHECKS: [&str; 3] = ["ping", "log", "etcd"];
+const CHECKS: [&str; 3] = ["ping", "log", STORAGE];
+/// The check of the storage, by the name that probes know.
+const STORAGE: &str = "etcd";
 
 /// Serves a path outside the resources.
 pub(crate) fn serve(
@@ -52,8 +54,15 @@ pub(crate) fn serve(
             openapi::document(&snapshot, &path.join("/"), headers, query)
         }
         ["version"] => document(&version(), true),
-        ["healthz" | "livez" | "readyz"] => health(segments[0], query),
-        ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => plain_text(200, "ok"),
+        ["healthz" | "livez" | "readyz"] => health(server, segments[0], query),
+        ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => {
+            match server.store.failure() {
+                Some(failure) if *check == STORAGE => {
+                    plain_text(500, format!("internal server error: {failure}\n"))
+                }
+                _ => plain_text(200, "ok"),
+            }
+        }
         ["metrics"] => with_type(
             200,
             metrics(server),
@@ -112,16 +121,30 @@ fn version() -> serde_json::Value {
     })
 }
 
-fn health(name: &str, query: &Query) -> Response {
-    if query.first("verbose").is_none() {
+/// UPSTREAM: apiserver pkg/server/healthz/healthz.go
+fn health(server: &Server, name: &str, query: &Query) -> Response {
+    let failed = server.store.failure().is_some();
+    if !failed && query.first("verbose").is_none() {
         return plain_text(200, "ok");
     }
     let mut text: String = CHECKS
         .iter()
-        .map(|check| format!("[+]{check} ok\n"))
+        .map(|&check| {
+            if failed && check == STORAGE {
+                // Anybody may ask; who may know why is told by the check itself.
+                format!("[-]{check} failed: reason withheld\n")
+            } else {
+                format!("[+]{check} ok\n")
+            }
+        })
         .collect();
-    text.push_str(&format!("{name} check passed\n"));
-    plain_text(200, text)
+    let (code, verdict) = if failed {
+        (500, "failed")
+    } else {
+        (200, "passed")
+    };
+    text.push_str(&format!("{name} check {verdict}\n"));
+    plain_text(code, text)
 }
 
 fn metrics(server: &Server) -> String {

@@ -11,6 +11,8 @@ use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
     UnparsedPublicKey,
 };
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -43,6 +45,15 @@ impl Signer {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.as_ref(), &random)
             .ok()?;
+        Some(Self { key, random })
+    }
+
+    /// A signer with a key that is kept, as PEM: it knows the tokens that others made with it.
+    pub(crate) fn with_key(pem: &str) -> Option<Self> {
+        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok()?;
+        let random = SystemRandom::new();
+        let der = key.secret_pkcs8_der();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &random).ok()?;
         Some(Self { key, random })
     }
 

@@ -44,7 +44,11 @@
 
 #[cfg(feature = "contract-tests")]
 pub mod contract;
+mod disk;
 mod memory;
+mod published;
+mod state;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,6 +57,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use disk::{DiskStore, OpenError};
 pub use memory::{MemoryOptions, MemoryStore};
 
 /// A point in the history of a store.
@@ -288,6 +293,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// The revision is not there yet.
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
+
+    /// Why nothing can be written any more, if that is so. Reads go on.
+    fn failure(&self) -> Option<Unavailable> {
+        None
+    }
 }
 
 /// A running watch. Dropping it ends it.

@@ -67,15 +67,16 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(file(name))(error)),
         };
+        // A certificate is written after its key, so a key alone is what a crash left.
         let (ca_pem, ca_key_pem) = match (read("ca.crt")?, read("ca.key")?) {
             (Some(certificate), Some(key)) => (certificate, key),
-            (None, None) => {
-                let (certificate, key) = make_authority()?;
-                write(&file("ca.crt"), &certificate, 0o644)?;
+            (None, key) => {
+                let (certificate, key) = make_authority(key.as_deref())?;
                 write(&file("ca.key"), &key, 0o600)?;
+                write(&file("ca.crt"), &certificate, 0o644)?;
                 (certificate, key)
             }
-            _ => {
+            (Some(_), None) => {
                 return Err(TlsError::Material {
                     what: format!("`{}`", folder.display()),
                     why: String::from("ca.crt and ca.key belong together, and one is missing"),
@@ -84,10 +85,15 @@ impl Identity {
         };
         let (certificate_pem, key_pem) = match (read("apiserver.crt")?, read("apiserver.key")?) {
             (Some(certificate), Some(key)) => (certificate, key),
-            _ => {
+            (old, _) => {
+                // Never the certificate of another key, whenever this is cut short.
+                if old.is_some() {
+                    let path = file("apiserver.crt");
+                    std::fs::remove_file(&path).map_err(failed(path))?;
+                }
                 let (certificate, key) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
-                write(&file("apiserver.crt"), &certificate, 0o644)?;
                 write(&file("apiserver.key"), &key, 0o600)?;
+                write(&file("apiserver.crt"), &certificate, 0o644)?;
                 (certificate, key)
             }
         };
@@ -101,7 +107,7 @@ impl Identity {
 
     /// Makes an identity that is gone with the process.
     pub(crate) fn make(hosts: &[String]) -> Result<Self, TlsError> {
-        let (ca_pem, ca_key_pem) = make_authority()?;
+        let (ca_pem, ca_key_pem) = make_authority(None)?;
         let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
         Ok(Self {
             ca_pem,
@@ -189,7 +195,8 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, T
     Ok(chain)
 }
 
-fn make_authority() -> Result<(String, String), TlsError> {
+/// Makes an authority, with a key that is there already or one of its own.
+fn make_authority(key_pem: Option<&str>) -> Result<(String, String), TlsError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params
@@ -198,7 +205,10 @@ fn make_authority() -> Result<(String, String), TlsError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let failed = material("the server's own authority");
-    let key = KeyPair::generate().map_err(&failed)?;
+    let key = match key_pem {
+        Some(pem) => KeyPair::from_pem(pem).map_err(&failed)?,
+        None => KeyPair::generate().map_err(&failed)?,
+    };
     let certificate = params.self_signed(&key).map_err(&failed)?;
     Ok((certificate.pem(), key.serialize_pem()))
 }
@@ -253,15 +263,41 @@ fn issue(
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// Writes a file that only its owner can read if it is a secret.
+/// The key that signs tokens, from the folder of the certificates; made if it is not there.
+pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
+    let path = folder.join("sa.key");
+    match std::fs::read_to_string(&path) {
+        Ok(pem) => Ok(pem),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let key = KeyPair::generate().map_err(material("the key of tokens"))?;
+            let pem = key.serialize_pem();
+            write(&path, &pem, 0o600)?;
+            Ok(pem)
+        }
+        Err(source) => Err(TlsError::File { path, source }),
+    }
+}
+
+/// Writes a file that only its owner can read if it is a secret. It is there whole or not at all.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
+    let new = path.with_added_extension("new");
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(mode);
     options
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .open(&new)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&new, path))
+        // A name lasts when the folder it is in was written, and that one's when the one above was.
+        .and_then(|()| {
+            let folders = path.ancestors().skip(1).take(2);
+            let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
+            named.try_for_each(|folder| std::fs::File::open(folder)?.sync_all())
+        })
         .map_err(|source| TlsError::File {
             path: path.to_owned(),
             source,

@@ -38,7 +38,7 @@ use crate::controllers::defaults::Waiting;
 use crate::controllers::{self, Terminating};
 use crate::host::ServedKinds;
 use crate::http::listen;
-use crate::http::tls::{Identity, TlsError};
+use crate::http::tls::{self, Identity, TlsError};
 use crate::namespaces::NamespaceCache;
 use crate::observe::Requests;
 use crate::plugins::{Priority, PriorityClasses};
@@ -318,7 +318,12 @@ fn build(
         .enable(settings.enable_plugins.iter().map(String::as_str))
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
-    let signer = Arc::new(Signer::new().ok_or(StartError::Other("there is no randomness"))?);
+    let signer = match &settings.cert_dir {
+        Some(folder) => Signer::with_key(&tls::token_key(folder)?)
+            .ok_or(StartError::Other("`sa.key` is no key of the curve P-256"))?,
+        None => Signer::new().ok_or(StartError::Other("there is no randomness"))?,
+    };
+    let signer = Arc::new(signer);
     let authenticator = Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),

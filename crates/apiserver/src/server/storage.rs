@@ -2,16 +2,20 @@
 //! them too, before it returns.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_store::{Entry, Revision, WriteError};
+use lockgate_store::{Entry, Revision, Unavailable, WriteError};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::Server;
+use crate::controllers;
 use crate::effects;
 use crate::error::{Outcome, internal};
 use crate::registry::{Resource, Shape};
 use crate::stored;
+use crate::write::{metadata, strategy};
 
 impl Server {
     /// The prefix of the keys of a resource, in a namespace or in all.
@@ -56,7 +60,7 @@ impl Server {
         Ok(Cow::Owned(converted))
     }
 
-    fn kept_as(&self, resource: &Resource) -> Outcome<std::sync::Arc<Resource>> {
+    fn kept_as(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
         let (group, version) = &resource.storage_version;
         let snapshot = self.registry.snapshot();
         let kept = snapshot
@@ -96,10 +100,13 @@ impl Server {
         if !effects::has_any(resource) {
             return self.store.create(key, bytes, ttl).await;
         }
-        let _ordered = self.effects.lock().await;
-        let revision = self.store.create(key, bytes, ttl).await?;
-        effects::written(self, resource, object);
-        Ok(revision)
+        let (key, object) = (key.to_owned(), object.clone());
+        self.in_order(resource, move |server, resource| async move {
+            let revision = server.store.create(&key, bytes, ttl).await?;
+            effects::written(&server, &resource, &object);
+            Ok((revision, object))
+        })
+        .await
     }
 
     /// Stores a changed object, if nobody else was faster.
@@ -114,10 +121,13 @@ impl Server {
         if !effects::has_any(resource) {
             return self.store.update(key, expected, bytes).await;
         }
-        let _ordered = self.effects.lock().await;
-        let revision = self.store.update(key, expected, bytes).await?;
-        effects::written(self, resource, object);
-        Ok(revision)
+        let (key, object) = (key.to_owned(), object.clone());
+        self.in_order(resource, move |server, resource| async move {
+            let revision = server.store.update(&key, expected, bytes).await?;
+            effects::written(&server, &resource, &object);
+            Ok((revision, object))
+        })
+        .await
     }
 
     /// Removes an object, if nobody else was faster.
@@ -134,13 +144,50 @@ impl Server {
                 .await
                 .map(|(revision, _)| revision);
         }
-        let _ordered = self.effects.lock().await;
-        let (revision, entry) = self.store.delete(key, expected).await?;
-        effects::removed(
-            self,
-            resource,
-            &stored::parse_entry(&entry, resource.shown()),
-        );
-        Ok(revision)
+        let key = key.to_owned();
+        self.in_order(resource, move |server, resource| async move {
+            let (revision, entry) = server.store.delete(&key, expected).await?;
+            let object = stored::parse_entry(&entry, resource.shown());
+            effects::removed(&server, &resource, &object);
+            Ok((revision, object))
+        })
+        .await
+    }
+
+    /// Makes a write that other parts of the server are made from, one after the other. It goes on when
+    /// nobody waits for it any more: what is stored must be in force.
+    async fn in_order<W>(
+        &self,
+        resource: &Resource,
+        write: impl FnOnce(Arc<Self>, Arc<Resource>) -> W,
+    ) -> Result<Revision, WriteError>
+    where
+        W: Future<Output = Result<(Revision, Value), WriteError>> + Send + 'static,
+    {
+        let stops = || Unavailable(String::from("the server stops"));
+        let server = self.shared().ok_or_else(stops)?;
+        let snapshot = self.registry.snapshot();
+        let found = snapshot.find(resource.group(), &resource.version, resource.plural());
+        let resource = found.cloned().ok_or(WriteError::NotFound)?;
+        let is_definition = strategy::is_definition(&resource);
+        let writing = write(Arc::clone(&server), resource);
+        let (answer, answered) = oneshot::channel();
+        self.tasks.spawn(async move {
+            let written = {
+                let _ordered = server.effects.lock().await;
+                writing.await
+            };
+            let (result, object) = match written {
+                Ok((revision, object)) => (Ok(revision), object),
+                Err(error) => (Err(error), Value::Null),
+            };
+            let stored = result.is_ok();
+            // Who asked for a definition also sees to it that it is established; gone, they do not.
+            if answer.send(result).is_err() && stored && is_definition {
+                let name = metadata::text(&object, "name");
+                controllers::settle_definition_later(&server, name);
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(stops().into()))
     }
 }

@@ -10,6 +10,7 @@ mod access;
 mod concurrency;
 mod custom;
 mod defaults;
+mod durable;
 mod garbage;
 mod hostile;
 mod kube_rs;

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
 };
-use lockgate_store::MemoryStore;
+use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, Stop};
@@ -27,10 +27,12 @@ Examples:
   lockgate serve --secure-port 0 --kubeconfig-out /tmp/kc
   lockgate serve --map-service shop/webhook:443=127.0.0.1:9443
   lockgate serve --audit-log-path - --token-auth-file tokens.csv
+  lockgate serve --data-dir /var/lib/lockgate
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
 
-Everything is in memory and gone when the server stops.")]
+Everything is in memory and gone when the server stops, unless --data-dir names a
+folder: then a write is answered when it is on the disk, and survives a crash.")]
 pub struct ServeArgs {
     /// The address to listen on
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
@@ -38,7 +40,11 @@ pub struct ServeArgs {
     /// The port to listen on; 0 for any free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
-    /// Where the server's certificates are kept; they are made when absent [default: in memory]
+    /// Where everything is kept; made when absent, and used by one server at a time [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Where the server's certificates are kept; they are made when absent [default: in memory, or
+    /// the folder `certs` of --data-dir]
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// Authorities whose certificates prove who a user is
@@ -251,7 +257,11 @@ impl ServeArgs {
         Settings {
             bind_address: self.bind_address,
             secure_port: self.secure_port,
-            cert_dir: self.cert_dir.clone(),
+            // Kubeconfigs and tokens last as long as what they are for.
+            cert_dir: self
+                .cert_dir
+                .clone()
+                .or_else(|| Some(self.data_dir.as_ref()?.join("certs"))),
             client_ca_file: self.client_ca_file.clone(),
             token_auth_file: self.token_auth_file.clone(),
             anonymous_auth: self.anonymous_auth,
@@ -304,7 +314,16 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     for path in &args.filename {
         sources.extend(source::read(path).map_err(CommandError::from)?);
     }
-    let running = Running::start(args.settings(), Arc::new(MemoryStore::new()))
+    let started = Instant::now();
+    let disk = match &args.data_dir {
+        Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
+        None => None,
+    };
+    let store: Arc<dyn Store> = match &disk {
+        Some(disk) => Arc::new(disk.clone()),
+        None => Arc::new(MemoryStore::new()),
+    };
+    let running = Running::start(args.settings(), store)
         .await
         .map_err(explain)?;
     std::fs::write(&args.kubeconfig_out, running.kubeconfig()).map_err(|error| {
@@ -323,16 +342,52 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     printer.line(&format!(
         "serving on {} after {:.1} ms; kubeconfig in {}",
         running.url(),
-        running.took().as_secs_f64() * 1000.0,
+        started.elapsed().as_secs_f64() * 1000.0,
         args.kubeconfig_out.display()
     ))?;
     printer.flush()?;
+    let told = async {
+        tokio::select! {
+            _ = interrupt.recv() => ExitCode::Interrupted,
+            _ = terminate.recv() => ExitCode::Done,
+        }
+    };
+    let failed = async {
+        match &disk {
+            Some(disk) => disk.failed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(told);
     let code = tokio::select! {
-        _ = interrupt.recv() => ExitCode::Interrupted,
-        _ = terminate.recv() => ExitCode::Done,
+        code = &mut told => code,
+        failure = failed => {
+            // Reads go on, which is worth more than an exit code.
+            Printer::note(&format!("{failure}"));
+            told.await
+        }
     };
     running.stop().await;
+    if let Some(disk) = disk {
+        disk.close().await;
+    }
     Ok(code)
+}
+
+fn explain_open(error: OpenError) -> CommandError {
+    let failed = CommandError::failed(error.to_string());
+    match error {
+        OpenError::InUse { .. } => {
+            failed.with_help("stop that process, or name another --data-dir")
+        }
+        OpenError::Newer { .. } => {
+            failed.with_help("use the version that wrote it, or name another --data-dir")
+        }
+        OpenError::Damaged { .. } => failed.with_help(
+            "put back a copy of the folder, or name another --data-dir; see docs/storage.md",
+        ),
+        _ => failed,
+    }
 }
 
 /// What to do about a server that does not start.

@@ -1,12 +1,18 @@
 //! Tests of the binary as people and scripts use it: a real process, its output and exit code.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 mod cel;
+mod durability;
 mod hostile;
 mod lint;
 mod manifests;
 mod program;
+mod served;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

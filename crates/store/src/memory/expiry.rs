@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
-use crate::{Entry, ReadAt, Revision, WriteError};
+use crate::Revision;
 
 /// When which key ends; the revision of its creation tells it from a later key of the same name.
 type Deadline = Reverse<(Instant, Arc<str>, Revision)>;
@@ -31,11 +31,9 @@ struct Queue {
 
 impl Expiry {
     /// Deletes the entry at `at`, unless it is gone by then.
-    pub(super) fn add(&self, shared: &Arc<Shared>, at: Instant, entry: &Entry) {
+    pub(super) fn add(&self, shared: &Arc<Shared>, at: Instant, key: &str, created: Revision) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue
-            .deadlines
-            .push(Reverse((at, Arc::clone(&entry.key), entry.created)));
+        queue.deadlines.push(Reverse((at, Arc::from(key), created)));
         if queue.running {
             self.earlier.notify_one();
         } else {
@@ -82,17 +80,5 @@ async fn run(store: Weak<Shared>, earlier: Arc<Notify>) {
 }
 
 fn expire(shared: &Shared, key: &str, created: Revision) {
-    loop {
-        let Ok(state) = shared.read(ReadAt::Latest) else {
-            return;
-        };
-        let Some(entry) = state.keys.get(key).filter(|entry| entry.created == created) else {
-            return;
-        };
-        match shared.delete(key, entry.revision) {
-            // Changed between the two steps: its time is over all the same.
-            Err(WriteError::Conflict(_)) => {}
-            _ => return,
-        }
-    }
+    let _ = shared.write(|state| Ok((state.expire(key, created), ())));
 }

@@ -1,5 +1,7 @@
 //! The backends, held to the contract and to what they promise beyond it.
 
+mod disk;
+
 use std::time::Duration;
 
 use lockgate_store::{

@@ -3,20 +3,20 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use imbl::{OrdMap, Vector};
 use tokio::time::Instant;
 
-use super::MemoryOptions;
-use crate::{Compacted, Entry, Event, Revision, WriteError};
+use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
-pub(super) type Keys = OrdMap<Arc<str>, Entry>;
+pub(crate) type Keys = OrdMap<Arc<str>, Entry>;
 
 /// A revision of the store. INVARIANT: the changes in `history` have consecutive revisions, the last
 /// of which is `revision`.
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
-    pub(super) revision: Revision,
-    pub(super) keys: Keys,
+pub(crate) struct State {
+    pub(crate) revision: Revision,
+    pub(crate) keys: Keys,
     history: Vector<Arc<Change>>,
 }
 
@@ -35,8 +35,76 @@ impl Default for Revision {
 }
 
 impl State {
+    /// A state without history: nothing before it can be read.
+    pub(crate) fn new(revision: Revision, keys: Keys) -> Self {
+        Self {
+            revision,
+            keys,
+            history: Vector::new(),
+        }
+    }
+
+    /// The revision of the next change.
+    fn next_revision(&self) -> Revision {
+        Revision(self.revision.0 + 1)
+    }
+
+    /// The change that creates a key.
+    pub(crate) fn create(&self, key: &str, value: Bytes) -> Result<Event, WriteError> {
+        if let Some(current) = self.keys.get(key) {
+            return Err(WriteError::AlreadyExists(Box::new(current.clone())));
+        }
+        let revision = self.next_revision();
+        let entry = Entry {
+            key: Arc::from(key),
+            value,
+            created: revision,
+            revision,
+        };
+        Ok(Event::Put {
+            entry,
+            previous: None,
+        })
+    }
+
+    /// The change that gives a key another value; none if it has that value already.
+    pub(crate) fn update(
+        &self,
+        key: &str,
+        expected: Revision,
+        value: Bytes,
+    ) -> Result<Option<Event>, WriteError> {
+        let previous = self.expect(key, expected)?;
+        if previous.value == value {
+            return Ok(None);
+        }
+        let entry = Entry {
+            value,
+            revision: self.next_revision(),
+            ..previous.clone()
+        };
+        Ok(Some(Event::Put {
+            entry,
+            previous: Some(previous),
+        }))
+    }
+
+    /// The change that deletes an entry.
+    pub(crate) fn delete(&self, previous: Entry) -> Event {
+        Event::Delete {
+            revision: self.next_revision(),
+            previous,
+        }
+    }
+
+    /// The change that deletes a key whose time is over; none if it is gone, or made anew since.
+    pub(crate) fn expire(&self, key: &str, created: Revision) -> Option<Event> {
+        let previous = self.keys.get(key)?;
+        (previous.created == created).then(|| self.delete(previous.clone()))
+    }
+
     /// The state after a change, with as much history as the options ask for.
-    pub(super) fn after(&self, event: Event, now: Instant, options: &MemoryOptions) -> Self {
+    pub(crate) fn after(&self, event: Event, now: Instant, options: &MemoryOptions) -> Self {
         let mut keys = self.keys.clone();
         match &event {
             Event::Put { entry, .. } => {
@@ -71,7 +139,7 @@ impl State {
     }
 
     /// The entry of a key, if it is at the expected revision.
-    pub(super) fn expect(&self, key: &str, expected: Revision) -> Result<Entry, WriteError> {
+    pub(crate) fn expect(&self, key: &str, expected: Revision) -> Result<Entry, WriteError> {
         match self.keys.get(key) {
             None => Err(WriteError::NotFound),
             Some(entry) if entry.revision != expected => {
@@ -82,7 +150,7 @@ impl State {
     }
 
     /// The keys as they were at an earlier revision.
-    pub(super) fn keys_at(&self, revision: Revision) -> Result<Keys, Compacted> {
+    pub(crate) fn keys_at(&self, revision: Revision) -> Result<Keys, Compacted> {
         self.check_history(revision)?;
         // The change after the wanted revision remembers the keys before it.
         let index = self.index_after(revision);
@@ -93,7 +161,7 @@ impl State {
     }
 
     /// Whether every change after `revision` is still there.
-    pub(super) fn check_history(&self, revision: Revision) -> Result<(), Compacted> {
+    pub(crate) fn check_history(&self, revision: Revision) -> Result<(), Compacted> {
         let oldest = self.oldest();
         if revision < oldest {
             Err(Compacted { oldest })
@@ -103,7 +171,7 @@ impl State {
     }
 
     /// The change after `revision` that comes first under a prefix, looking at changes in order.
-    pub(super) fn next_event(&self, prefix: &str, after: Revision) -> Option<&Event> {
+    pub(crate) fn next_event(&self, prefix: &str, after: Revision) -> Option<&Event> {
         let first = self.index_after(after);
         (first..self.history.len())
             .filter_map(|index| self.history.get(index))
@@ -112,7 +180,7 @@ impl State {
     }
 
     /// The state without history before `oldest`.
-    pub(super) fn compacted(&self, oldest: Revision) -> Self {
+    pub(crate) fn compacted(&self, oldest: Revision) -> Self {
         let mut state = self.clone();
         while state.oldest() < oldest {
             state.history.pop_front();
@@ -134,7 +202,7 @@ impl State {
 }
 
 /// The entries under a prefix and after a key, in order.
-pub(super) fn range<'k>(
+pub(crate) fn range<'k>(
     keys: &'k Keys,
     prefix: &'k str,
     after: Option<&str>,

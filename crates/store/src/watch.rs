@@ -4,46 +4,46 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::Shared;
+use crate::published::Published;
 use crate::{Event, ReadError, Revision, Unavailable, Watch};
 
-pub(super) struct MemoryWatch {
-    shared: Arc<Shared>,
+pub(crate) struct Cursor {
+    published: Arc<Published>,
     newest: tokio::sync::watch::Receiver<Revision>,
     prefix: String,
     /// Every change of the prefix up to here was returned.
-    cursor: Revision,
+    position: Revision,
 }
 
-impl MemoryWatch {
-    pub(super) fn new(
-        shared: Arc<Shared>,
+impl Cursor {
+    pub(crate) fn new(
+        published: Arc<Published>,
         newest: tokio::sync::watch::Receiver<Revision>,
         prefix: &str,
         after: Revision,
     ) -> Self {
         Self {
-            shared,
+            published,
             newest,
             prefix: prefix.to_owned(),
-            cursor: after,
+            position: after,
         }
     }
 }
 
 #[async_trait]
-impl Watch for MemoryWatch {
+impl Watch for Cursor {
     async fn next(&mut self) -> Result<Event, ReadError> {
         loop {
             // Marked as seen before looking, so that a state put in place meanwhile wakes us.
             self.newest.borrow_and_update();
-            let state = self.shared.state.load_full();
-            state.check_history(self.cursor)?;
-            if let Some(event) = state.next_event(&self.prefix, self.cursor) {
-                self.cursor = event.revision();
+            let state = self.published.current();
+            state.check_history(self.position)?;
+            if let Some(event) = state.next_event(&self.prefix, self.position) {
+                self.position = event.revision();
                 return Ok(event.clone());
             }
-            self.cursor = state.revision;
+            self.position = state.revision;
             if self.newest.changed().await.is_err() {
                 return Err(Unavailable(String::from("the store is gone")).into());
             }
@@ -51,6 +51,6 @@ impl Watch for MemoryWatch {
     }
 
     fn progress(&self) -> Revision {
-        self.cursor
+        self.position
     }
 }

@@ -1,0 +1,415 @@
+//! What storing costs: on disk beside in memory.
+//!
+//! The disk's own rate of syncs stands beside the creates, since every batch of them waits for one.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use hyper::Method;
+use serde::Serialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::client::{Client, TOKEN};
+use crate::{load, process};
+
+/// How many objects there are when memory is measured.
+const OBJECTS: [u64; 3] = [1_000, 10_000, 100_000];
+/// How many watch when it is.
+const WATCHERS: [usize; 3] = [1, 100, 1_000];
+/// Changes that each of them is sent.
+const CHANGES: usize = 100;
+/// How many connections create, each one object after the other.
+const CONNECTIONS: [usize; 4] = [1, 16, 128, 1_000];
+/// How often a server is started to learn how long it takes.
+const STARTS: usize = 5;
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    syncs_per_second: f64,
+    disk: Measured,
+    memory: Measured,
+    load_average: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Measured {
+    creates: Vec<Creates>,
+    sizes: Vec<Size>,
+    watches: Vec<Watches>,
+    /// Milliseconds to the line that says ready, after an orderly end and after none.
+    restart_after_stop: Option<f64>,
+    restart_after_kill: Option<f64>,
+    /// Of the data file, with all objects.
+    file_megabytes: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Creates {
+    connections: usize,
+    per_second: f64,
+    cpu_microseconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Size {
+    objects: u64,
+    megabytes: f64,
+    /// Of one core, while nobody asks.
+    idle_cpu_percent: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Watches {
+    watchers: usize,
+    megabytes: f64,
+    cpu_microseconds_per_event: f64,
+    events_per_second: f64,
+}
+
+/// Measures both. The disk is that of `folder`.
+pub async fn measure(binary: &Path, folder: &Path, seconds: u64) -> Result<Report> {
+    let seconds = Duration::from_secs(seconds);
+    let syncs_per_second = syncs(folder, seconds)?;
+    eprintln!("{syncs_per_second:.0} syncs/s");
+    let disk = one(binary, Some(folder), seconds).await?;
+    let memory = one(binary, None, seconds).await?;
+    Ok(Report {
+        syncs_per_second,
+        disk,
+        memory,
+        load_average: process::load_average(),
+    })
+}
+
+/// How often a page can be written for good.
+fn syncs(folder: &Path, time: Duration) -> Result<f64> {
+    let file = tempfile::tempfile_in(folder)?;
+    let page = [7; 4096];
+    let pages = 256;
+    for number in 0..pages {
+        file.write_all_at(&page, number * 4096)?;
+    }
+    File::sync_all(&file)?;
+    let started = Instant::now();
+    let mut count = 0;
+    while started.elapsed() < time {
+        file.write_all_at(&page, count % pages * 4096)?;
+        file.sync_data()?;
+        count += 1;
+    }
+    Ok(count as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn one(binary: &Path, disk: Option<&Path>, seconds: Duration) -> Result<Measured> {
+    eprintln!(
+        "{}",
+        if disk.is_some() {
+            "on disk"
+        } else {
+            "in memory"
+        }
+    );
+    let mut measured = Measured::default();
+    for connections in CONNECTIONS {
+        let home = Home::new(disk)?;
+        let server = Server::start(binary, &home).await?;
+        let creates = create_for(&server, connections, seconds).await?;
+        eprintln!(
+            "  {connections} connections: {:.0} creates/s",
+            creates.per_second
+        );
+        measured.creates.push(creates);
+        server.stop().await?;
+    }
+    let home = Home::new(disk)?;
+    let mut server = Server::start(binary, &home).await?;
+    let mut made = 0;
+    for objects in OBJECTS {
+        fill(&server, made..objects).await?;
+        made = objects;
+        let (cpu, time) = (server.cpu()?, Duration::from_secs(3));
+        tokio::time::sleep(time).await;
+        let size = Size {
+            objects,
+            megabytes: server.megabytes()?,
+            idle_cpu_percent: (server.cpu()? - cpu).as_secs_f64() / time.as_secs_f64() * 100.0,
+        };
+        eprintln!("  {objects} objects: {:.1} MB", size.megabytes);
+        measured.sizes.push(size);
+    }
+    for watchers in WATCHERS {
+        let watches = watch(&server, watchers).await?;
+        eprintln!("  {watchers} watchers: {:.1} MB", watches.megabytes);
+        measured.watches.push(watches);
+    }
+    if disk.is_some() {
+        let file = std::fs::metadata(home.0.path().join("data/store.redb"))?;
+        measured.file_megabytes = Some(file.len() as f64 / 1e6);
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..STARTS {
+            server.stop().await?;
+            server = Server::start(binary, &home).await?;
+            times[0].push(server.took);
+            server.process.kill().await?;
+            server = Server::start(binary, &home).await?;
+            times[1].push(server.took);
+        }
+        let [stopped, killed] = times.map(|mut times| {
+            times.sort_unstable();
+            times[times.len() / 2].as_secs_f64() * 1000.0
+        });
+        eprintln!("  started again in {stopped:.0} ms, after a kill in {killed:.0} ms");
+        measured.restart_after_stop = Some(stopped);
+        measured.restart_after_kill = Some(killed);
+    }
+    server.stop().await?;
+    Ok(measured)
+}
+
+/// The folder of a server. In memory it holds tokens alone.
+struct Home(TempDir, bool);
+
+impl Home {
+    fn new(disk: Option<&Path>) -> Result<Self> {
+        let folder = match disk {
+            Some(disk) => tempfile::tempdir_in(disk)?,
+            None => tempfile::tempdir()?,
+        };
+        let tokens = format!("{TOKEN},admin,1,\"system:masters\"\n");
+        std::fs::write(folder.path().join("tokens.csv"), tokens)?;
+        Ok(Self(folder, disk.is_some()))
+    }
+}
+
+struct Server {
+    process: Child,
+    pid: u32,
+    port: u16,
+    /// From the start of the process to the line that says ready.
+    took: Duration,
+}
+
+impl Server {
+    async fn start(binary: &Path, home: &Home) -> Result<Self> {
+        let file = |name: &str| home.0.path().join(name).display().to_string();
+        let mut command = Command::new(binary);
+        command.args(["serve", "--secure-port=0"]);
+        command.arg(format!("--token-auth-file={}", file("tokens.csv")));
+        command.arg(format!("--kubeconfig-out={}", file("kubeconfig")));
+        if home.1 {
+            command.arg(format!("--data-dir={}", file("data")));
+        }
+        let started = Instant::now();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let stdout = process.stdout.take().context("no output")?;
+        let line = BufReader::new(stdout).lines().next_line().await?;
+        let took = started.elapsed();
+        let line = line.context("the server does not start")?;
+        let port = line
+            .strip_prefix("serving on https://127.0.0.1:")
+            .and_then(|rest| rest.split(' ').next());
+        Ok(Self {
+            pid: process.id().context("the server is gone")?,
+            port: port.context("an unusual line")?.parse()?,
+            process,
+            took,
+        })
+    }
+
+    fn cpu(&self) -> Result<Duration> {
+        process::cpu_time(self.pid)
+    }
+
+    fn megabytes(&self) -> Result<f64> {
+        Ok(process::resident_bytes(self.pid)? as f64 / 1e6)
+    }
+
+    async fn stop(mut self) -> Result<()> {
+        let told = Command::new("kill")
+            .arg(self.pid.to_string())
+            .status()
+            .await?;
+        if !told.success() || !self.process.wait().await?.success() {
+            bail!("the server does not stop");
+        }
+        Ok(())
+    }
+}
+
+async fn create_for(server: &Server, connections: usize, time: Duration) -> Result<Creates> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let created = Arc::new(AtomicU64::new(0));
+    let mut senders = tokio::task::JoinSet::new();
+    for number in 0..connections {
+        let client = Client::connect(server.port).await?;
+        let (stop, created) = (Arc::clone(&stop), Arc::clone(&created));
+        let path = String::from(CONFIG_MAPS);
+        senders.spawn(load::create(client, path, number, stop, created));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = (created.load(Ordering::Relaxed), server.cpu()?);
+    let started = Instant::now();
+    tokio::time::sleep(time).await;
+    let creates = (created.load(Ordering::Relaxed) - before.0) as f64;
+    let (took, cpu) = (started.elapsed(), server.cpu()? - before.1);
+    stop.store(true, Ordering::Relaxed);
+    while let Some(result) = senders.join_next().await {
+        result??;
+    }
+    Ok(Creates {
+        connections,
+        per_second: creates / took.as_secs_f64(),
+        cpu_microseconds: cpu.as_secs_f64() * 1e6 / creates,
+    })
+}
+
+/// Creates objects with these numbers.
+async fn fill(server: &Server, numbers: std::ops::Range<u64>) -> Result<()> {
+    let next = Arc::new(AtomicU64::new(numbers.start));
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..128 {
+        let mut client = Client::connect(server.port).await?;
+        let next = Arc::clone(&next);
+        senders.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= numbers.end {
+                    return anyhow::Ok(());
+                }
+                let body = load::config_map(&format!("settings-{number:06}"));
+                client.create(CONFIG_MAPS, body).await?;
+            }
+        });
+    }
+    while let Some(result) = senders.join_next().await {
+        result??;
+    }
+    Ok(())
+}
+
+/// Lets some watch what is changed.
+async fn watch(server: &Server, watchers: usize) -> Result<Watches> {
+    let mut client = Client::connect(server.port).await?;
+    let list = format!("{CONFIG_MAPS}?limit=1");
+    let (_, list) = client.send(Method::GET, &list, "".into()).await?;
+    let list: Value = serde_json::from_slice(&list)?;
+    let version = list["metadata"]["resourceVersion"].as_str();
+    let path = format!(
+        "{CONFIG_MAPS}?watch=true&resourceVersion={}",
+        version.context("a list without a version")?
+    );
+    let mut watches = tokio::task::JoinSet::new();
+    for _ in 0..watchers {
+        let mut events = Client::connect(server.port).await?.watch(&path).await?;
+        watches.spawn(async move {
+            for _ in 0..CHANGES {
+                events.next().await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    let megabytes = server.megabytes()?;
+    let (started, cpu) = (Instant::now(), server.cpu()?);
+    for number in 0..CHANGES {
+        let body = load::config_map(&format!("watched-{watchers}-{number}"));
+        client.create(CONFIG_MAPS, body).await?;
+    }
+    while let Some(result) = watches.join_next().await {
+        result??;
+    }
+    let events = (watchers * CHANGES) as f64;
+    Ok(Watches {
+        watchers,
+        megabytes,
+        cpu_microseconds_per_event: (server.cpu()? - cpu).as_secs_f64() * 1e6 / events,
+        events_per_second: events / started.elapsed().as_secs_f64(),
+    })
+}
+
+impl Report {
+    /// The figures for people.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "The disk syncs {:.0} times a second. Load average {}.\n\n\
+             | | On disk | In memory |\n|---|--:|--:|\n",
+            self.syncs_per_second, self.load_average
+        );
+        let mut row = |name: String, disk: String, memory: String| {
+            text.push_str(&format!("| {name} | {disk} | {memory} |\n"));
+        };
+        for (disk, memory) in self.disk.creates.iter().zip(&self.memory.creates) {
+            let show = |creates: &Creates| {
+                format!(
+                    "{:.0}/s, {:.0} µs of CPU",
+                    creates.per_second, creates.cpu_microseconds
+                )
+            };
+            let name = format!("creates, {} connections", disk.connections);
+            row(name, show(disk), show(memory));
+        }
+        for (disk, memory) in self.disk.sizes.iter().zip(&self.memory.sizes) {
+            let show = |size: &Size| {
+                format!(
+                    "{:.1} MB, {:.1} % CPU idle",
+                    size.megabytes, size.idle_cpu_percent
+                )
+            };
+            row(
+                format!("{} objects", disk.objects),
+                show(disk),
+                show(memory),
+            );
+        }
+        for (disk, memory) in self.disk.watches.iter().zip(&self.memory.watches) {
+            let show = |watches: &Watches| {
+                format!(
+                    "{:.1} MB, {:.0} events/s, {:.1} µs of CPU each",
+                    watches.megabytes,
+                    watches.events_per_second,
+                    watches.cpu_microseconds_per_event
+                )
+            };
+            row(
+                format!("{} watchers", disk.watchers),
+                show(disk),
+                show(memory),
+            );
+        }
+        let show = |time: Option<f64>, unit: &str| {
+            time.map_or_else(String::new, |time| format!("{time:.0} {unit}"))
+        };
+        let disk = &self.disk;
+        row(
+            String::from("restart after a stop"),
+            show(disk.restart_after_stop, "ms"),
+            String::new(),
+        );
+        row(
+            String::from("restart after a kill"),
+            show(disk.restart_after_kill, "ms"),
+            String::new(),
+        );
+        row(
+            String::from("data file"),
+            show(disk.file_megabytes, "MB"),
+            String::new(),
+        );
+        text
+    }
+}

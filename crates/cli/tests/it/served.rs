@@ -1,0 +1,218 @@
+//! `lockgate serve` as a process, and a client of it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Nothing takes longer than this unless something is wrong.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "a-token";
+
+/// A folder for a server: its data, its tokens, its kubeconfig.
+pub(crate) struct Home(tempfile::TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = format!("{TOKEN},admin,1,\"system:masters\"\n");
+        std::fs::write(folder.path().join("tokens.csv"), tokens).unwrap();
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Where the data are.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    /// The arguments of a server of this folder, on any port.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let file = |name: &str| self.path().join(name).display().to_string();
+        vec![
+            String::from("serve"),
+            String::from("--secure-port=0"),
+            format!("--data-dir={}", file("data")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            format!("--kubeconfig-out={}", file("kubeconfig")),
+        ]
+    }
+
+    /// Starts a server, which may not be ready yet.
+    pub(crate) fn start(&self) -> Served {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+        command.args(self.arguments());
+        Served::start(command)
+    }
+
+    /// Starts a server and waits until it is ready.
+    pub(crate) fn start_ready(&self) -> (Served, u16) {
+        let mut served = self.start();
+        let port = served.port();
+        (served, port)
+    }
+}
+
+/// A process. It is killed when this goes.
+pub(crate) struct Served {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Served {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The port it says it listens on, when it is ready.
+    pub(crate) fn port(&mut self) -> u16 {
+        match self.port_within(DEADLINE) {
+            Ok(port) => port,
+            Err(error) => panic!("the server is not ready: {error}\n{}", self.complaint()),
+        }
+    }
+
+    pub(crate) fn port_within(&mut self, time: Duration) -> Result<u16, RecvTimeoutError> {
+        let line = self.lines.recv_timeout(time)?;
+        let address = line.strip_prefix("serving on https://127.0.0.1:").unwrap();
+        let (port, _) = address.split_once(' ').unwrap();
+        Ok(port.parse().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to standard error, after it was ended.
+    pub(crate) fn complaint(&mut self) -> String {
+        self.kill();
+        let stderr: ChildStderr = self.child.stderr.take().unwrap();
+        std::io::read_to_string(stderr).unwrap()
+    }
+
+    /// Ends it without a warning.
+    pub(crate) fn kill(&mut self) {
+        // One that is gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to stop, and waits for it.
+    pub(crate) fn stop(mut self) {
+        signal("TERM", self.pid());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub(crate) fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([format!("-{name}"), pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Trusts the authority of a server.
+pub(crate) fn tls(data: &Path) -> TlsConnector {
+    let pem = std::fs::read(data.join("certs/ca.crt")).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+/// A connection of one who may do everything.
+pub(crate) struct Client(SendRequest<Full<Bytes>>);
+
+/// The server did not answer: it is gone.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+impl Client {
+    pub(crate) async fn connect(tls: &TlsConnector, port: u16) -> Result<Self, Gone> {
+        let connecting = async {
+            let socket = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+            socket.set_nodelay(true).ok()?;
+            let name = ServerName::try_from("localhost").ok()?;
+            let stream = tls.connect(name, socket).await.ok()?;
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+            tokio::spawn(connection);
+            Some(Self(sender))
+        };
+        let connected = tokio::time::timeout(DEADLINE, connecting).await;
+        connected.expect("connecting takes too long").ok_or(Gone)
+    }
+
+    /// Sends a request: the code of the answer and its object.
+    pub(crate) async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), Gone> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {TOKEN}"))
+            .header("content-type", "application/json")
+            .body(Full::from(body.map_or_else(String::new, Value::to_string)))
+            .unwrap();
+        let sending = async {
+            self.0.ready().await.ok()?;
+            let response = self.0.send_request(request).await.ok()?;
+            let code = response.status().as_u16();
+            let bytes = response.into_body().collect().await.ok()?.to_bytes();
+            let text = || Value::from(String::from_utf8_lossy(&bytes));
+            let object = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
+            Some((code, object))
+        };
+        let started = Instant::now();
+        match tokio::time::timeout(DEADLINE, sending).await {
+            Ok(answer) => answer.ok_or(Gone),
+            Err(_) => panic!("{method} {path}: no answer after {:?}", started.elapsed()),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The one thread that writes. It takes all writes that wait, decides them in order, puts them on the disk
+//! with one sync, and only then lets anybody see them.
+//!
+//! While the disk works, the next writes gather; so the busier the store, the more of them share a sync.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::time::Instant;
+
+use super::file::{Changes, DataFile, Loaded};
+use super::record::{Deadline, Summary};
+use crate::published::Published;
+use crate::state::State;
+use crate::{Entry, Event, MemoryOptions, ReadError, Revision, Unavailable, WriteError};
+
+/// The most writes that share a sync, lest the first of them wait for too many others.
+const MOST_WRITES: usize = 2048;
+/// The most bytes that do.
+const MOST_BYTES: usize = 16 << 20;
+/// How long to wait at most when nothing is asked: the clock of the machine may be set meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Who waits for a result.
+pub(super) type Answer<T> = oneshot::Sender<Result<T, WriteError>>;
+
+/// What a writer asks for.
+#[derive(Debug)]
+pub(super) enum Write {
+    Create {
+        key: String,
+        value: Bytes,
+        deadline: Deadline,
+        answer: Answer<Revision>,
+    },
+    Update {
+        key: String,
+        expected: Revision,
+        value: Bytes,
+        answer: Answer<Revision>,
+    },
+    Delete {
+        key: String,
+        expected: Revision,
+        answer: Answer<(Revision, Entry)>,
+    },
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// The permit is the writer's place in the queue.
+    Write(Write, OwnedSemaphorePermit),
+    Compact(Revision, oneshot::Sender<Result<(), ReadError>>),
+    Close,
+}
+
+impl Write {
+    fn size(&self) -> usize {
+        match self {
+            Self::Create { key, value, .. } | Self::Update { key, value, .. } => {
+                key.len() + value.len()
+            }
+            Self::Delete { key, .. } => key.len(),
+        }
+    }
+
+    /// Answers without writing. Who does not wait any more need not know.
+    fn refuse(self, failure: Unavailable) {
+        match self {
+            Self::Create { answer, .. } | Self::Update { answer, .. } => {
+                let _ = answer.send(Err(failure.into()));
+            }
+            Self::Delete { answer, .. } => {
+                let _ = answer.send(Err(failure.into()));
+            }
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now() -> Deadline {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// When which key ends; the revision of its creation tells it from a later key of the same name.
+type Ending = Reverse<(Deadline, Arc<str>, Revision)>;
+
+pub(super) struct Committer {
+    file: DataFile,
+    published: Arc<Published>,
+    /// Why nothing is written any more.
+    failure: watch::Sender<Option<Unavailable>>,
+    deadlines: HashMap<Arc<str>, Deadline>,
+    endings: BinaryHeap<Ending>,
+    options: MemoryOptions,
+}
+
+/// Writes that were decided and are not on the disk yet.
+struct Batch {
+    state: State,
+    changes: Changes,
+    answers: Vec<Reply>,
+}
+
+/// Answers one writer, knowing why the batch is not on the disk, if it is not.
+type Reply = Box<dyn FnOnce(Option<&Unavailable>)>;
+
+impl Committer {
+    pub(super) fn new(
+        file: DataFile,
+        loaded: Loaded,
+        failure: watch::Sender<Option<Unavailable>>,
+    ) -> Self {
+        let Loaded { state, deadlines } = loaded;
+        let endings = deadlines.iter().filter_map(|(key, &deadline)| {
+            let entry = state.keys.get(key)?;
+            Some(Reverse((deadline, Arc::clone(key), entry.created)))
+        });
+        let endings = endings.collect();
+        Self {
+            file,
+            published: Arc::new(Published::new(state)),
+            failure,
+            deadlines,
+            endings,
+            options: MemoryOptions::default(),
+        }
+    }
+
+    /// What readers read.
+    pub(super) fn published(&self) -> Arc<Published> {
+        Arc::clone(&self.published)
+    }
+
+    /// Serves requests until it is told to close, or nobody can ask any more.
+    pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        loop {
+            let first = match requests.recv_timeout(self.wait()) {
+                Ok(request) => Some(request),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut batch = self.begin();
+            let mut permits = Vec::new();
+            let mut bytes = 0;
+            let mut next = first;
+            let mut last = None;
+            while let Some(request) = next.take() {
+                let Request::Write(write, permit) = request else {
+                    last = Some(request);
+                    break;
+                };
+                bytes += write.size();
+                permits.push(permit);
+                self.decide(&mut batch, write);
+                if permits.len() >= MOST_WRITES || bytes >= MOST_BYTES {
+                    break;
+                }
+                // None is no more for now, or for ever; the next turn tells.
+                next = requests.try_recv().ok();
+            }
+            self.expire(&mut batch);
+            self.finish(batch);
+            match last {
+                Some(Request::Compact(oldest, answer)) => {
+                    let _ = answer.send(self.published.compact(oldest));
+                }
+                Some(Request::Close) => break,
+                Some(Request::Write(..)) | None => {}
+            }
+        }
+        self.file.close(self.published.revision());
+    }
+
+    /// How long nothing is to be done unless somebody asks.
+    fn wait(&self) -> Duration {
+        match self.endings.peek() {
+            Some(Reverse((deadline, ..))) if !self.has_failed() => {
+                Duration::from_millis(deadline.saturating_sub(now())).min(LONGEST_WAIT)
+            }
+            _ => LONGEST_WAIT,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    fn begin(&self) -> Batch {
+        Batch {
+            state: State::clone(&self.published.current()),
+            changes: Changes::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// Decides a write on the state that the writes before it make.
+    fn decide(&mut self, batch: &mut Batch, write: Write) {
+        if let Some(failure) = self.failure.borrow().clone() {
+            write.refuse(failure);
+            return;
+        }
+        match write {
+            Write::Create {
+                key,
+                value,
+                deadline,
+                answer,
+            } => {
+                let result = batch.state.create(&key, value).map(|event| {
+                    if deadline != 0 {
+                        let key = Arc::clone(event.key());
+                        self.deadlines.insert(Arc::clone(&key), deadline);
+                        self.endings
+                            .push(Reverse((deadline, key, event.revision())));
+                    }
+                    self.apply(batch, event)
+                });
+                batch.answer(answer, result);
+            }
+            Write::Update {
+                key,
+                expected,
+                value,
+                answer,
+            } => {
+                let result = batch.state.update(&key, expected, value);
+                let result =
+                    result.map(|event| event.map_or(expected, |event| self.apply(batch, event)));
+                batch.answer(answer, result);
+            }
+            Write::Delete {
+                key,
+                expected,
+                answer,
+            } => {
+                let result = batch.state.expect(&key, expected).map(|previous| {
+                    let event = batch.state.delete(previous.clone());
+                    (self.apply(batch, event), previous)
+                });
+                batch.answer(answer, result);
+            }
+        }
+    }
+
+    /// Adds a change to a batch.
+    fn apply(&mut self, batch: &mut Batch, event: Event) -> Revision {
+        let revision = event.revision();
+        let key = Arc::clone(event.key());
+        let change = match &event {
+            Event::Put { entry, .. } => {
+                let deadline = self.deadlines.get(&key).copied().unwrap_or_default();
+                Some((entry.clone(), deadline))
+            }
+            Event::Delete { .. } => {
+                self.deadlines.remove(&key);
+                None
+            }
+        };
+        batch.changes.insert(key, change);
+        batch.state = batch.state.after(event, Instant::now(), &self.options);
+        revision
+    }
+
+    /// Adds the end of entries whose time is over to a batch.
+    fn expire(&mut self, batch: &mut Batch) {
+        if self.has_failed() {
+            return;
+        }
+        let now = now();
+        while batch.changes.len() < MOST_WRITES
+            && let Some(Reverse((deadline, ..))) = self.endings.peek()
+            && *deadline <= now
+            && let Some(Reverse((_, key, created))) = self.endings.pop()
+        {
+            if let Some(event) = batch.state.expire(&key, created) {
+                self.apply(batch, event);
+            }
+        }
+    }
+
+    /// Puts a batch on the disk, then in place, and answers all who wait for it.
+    fn finish(&mut self, batch: Batch) {
+        let Batch {
+            state,
+            changes,
+            answers,
+        } = batch;
+        // What was found without a change is on the disk; nothing has to be written to say so.
+        let failure = if changes.is_empty() {
+            None
+        } else {
+            self.commit(state, &changes).err()
+        };
+        for answer in answers {
+            answer(failure.as_ref());
+        }
+    }
+
+    fn commit(&self, state: State, changes: &Changes) -> Result<(), Unavailable> {
+        let summary = Summary {
+            revision: state.revision,
+            entries: u64::try_from(state.keys.len()).unwrap_or(u64::MAX),
+        };
+        match self.file.commit(changes, summary) {
+            Ok(()) => {
+                self.published.publish(state);
+                Ok(())
+            }
+            // Nobody knows what the disk holds now until it is read again: nothing more is written, and
+            // nobody is told that it was.
+            Err(error) => {
+                let why = format!(
+                    "the disk failed ({error}); nothing is written until the server starts again"
+                );
+                let failure = Unavailable(why);
+                self.failure.send_replace(Some(failure.clone()));
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// Remembers what to answer when the batch is on the disk. What a refusal shows may be part of the
+    /// batch, so refusals wait for it too.
+    fn answer<T: Send + 'static>(&mut self, answer: Answer<T>, result: Result<T, WriteError>) {
+        self.answers.push(Box::new(move |failure| {
+            let result = failure.map_or(result, |failure| Err(failure.clone().into()));
+            // Who does not wait any more need not know.
+            let _ = answer.send(result);
+        }));
+    }
+}
+
+impl std::fmt::Debug for Committer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Committer").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,255 @@
+//! The data file: a redb database with two tables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::{
+    Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError,
+};
+
+use super::OpenError;
+use super::folder::Folder;
+use super::record::{self, Deadline, Summary};
+use crate::state::{Keys, State};
+use crate::{Entry, Revision};
+
+/// The format this version writes, and the newest it reads.
+pub(super) const FORMAT: u64 = 1;
+
+/// Entries by key, as [`record`] has them.
+const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
+/// What is known of the whole.
+const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
+const FORMAT_KEY: &str = "format";
+const SUMMARY_KEY: &str = "summary";
+
+/// Pages the database keeps in memory. Reads are served from elsewhere, so it needs those alone that a
+/// write touches: the upper levels of the tree, and the leaves of a batch.
+const CACHE: usize = 16 << 20;
+
+/// What becomes of keys in one commit: their new entry, or none.
+pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
+
+/// The data file, open.
+#[derive(Debug)]
+pub(super) struct DataFile {
+    database: Database,
+    /// None in tests that bring a database of their own.
+    folder: Option<Folder>,
+}
+
+/// Everything that was in the file.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) state: State,
+    /// The entries that end, and when.
+    pub(super) deadlines: HashMap<Arc<str>, Deadline>,
+}
+
+impl DataFile {
+    /// Opens the data file of a folder, and makes it if it is not there.
+    pub(super) fn open(folder: Folder) -> Result<(Self, Loaded), OpenError> {
+        let path = folder.data();
+        if !path.try_exists().map_err(|error| io_failed(&path, error))? {
+            let fill = |file| {
+                let database = builder().create_file(file)?;
+                initialize(&database)
+            };
+            folder
+                .make_data(fill)
+                .map_err(|error: redb::Error| failed(&path, error))?;
+        }
+        let mut database = builder();
+        let repaired = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&repaired);
+        database.set_repair_callback(move |_| told.store(true, Ordering::Relaxed));
+        let mut database = database
+            .open(&path)
+            .map_err(|error| failed(&path, error.into()))?;
+        // After a crash all checksums were verified to find the newest whole commit. After an orderly
+        // end nothing was, and whatever does not verify is damage.
+        let repaired = repaired.load(Ordering::Relaxed);
+        if !repaired {
+            let sound = database
+                .check_integrity()
+                .map_err(|error| failed(&path, error.into()))?;
+            if !sound {
+                return Err(damaged(&path, "its checksums do not match its contents"));
+            }
+        }
+        let loaded = load(&database, &path)?;
+        if folder
+            .closed_at()
+            .is_some_and(|closed| loaded.state.revision < closed)
+        {
+            return Err(damaged(&path, "it is older than when it was closed"));
+        }
+        let file = Self {
+            database,
+            folder: Some(folder),
+        };
+        Ok((file, loaded))
+    }
+
+    /// A file on a disk of their own, for tests.
+    #[cfg(test)]
+    pub(super) fn on(backend: impl redb::StorageBackend) -> Result<(Self, Loaded), OpenError> {
+        let path = Path::new("test");
+        let is_new = backend.len().map_err(|error| io_failed(path, error))? == 0;
+        let database = builder()
+            .create_with_backend(backend)
+            .map_err(|error| failed(path, error.into()))?;
+        if is_new {
+            initialize(&database).map_err(|error| failed(path, error))?;
+        }
+        let loaded = load(&database, path)?;
+        let folder = None;
+        Ok((Self { database, folder }, loaded))
+    }
+
+    /// Writes changes, and returns when they are on the disk.
+    pub(super) fn commit(&self, changes: &Changes, summary: Summary) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut entries = transaction.open_table(ENTRIES)?;
+            for (key, change) in changes {
+                match change {
+                    Some((entry, deadline)) => {
+                        let bytes = record::encode(entry, *deadline);
+                        entries.insert(key.as_bytes(), bytes.as_slice())?;
+                    }
+                    None => {
+                        entries.remove(key.as_bytes())?;
+                    }
+                }
+            }
+            let mut store = transaction.open_table(STORE)?;
+            store.insert(SUMMARY_KEY, summary.encode().as_slice())?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Closes the file in order.
+    pub(super) fn close(self, revision: Revision) {
+        let Self { database, folder } = self;
+        drop(database);
+        if let Some(folder) = folder {
+            // Without the note a later loss would not be noticed, but nothing is lost by it.
+            let _ = folder.note_closed(revision);
+        }
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE);
+    builder
+}
+
+/// Makes the tables of an empty store.
+fn initialize(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        transaction.open_table(ENTRIES)?;
+        let mut store = transaction.open_table(STORE)?;
+        store.insert(FORMAT_KEY, FORMAT.to_le_bytes().as_slice())?;
+        let summary = Summary {
+            revision: Revision::START,
+            entries: 0,
+        };
+        store.insert(SUMMARY_KEY, summary.encode().as_slice())?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
+    let failed = |error: redb::Error| failed(path, error);
+    let transaction = database
+        .begin_read()
+        .map_err(|error| failed(error.into()))?;
+    let store = transaction.open_table(STORE).map_err(|error| match error {
+        TableError::Storage(error) => failed(error.into()),
+        _ => damaged(path, "it is not a store of lockgate"),
+    })?;
+    let format = store
+        .get(FORMAT_KEY)
+        .map_err(|error| failed(error.into()))?;
+    let format = format
+        .and_then(|format| format.value().try_into().ok())
+        .map(u64::from_le_bytes)
+        .ok_or_else(|| damaged(path, "it does not say its format"))?;
+    if format > FORMAT {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            format,
+        });
+    }
+    let summary = store
+        .get(SUMMARY_KEY)
+        .map_err(|error| failed(error.into()))?
+        .and_then(|summary| Summary::decode(summary.value()))
+        .ok_or_else(|| damaged(path, "its summary is not as it was written"))?;
+    let entries = transaction
+        .open_table(ENTRIES)
+        .map_err(|error| failed(error.into()))?;
+    let mut keys = Keys::new();
+    let mut deadlines = HashMap::new();
+    for item in entries.iter().map_err(|error| failed(error.into()))? {
+        let (key, value) = item.map_err(|error| failed(error.into()))?;
+        let key = key.value();
+        let Some((entry, deadline)) = record::decode(key, value.value()) else {
+            let key = String::from_utf8_lossy(key);
+            return Err(damaged(path, &format!("`{key}` is not as it was written")));
+        };
+        if entry.revision > summary.revision || entry.created > entry.revision {
+            let key = String::from_utf8_lossy(key);
+            return Err(damaged(path, &format!("`{key}` is from the future")));
+        }
+        if deadline != 0 {
+            deadlines.insert(Arc::clone(&entry.key), deadline);
+        }
+        keys.insert(Arc::clone(&entry.key), entry);
+    }
+    if u64::try_from(keys.len()) != Ok(summary.entries) {
+        let why = format!("{} of {} entries are there", keys.len(), summary.entries);
+        return Err(damaged(path, &why));
+    }
+    Ok(Loaded {
+        state: State::new(summary.revision, keys),
+        deadlines,
+    })
+}
+
+fn damaged(path: &Path, why: &str) -> OpenError {
+    OpenError::Damaged {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+fn io_failed(path: &Path, source: io::Error) -> OpenError {
+    OpenError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// What an error of the database means to who wants to open it.
+fn failed(path: &Path, error: redb::Error) -> OpenError {
+    match error {
+        redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+            damaged(path, "it ends too early")
+        }
+        redb::Error::Io(source) if source.kind() == io::ErrorKind::InvalidData => {
+            damaged(path, &source.to_string())
+        }
+        redb::Error::Io(source) => io_failed(path, source),
+        redb::Error::Corrupted(why) => damaged(path, &why),
+        other => damaged(path, &other.to_string()),
+    }
+}

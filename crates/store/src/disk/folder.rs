@@ -1,0 +1,119 @@
+//! The folder of a store: made when it is missing, and held by one process at a time.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::OpenError;
+use crate::Revision;
+
+/// The file with everything in it.
+const DATA: &str = "store.redb";
+/// The same while it is made. A crash leaves it behind, and the next start removes it.
+const NEW: &str = "store.redb.new";
+/// Locked while a process uses the folder; says which.
+const LOCK: &str = "lock";
+/// Written when a store is closed: the revision it was at.
+const CLOSED: &str = "closed";
+
+/// A folder that no other process uses.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// The system frees the lock when the process ends, however it ends.
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes a folder, which is made if it is not there.
+    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
+        let unusable = |source| OpenError::Folder {
+            path: path.to_owned(),
+            source,
+        };
+        let missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+            .collect();
+        let mut builder = DirBuilder::new();
+        // What is stored is as secret as the secrets in it.
+        builder.recursive(true).mode(0o700);
+        builder.create(path).map_err(unusable)?;
+        for folder in missing {
+            sync_name(folder).map_err(unusable)?;
+        }
+        let mut lock = private(&path.join(LOCK), false).map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                // Who holds it is a courtesy: that it is held is certain.
+                let _ = lock.read_to_string(&mut pid);
+                return Err(OpenError::InUse {
+                    path: path.to_owned(),
+                    pid: pid.trim().parse().ok(),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(unusable(source)),
+        }
+        let named = lock
+            .set_len(0)
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
+        // On a full disk the lock holds without the name.
+        if let Err(error) = named
+            && error.kind() != io::ErrorKind::StorageFull
+        {
+            return Err(unusable(error));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The file with everything in it.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join(DATA)
+    }
+
+    /// Makes the data file by `fill`, so that it is there whole or not at all.
+    pub(super) fn make_data<E: From<io::Error>>(
+        &self,
+        fill: impl FnOnce(File) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let new = self.path.join(NEW);
+        fill(private(&new, true)?)?;
+        std::fs::rename(&new, self.data())?;
+        sync_name(&self.data())?;
+        Ok(())
+    }
+
+    /// Notes at which revision the store was closed.
+    pub(super) fn note_closed(&self, revision: Revision) -> io::Result<()> {
+        let mut file = private(&self.path.join(CLOSED), true)?;
+        writeln!(file, "{revision}")?;
+        file.sync_all()
+    }
+
+    /// The revision at which the store was last closed, if it was. A store that is older than that lost
+    /// something; one that crashed since is newer.
+    pub(super) fn closed_at(&self) -> Option<Revision> {
+        let text = std::fs::read_to_string(self.path.join(CLOSED)).ok()?;
+        text.trim().parse().ok().map(Revision)
+    }
+}
+
+/// Makes the name of a file or folder last: it is part of the folder above.
+fn sync_name(path: &Path) -> io::Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    File::open(above.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Opens a file that is its owner's alone, to read and write.
+fn private(path: &Path, empty: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(empty);
+    options.mode(0o600).open(path)
+}

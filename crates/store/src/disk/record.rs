@@ -1,0 +1,121 @@
+//! How an entry is written, with a checksum of its own: what is read is what was written, or refused.
+//!
+//! The pages of the file have checksums too, which guard its structure. This one guards an entry from
+//! the moment it is made until it is in memory again, whatever lies between.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Entry, Revision};
+
+/// Checksum, revision of creation, revision, deadline. All numbers are little-endian.
+const HEADER: usize = 4 + 8 + 8 + 8;
+
+/// When an entry ends: milliseconds since 1970. Zero is never.
+pub(super) type Deadline = u64;
+
+/// An entry as bytes. The key is not part of them, but of their checksum.
+pub(super) fn encode(entry: &Entry, deadline: Deadline) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + entry.value.len());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&entry.created.0.to_le_bytes());
+    bytes.extend_from_slice(&entry.revision.0.to_le_bytes());
+    bytes.extend_from_slice(&deadline.to_le_bytes());
+    bytes.extend_from_slice(&entry.value);
+    let checksum = checksum(entry.key.as_bytes(), &bytes[4..]);
+    bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The entry in some bytes, if they are as they were written.
+pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
+    let (stored, rest) = bytes.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*stored) != checksum(key, rest) {
+        return None;
+    }
+    let (created, rest) = rest.split_first_chunk::<8>()?;
+    let (revision, rest) = rest.split_first_chunk::<8>()?;
+    let (deadline, value) = rest.split_first_chunk::<8>()?;
+    let entry = Entry {
+        key: Arc::from(str::from_utf8(key).ok()?),
+        value: Bytes::copy_from_slice(value),
+        created: Revision(u64::from_le_bytes(*created)),
+        revision: Revision(u64::from_le_bytes(*revision)),
+    };
+    Some((entry, u64::from_le_bytes(*deadline)))
+}
+
+/// What is known of the store as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Summary {
+    /// The newest revision.
+    pub(super) revision: Revision,
+    /// How many entries there are.
+    pub(super) entries: u64,
+}
+
+impl Summary {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        bytes.extend_from_slice(&self.revision.0.to_le_bytes());
+        bytes.extend_from_slice(&self.entries.to_le_bytes());
+        let checksum = checksum(&[], &bytes[4..]);
+        bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (stored, rest) = bytes.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*stored) != checksum(&[], rest) {
+            return None;
+        }
+        let (revision, rest) = rest.split_first_chunk::<8>()?;
+        Some(Self {
+            revision: Revision(u64::from_le_bytes(*revision)),
+            entries: u64::from_le_bytes(rest.try_into().ok()?),
+        })
+    }
+}
+
+fn checksum(key: &[u8], rest: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(rest);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let entry = Entry {
+            key: Arc::from("/pods/a"),
+            value: Bytes::from_static(b"some value"),
+            created: Revision(7),
+            revision: Revision(1 << 40),
+        };
+        let bytes = encode(&entry, 99);
+        assert_eq!(decode(b"/pods/a", &bytes), Some((entry, 99)));
+        assert_eq!(decode(b"/pods/b", &bytes), None);
+        assert_eq!(decode(b"/pods/a", &bytes[..20]), None);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(b"/pods/a", &flipped), None, "bit {bit}");
+        }
+        let summary = Summary {
+            revision: Revision(8),
+            entries: 3,
+        };
+        let bytes = summary.encode();
+        assert_eq!(Summary::decode(&bytes), Some(summary));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Summary::decode(&flipped), None, "bit {bit}");
+        }
+    }
+}

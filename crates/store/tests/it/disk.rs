@@ -1,0 +1,340 @@
+//! The store on disk: what outlives it, and what it refuses to open.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lockgate_store::{
+    DiskStore, Entry, Event, List, MemoryStore, OpenError, ReadAt, ReadError, Revision, Store,
+    contract,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+/// Far longer than any step takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Makes a new folder each time, all gone with it.
+struct Folders(TempDir, AtomicUsize);
+
+impl Folders {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap(), AtomicUsize::new(0))
+    }
+
+    fn next(&self) -> PathBuf {
+        let number = self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.path().join(number.to_string())
+    }
+}
+
+#[tokio::test]
+async fn keeps_the_contract_on_one_thread() {
+    let folders = Folders::new();
+    contract::run_all(async || DiskStore::open(&folders.next()).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn keeps_the_contract_on_many_threads() {
+    let folders = Folders::new();
+    contract::run_all(async || DiskStore::open(&folders.next()).unwrap()).await;
+}
+
+async fn everything(store: &impl Store) -> (Vec<Entry>, Revision) {
+    let page = store.list(List::all("")).await.unwrap();
+    (page.entries, page.revision)
+}
+
+#[tokio::test]
+async fn entries_and_revisions_outlive_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path()).unwrap();
+    let one = store.create("/a", "1".into(), None).await.unwrap();
+    store.update("/a", one, "2".into()).await.unwrap();
+    let gone = store.create("/gone", "1".into(), None).await.unwrap();
+    store.delete("/gone", gone).await.unwrap();
+    let before = everything(&store).await;
+    store.close().await;
+
+    let store = DiskStore::open(folder.path()).unwrap();
+    let after = everything(&store).await;
+    assert_eq!(after, before);
+    // A watch goes on from where the store was, and no earlier state is half there.
+    let revision = after.1;
+    let mut watch = store.watch("/", revision).await.unwrap();
+    for result in [
+        store.watch("/", one).await.map(|_| ()),
+        store.get("/a", ReadAt::Exact(one)).await.map(|_| ()),
+    ] {
+        assert!(matches!(result, Err(ReadError::Compacted(_))), "{result:?}");
+    }
+    let next = store.create("/b", "1".into(), None).await.unwrap();
+    assert!(next > revision);
+    let event = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
+    assert_eq!(event.unwrap().revision(), next);
+}
+
+#[tokio::test]
+async fn times_to_live_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path()).unwrap();
+    let moment = Some(Duration::from_millis(1));
+    let hour = Some(Duration::from_secs(3600));
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch("/", start).await.unwrap();
+    store.create("/moment", "1".into(), moment).await.unwrap();
+    while !matches!(watch.next().await.unwrap(), Event::Delete { .. }) {}
+    let kept = store.create("/hour", "1".into(), hour).await.unwrap();
+    let short = Some(Duration::from_millis(300));
+    let changed = store.create("/short", "1".into(), short).await.unwrap();
+    store.update("/short", changed, "2".into()).await.unwrap();
+    // Made again without a time to live: the first one's end does not concern it.
+    let renewed = store.create("/renewed", "1".into(), short).await.unwrap();
+    store.delete("/renewed", renewed).await.unwrap();
+    store.create("/renewed", "2".into(), None).await.unwrap();
+    store.close().await;
+
+    let store = DiskStore::open(folder.path()).unwrap();
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch("/", start).await.unwrap();
+    let event = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
+    let Event::Delete { previous, .. } = event.unwrap() else {
+        panic!("no entry ended")
+    };
+    assert_eq!((&*previous.key, &previous.value[..]), ("/short", &b"2"[..]));
+    let (entries, _) = everything(&store).await;
+    let keys: Vec<&str> = entries.iter().map(|entry| &*entry.key).collect();
+    assert_eq!(keys, ["/hour", "/renewed"]);
+    assert_eq!(entries[0].revision, kept);
+}
+
+#[tokio::test]
+async fn one_process_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path()).unwrap();
+    let error = DiskStore::open(folder.path()).unwrap_err().to_string();
+    let want = format!(
+        "the folder `{}` is in use by process {}",
+        folder.path().display(),
+        std::process::id()
+    );
+    assert_eq!(error, want);
+    // Dropping the last handle is as good as closing.
+    drop(store);
+    DiskStore::open(folder.path()).unwrap();
+}
+
+#[test]
+fn makes_a_folder_for_its_owner_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("a/b");
+    let store = DiskStore::open(&folder).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    for file in std::fs::read_dir(&folder).unwrap() {
+        assert_eq!(mode(&file.unwrap().path()), 0o600);
+    }
+    drop(store);
+}
+
+#[test]
+fn says_which_folder_cannot_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    // Nobody can make files there, not even who may do everything.
+    for path in [
+        file.as_path(),
+        &file.join("below"),
+        Path::new("/proc/self/task"),
+    ] {
+        let error = DiskStore::open(path).unwrap_err();
+        let OpenError::Folder { path: named, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(named, path);
+    }
+}
+
+#[test]
+fn refuses_a_newer_format() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(DiskStore::open(folder.path()).unwrap());
+    let path = folder.path().join("store.redb");
+    {
+        let database = redb::Database::open(&path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let table = redb::TableDefinition::<&str, &[u8]>::new("store");
+        let format = 7_u64.to_le_bytes();
+        transaction
+            .open_table(table)
+            .unwrap()
+            .insert("format", format.as_slice())
+            .unwrap();
+        transaction.commit().unwrap();
+    }
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "`{}` has format 7, and this version reads formats up to 1",
+            path.display()
+        )
+    );
+}
+
+#[test]
+fn goes_on_after_a_crash_while_it_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("store.redb.new"), "half of it").unwrap();
+    drop(DiskStore::open(folder.path()).unwrap());
+    drop(DiskStore::open(folder.path()).unwrap());
+    assert!(!folder.path().join("store.redb.new").exists());
+}
+
+#[test]
+fn refuses_other_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    drop(DiskStore::open(folder.path()).unwrap());
+    let whole = std::fs::read(&path).unwrap();
+    let half = &whole[..whole.len() / 2];
+    for content in [&b""[..], b"not a store\n", half, &whole[..100]] {
+        std::fs::write(&path, content).unwrap();
+        let error = DiskStore::open(folder.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    }
+    // A database of somebody else.
+    std::fs::remove_file(&path).unwrap();
+    drop(redb::Database::create(&path).unwrap());
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert!(
+        error.to_string().ends_with("it is not a store of lockgate"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn notices_a_file_that_is_older_than_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    drop(DiskStore::open(folder.path()).unwrap());
+    let old = std::fs::read(&path).unwrap();
+    let store = DiskStore::open(folder.path()).unwrap();
+    store.create("/a", "1".into(), None).await.unwrap();
+    store.close().await;
+    std::fs::write(&path, old).unwrap();
+    let error = DiskStore::open(folder.path()).unwrap_err();
+    assert!(
+        error.to_string().ends_with("older than when it was closed"),
+        "{error}"
+    );
+}
+
+/// Numbers that look random and are the same every time.
+fn numbers(mut seed: u64) -> impl Iterator<Item = usize> {
+    std::iter::repeat_with(move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed >> 16).unwrap()
+    })
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_noticed_or_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let store = DiskStore::open(folder.path()).unwrap();
+    for index in 0..300 {
+        let value = vec![b'v'; index * 7];
+        let key = format!("/pods/{index}");
+        store.create(&key, value.into(), None).await.unwrap();
+    }
+    let want = everything(&store).await;
+    store.close().await;
+    let whole = std::fs::read(&path).unwrap();
+    // Every byte of the head, on which all depends, and some of the rest.
+    let used = whole.iter().rposition(|&byte| byte != 0).unwrap();
+    let mut random = numbers(7);
+    let rest: Vec<usize> = random
+        .by_ref()
+        .take(400)
+        .map(|number| number % used)
+        .collect();
+    let mut noticed = 0;
+    for offset in (0..320).chain(rest) {
+        let bit = random.next().unwrap() % 8;
+        let mut flipped = whole.clone();
+        flipped[offset] ^= 1 << bit;
+        std::fs::write(&path, flipped).unwrap();
+        match DiskStore::open(folder.path()) {
+            Ok(store) => assert_eq!(everything(&store).await, want, "bit {bit} of byte {offset}"),
+            Err(OpenError::Damaged { .. } | OpenError::File { .. }) => noticed += 1,
+            Err(error) => panic!("bit {bit} of byte {offset}: {error}"),
+        }
+    }
+    assert!(noticed > 200, "{noticed}");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(u8, u8),
+    Delete(u8),
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0_u8..8, any::<u8>()).prop_map(|(key, value)| Step::Write(key, value)),
+        2 => (0_u8..8).prop_map(Step::Delete),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+async fn write(store: &impl Store, step: &Step) {
+    let (Step::Write(key, _) | Step::Delete(key)) = step else {
+        return;
+    };
+    let key = format!("/{key}");
+    let (entry, _) = store.get(&key, ReadAt::Latest).await.unwrap();
+    let result = match (step, entry) {
+        (Step::Write(_, value), None) => store.create(&key, vec![*value].into(), None).await,
+        (Step::Write(_, value), Some(entry)) => {
+            store
+                .update(&key, entry.revision, vec![*value].into())
+                .await
+        }
+        (_, Some(entry)) => store.delete(&key, entry.revision).await.map(|(at, _)| at),
+        (_, None) => return,
+    };
+    result.unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// However often it is opened again, it is what a store in memory would be.
+    #[test]
+    fn reopening_changes_nothing(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let memory = MemoryStore::new();
+            let mut disk = DiskStore::open(folder.path()).unwrap();
+            for step in steps {
+                if matches!(step, Step::Reopen) {
+                    drop(disk);
+                    disk = DiskStore::open(folder.path()).unwrap();
+                }
+                write(&memory, &step).await;
+                write(&disk, &step).await;
+                assert_eq!(everything(&disk).await, everything(&memory).await);
+            }
+        });
+    }
+}
