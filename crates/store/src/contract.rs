@@ -31,6 +31,7 @@ pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
     lists_pages_of_one_state(empty().await).await;
     lists_only_the_prefix(empty().await).await;
     reads_earlier_states(empty().await).await;
+    every_earlier_state_is_whole(empty().await).await;
     refuses_states_to_come(empty().await).await;
     watches_every_change_in_order(empty().await).await;
     watch_after_a_list_misses_nothing(Arc::new(empty().await)).await;
@@ -230,6 +231,39 @@ pub async fn reads_earlier_states(store: impl Store) {
         assert_eq!(revision, at);
         let (_, revision) = store.get("/a", ReadAt::NotOlderThan(at)).await.unwrap();
         assert!(revision >= at);
+    }
+}
+
+/// However many changes ago: what was listed then is listed again.
+pub async fn every_earlier_state_is_whole(store: impl Store) {
+    const CHANGES: usize = 150;
+    let mut states = vec![store.list(List::all("/s/")).await.unwrap()];
+    for step in 0..CHANGES {
+        let key = format!("/s/{}", step * 5 % 7);
+        let value = bytes(&step.to_string());
+        match store.get(&key, ReadAt::Latest).await.unwrap().0 {
+            None => {
+                store.create(&key, value, None).await.unwrap();
+            }
+            Some(entry) if step % 3 == 0 => {
+                store.delete(&key, entry.revision).await.unwrap();
+            }
+            Some(entry) => {
+                store.update(&key, entry.revision, value).await.unwrap();
+            }
+        }
+        states.push(store.list(List::all("/s/")).await.unwrap());
+    }
+    for state in states {
+        let at = ReadAt::Exact(state.revision);
+        let again = store
+            .list(List {
+                at,
+                ..List::all("/s/")
+            })
+            .await
+            .unwrap();
+        assert_eq!(again.entries, state.entries, "{}", state.revision);
     }
 }
 

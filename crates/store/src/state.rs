@@ -24,9 +24,13 @@ pub(crate) struct State {
 struct Change {
     event: Event,
     at: Instant,
-    /// The keys before the change; they share all but one with those after it.
-    keys_before: Keys,
+    /// The keys before the change, at some changes only: what they do not share with those after it is
+    /// more than the change.
+    keys_before: Option<Keys>,
 }
+
+/// How many changes are undone at most to find the keys of an earlier revision.
+const CHECKPOINT: u64 = 64;
 
 impl Default for Revision {
     fn default() -> Self {
@@ -119,7 +123,10 @@ impl State {
         history.push_back(Arc::new(Change {
             event,
             at: now,
-            keys_before: self.keys.clone(),
+            keys_before: revision
+                .0
+                .is_multiple_of(CHECKPOINT)
+                .then(|| self.keys.clone()),
         }));
         // Old changes go in twos at most, so that no single write pays for all of them.
         for _ in 0..2 {
@@ -152,12 +159,31 @@ impl State {
     /// The keys as they were at an earlier revision.
     pub(crate) fn keys_at(&self, revision: Revision) -> Result<Keys, Compacted> {
         self.check_history(revision)?;
-        // The change after the wanted revision remembers the keys before it.
-        let index = self.index_after(revision);
-        Ok(self
-            .history
-            .get(index)
-            .map_or_else(|| self.keys.clone(), |next| next.keys_before.clone()))
+        let first = self.index_after(revision);
+        let later = || (first..self.history.len()).filter_map(|index| self.history.get(index));
+        let checkpoint = later().position(|change| change.keys_before.is_some());
+        let mut keys = checkpoint
+            .and_then(|index| later().nth(index)?.keys_before.clone())
+            .unwrap_or_else(|| self.keys.clone());
+        // From there back to the wanted revision, the last change first.
+        let changes: Vec<_> = later()
+            .take(checkpoint.unwrap_or(self.history.len()))
+            .collect();
+        for change in changes.into_iter().rev() {
+            match &change.event {
+                Event::Put {
+                    previous: Some(previous),
+                    ..
+                }
+                | Event::Delete { previous, .. } => {
+                    keys.insert(Arc::clone(&previous.key), previous.clone());
+                }
+                Event::Put { entry, .. } => {
+                    keys.remove(&entry.key);
+                }
+            }
+        }
+        Ok(keys)
     }
 
     /// Whether every change after `revision` is still there.
