@@ -40,17 +40,10 @@
 
 use std::ops::Deref;
 
-use lockgate_api::decode::Bytes;
-use lockgate_api::meta::object::ObjectMeta;
-use lockgate_api::registration::codec;
-use lockgate_api::registration::hub::{ClientConfig, Configuration, ConfigurationKind, Version};
 use lockgate_apiserver::{ApplyError, Settings, StartError, TestServer};
 use lockgate_webhook::server::Server;
 use lockgate_webhook::testing::{Served, serve_with};
-use lockgate_webhook::{Role, Webhooks};
-
-/// The name of both configurations.
-const NAME: &str = "webhook-test";
+use lockgate_webhook::{ManifestOptions, Manifests, Registration, Webhooks};
 
 /// An API server that asks webhooks. Clients reach it with
 /// [`kubeconfig_path`](TestServer::kubeconfig_path).
@@ -100,11 +93,20 @@ impl Cluster {
         let served = serve_with(server).await;
         let server = TestServer::start_with(settings).await?;
         let cluster = Self { server, served };
-        for role in [Role::Mutating, Role::Validating] {
-            if let Some(manifest) = cluster.manifest(webhooks, role) {
-                cluster.apply(&manifest).await?;
-            }
-        }
+        let options = ManifestOptions::new()
+            .url(cluster.served.url(""))
+            .ca_bundle(cluster.served.ca_bundle());
+        // Whatever service a registration names, here it is served by us.
+        let registrations: Vec<Registration> = webhooks
+            .iter()
+            .map(|webhook| {
+                let mut registration = webhook.registration().clone();
+                registration.webhook.client_config = Default::default();
+                registration
+            })
+            .collect();
+        let manifests = Manifests::of(&registrations, &options);
+        cluster.apply(&manifests.to_yaml()).await?;
         Ok(cluster)
     }
 
@@ -118,44 +120,6 @@ impl Cluster {
     pub async fn stop(self) {
         self.server.stop().await;
         self.served.stop().await;
-    }
-
-    /// The registrations of a role, with where they are served; none when there are none.
-    fn manifest(&self, webhooks: &Webhooks, role: Role) -> Option<String> {
-        let registrations = webhooks.iter().map(|webhook| webhook.registration());
-        let registered = registrations
-            .filter(|registration| registration.role == role)
-            .map(|registration| {
-                let mut webhook = registration.webhook.clone();
-                webhook.client_config = ClientConfig {
-                    url: Some(self.served.url(&registration.path)),
-                    service: None,
-                    ca_bundle: Some(Bytes(self.served.ca_bundle().as_bytes().to_vec())),
-                };
-                webhook
-            });
-        let registered: Vec<_> = registered.collect();
-        if registered.is_empty() {
-            return None;
-        }
-        let kind = match role {
-            Role::Mutating => ConfigurationKind::Mutating,
-            Role::Validating => ConfigurationKind::Validating,
-        };
-        let configuration = Configuration {
-            kind,
-            metadata: ObjectMeta {
-                name: NAME.to_owned(),
-                ..ObjectMeta::default()
-            },
-            webhooks: Some(registered),
-        };
-        let mut manifest = codec::to_json(configuration, Version::V1);
-        if let Some(members) = manifest.as_object_mut() {
-            members.insert("kind".into(), kind.name().into());
-            members.insert("apiVersion".into(), Version::V1.api_version().into());
-        }
-        Some(manifest.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::field::{FieldError, aggregate};
 use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 
@@ -129,6 +130,17 @@ impl Denial {
     #[must_use]
     pub fn status(&self) -> &Status {
         &self.status
+    }
+
+    /// Names the object where there are details and they do not: kubectl shows causes under its name.
+    pub(crate) fn is_about(&mut self, kind: &GroupVersionKind, name: &str) {
+        if let Some(details) = &mut self.status.details
+            && details.kind.is_empty()
+        {
+            details.kind.clone_from(&kind.kind);
+            details.group.clone_from(&kind.group);
+            name.clone_into(&mut details.name);
+        }
     }
 
     /// What several say together: the texts of all in the words of the first, and every cause.

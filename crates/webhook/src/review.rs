@@ -105,6 +105,9 @@ async fn decide(role: Role, handler: &dyn Handler, ctx: &Context) -> Result<Resp
         let message = "a validating webhook may not change the object";
         return Err(ReviewError::Fault(message.to_owned()));
     }
+    if let Decision::Deny(denial) = &mut response.decision {
+        denial.is_about(ctx.kind(), ctx.name());
+    }
     let remarks = ctx.take_remarks();
     response.warnings.splice(0..0, remarks.warnings);
     for (key, value) in remarks.audit_annotations {

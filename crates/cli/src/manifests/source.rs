@@ -41,7 +41,7 @@ pub fn read(path: &Path) -> Result<Vec<Program>, ReadError> {
     };
     let programs = files.into_iter().map(|(file, language)| {
         Ok(Program {
-            folder: file.parent().unwrap_or(Path::new("")).to_owned(),
+            folder: file.parent().unwrap_or_else(|| Path::new("")).to_owned(),
             language,
             source: input::read(&file)?,
         })

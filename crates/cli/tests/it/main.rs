@@ -7,6 +7,7 @@
 )]
 
 mod cel;
+mod dev;
 mod durability;
 mod hostile;
 mod lint;

@@ -109,6 +109,14 @@ impl Served {
         Ok(port.parse().unwrap())
     }
 
+    /// The next line it prints.
+    pub(crate) fn line(&mut self) -> String {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => line,
+            Err(error) => panic!("nothing is printed: {error}\n{}", self.complaint()),
+        }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -127,10 +135,13 @@ impl Served {
         let _ = self.child.wait();
     }
 
-    /// Asks it to stop, and waits for it.
-    pub(crate) fn stop(mut self) {
+    /// Asks it to stop, waits for it, and gives what it wrote to standard error.
+    pub(crate) fn stop(mut self) -> String {
         signal("TERM", self.pid());
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        let stderr: ChildStderr = self.child.stderr.take().unwrap();
+        let written = std::io::read_to_string(stderr).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{written}");
+        written
     }
 }
 

@@ -1,0 +1,129 @@
+//! `lockgate dev`, with a webhook that is this very program.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lockgate_webhook::server::{Certificates, Server};
+use lockgate_webhook::{Context, Mutator, Registration, Verdict, Webhooks, mutating};
+use serde_json::{Value, json};
+
+use super::lockgate;
+use super::served::Served;
+
+struct Mark;
+
+impl Mutator<Value> for Mark {
+    async fn mutate(&self, _: &Context, object: &mut Value) -> Verdict {
+        object["metadata"]["labels"]["marked"] = json!("yes");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+#[ignore = "is the webhook that another test starts"]
+async fn webhook() {
+    let variable = |name: &str| std::env::var(name).unwrap();
+    assert!(std::path::Path::new(&variable("KUBECONFIG")).is_absolute());
+    let port: u16 = variable("WEBHOOK_PORT").parse().unwrap();
+    let webhooks = Webhooks::new().with(
+        Registration::mutating("mark.example.com").path("/mark"),
+        mutating::<Value, _>(Mark),
+    );
+    let running = Server::new(webhooks)
+        .listen(([127, 0, 0, 1], port))
+        .certificates(Certificates::folder(variable("WEBHOOK_CERT_DIR")))
+        .shutdown_delay(Duration::ZERO)
+        .start()
+        .await
+        .unwrap();
+    running.until_terminated().await.unwrap();
+}
+
+/// One that waits for cert-manager, as people deploy it.
+const CONFIGURATION: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata:
+  name: mark
+  annotations: {cert-manager.io/inject-ca-from: shop/hook}
+webhooks:
+- name: mark.example.com
+  clientConfig: {service: {namespace: shop, name: hook, path: /mark}}
+  rules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+";
+
+#[test]
+fn a_webhook_is_asked_as_in_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(file("mark.yaml"), CONFIGURATION).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let itself = std::env::current_exe().unwrap().display().to_string();
+    let kubeconfig = file("kubeconfig");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command
+        .args(["dev", "--secure-port=0", "--webhook-port", &port])
+        .args(["--kubeconfig-out", &kubeconfig, "-f", &file("mark.yaml")])
+        .args(["--", &itself, "--ignored", "--exact", "dev::webhook"]);
+    let mut dev = Served::start(command);
+    // The webhook prints to the same place.
+    let ready = format!("the webhook listens on port {port}");
+    while !dev.line().starts_with(&ready) {}
+
+    let kubectl = |arguments: &[&str]| {
+        let run = Command::new("kubectl")
+            .args(["--kubeconfig", &kubeconfig])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    kubectl(&["create", "configmap", "a"]);
+    let label = "jsonpath={.metadata.labels.marked}";
+    assert_eq!(kubectl(&["get", "configmap", "a", "-o", label]), "yes");
+
+    let log = dev.stop();
+    assert!(log.contains("CREATE configmaps default/a by"), "{log}");
+    assert!(log.contains("allowed, patched"), "{log}");
+    let address = format!("127.0.0.1:{port}");
+    assert!(
+        std::net::TcpStream::connect(address).is_err(),
+        "the webhook goes on"
+    );
+}
+
+#[test]
+fn what_cannot_work_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig").display().to_string();
+    let dev = |arguments: &[&str]| {
+        let common = ["dev", "--secure-port=0", "--kubeconfig-out", &kubeconfig];
+        lockgate(&[&common[..], arguments].concat())
+    };
+    for (arguments, code, said) in [
+        (&["--", "true"][..], 2, "no service leads to the webhook"),
+        (&["--service=shop", "--", "true"], 2, "expected NS/NAME"),
+        (&["--service=shop/hook"], 2, "<COMMAND>"),
+        (
+            &["--service=shop/hook", "--", "no-such-program"],
+            1,
+            "cannot run `no-such-program`",
+        ),
+        (
+            &["--service=shop/hook", "--", "false"],
+            1,
+            "the webhook ended: exit status: 1",
+        ),
+    ] {
+        let run = dev(arguments);
+        assert_eq!(run.code, Some(code), "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(said), "{arguments:?}: {}", run.stderr);
+    }
+}
