@@ -50,7 +50,7 @@ pub enum ColorChoice {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a Kubernetes-compatible API server whose every write passes admission
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Check webhook configurations before a server does
     Lint(lint::LintArgs),
     /// Check or evaluate a CEL expression as a match condition sees it

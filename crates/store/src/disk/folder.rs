@@ -108,7 +108,7 @@ impl Folder {
 /// Makes the name of a file or folder last: it is part of the folder above.
 fn sync_name(path: &Path) -> io::Result<()> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    File::open(above.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(above.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 /// Opens a file that is its owner's alone, to read and write.
