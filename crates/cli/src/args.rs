@@ -50,7 +50,7 @@ pub enum ColorChoice {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a Kubernetes-compatible API server whose every write passes admission
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Run a webhook on this machine behind an API server of its own
     Dev(dev::DevArgs),
     /// Check webhook configurations before a server does
