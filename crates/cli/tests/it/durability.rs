@@ -172,16 +172,17 @@ struct Load {
     progress: Arc<Notify>,
 }
 
-/// All objects, and the version of the list.
+/// All objects that were written here, and the version of the list.
 async fn everything(tls: &TlsConnector, port: u16) -> (BTreeMap<String, Known>, u64) {
     let mut client = Client::connect(tls, port).await.unwrap();
     let (code, list) = client.send("GET", CONFIG_MAPS, None).await.unwrap();
     assert_eq!(code, 200, "{list}");
     let items = list["items"].as_array().unwrap().iter();
-    let found = items.map(|item| {
-        let name = item["metadata"]["name"].as_str().unwrap().to_owned();
-        (name, Known::of(item))
-    });
+    let found = items
+        .map(|item| (item["metadata"]["name"].as_str().unwrap(), item))
+        // The server puts it into every namespace.
+        .filter(|(name, _)| *name != "kube-root-ca.crt")
+        .map(|(name, item)| (name.to_owned(), Known::of(item)));
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     (found.collect(), version.parse().unwrap())
 }
