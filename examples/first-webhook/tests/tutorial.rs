@@ -6,7 +6,7 @@ use std::process::Command;
 /// The text of a file of this repository.
 fn file(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::fs::read_to_string(root.join(path)).unwrap()
+    std::fs::read_to_string(root.join(path)).expect("the file is in the repository")
 }
 
 /// Checks that the tutorial shows a text in a block of its own.

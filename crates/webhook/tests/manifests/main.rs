@@ -1,7 +1,5 @@
 //! From attributes to the objects a cluster needs.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lockgate_admission::conditions::MatchConditionChecker;
