@@ -14,7 +14,7 @@ use proc_macro::TokenStream;
 /// ```ignore
 /// #[webhook(name = "pods.policy.example.com")]
 /// impl Validator<Pod> for Policy {
-///     async fn create(&self, ctx: &Context, object: &Object<Pod>) -> Verdict { … }
+///     async fn create(&self, ctx: &Context, object: &Object<Pod>) -> Verdict { Ok(()) }
 /// }
 /// ```
 ///
