@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use lockgate_apiserver::TestServer;
 use tokio::process::Command;
 
+use crate::support::bare_server;
 use crate::tools::installed;
 
 /// Runs a program that fails when something is not as it should be.
 async fn run(program: &str) {
-    let server = TestServer::start().await.unwrap();
+    let server = bare_server().await;
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     let output = Command::new(installed("python3"))
         .arg(folder.join("python").join(program))

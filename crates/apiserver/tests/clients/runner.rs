@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 
 use crate::controller::Cluster;
 use crate::mask::mask;
+use crate::support::bare_server;
 use crate::transcript::{Transcript, block, blocks};
 
 /// How long a command may take.
@@ -57,7 +58,7 @@ enum Place {
 impl Place {
     async fn start(aim: &Aim) -> Self {
         let Aim::Record(program) = aim else {
-            return Self::Own(TestServer::start().await.unwrap());
+            return Self::Own(bare_server().await);
         };
         let mut child = Command::new(program)
             .stdin(Stdio::piped())

@@ -11,6 +11,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// A server that makes nothing by itself, as the one that was recorded: a namespace that is deleted goes,
+/// and that is all.
+pub(crate) async fn bare_server() -> TestServer {
+    let settings = Settings {
+        controllers: Controllers {
+            namespace: true,
+            ..Controllers::all(false)
+        },
+        ..Settings::default()
+    };
+    TestServer::start_with(settings).await.unwrap()
+}
+
 /// A request.
 pub(crate) struct Request {
     method: &'static str,

@@ -355,7 +355,7 @@ async fn a_store_that_fails_is_told_to_writers_and_probes() {
         .refused(500, "InternalError", why);
     // Reads go on.
     let list = client.get(CONFIG_MAPS).await.expect(200);
-    assert_eq!(names(&list), ["a"]);
+    assert_eq!(names(&list), ["a", "kube-root-ca.crt"]);
     for probe in ["readyz", "livez", "healthz"] {
         let answer = client.get(&format!("/{probe}")).await;
         let want = format!(
