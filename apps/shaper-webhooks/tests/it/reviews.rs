@@ -165,8 +165,9 @@ async fn answers_both_versions_at_every_path() {
                 json!({
                     "metadata": {}, "status": "Failure", "reason": "Invalid", "code": 422,
                     "message": "spec.profileName: Not found: \"missing\": assignment must specify an existing profileName",
-                    "details": {"causes": [{"reason": "FieldValueNotFound", "field": "spec.profileName",
-                        "message": "Not found: \"missing\": assignment must specify an existing profileName"}]},
+                    "details": {"name": "a", "group": "shaper.amahdha.com", "kind": "Assignment",
+                        "causes": [{"reason": "FieldValueNotFound", "field": "spec.profileName",
+                            "message": "Not found: \"missing\": assignment must specify an existing profileName"}]},
                 })
             );
         }
