@@ -9,8 +9,9 @@ use tokio::process::{Child, Command};
 
 use crate::commands::CommandError;
 
-/// How long a webhook that was told to stop may take.
-const TO_STOP: Duration = Duration::from_secs(15);
+/// How long a webhook that was told to stop may take. One that is made to drain for others is not
+/// waited for: here are no others.
+const TO_STOP: Duration = Duration::from_secs(3);
 
 /// A process that does not outlive us.
 pub(super) struct Process(Child);
