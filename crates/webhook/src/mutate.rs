@@ -11,7 +11,7 @@ use crate::context::{Context, Operation};
 use crate::denial::{Fault, Refusal, Verdict};
 use crate::handler::{BoxFuture, Handler};
 use crate::object::decode;
-use crate::patch::{Patch, merge};
+use crate::patch::Patch;
 use crate::response::Response;
 use crate::validate::{into_response, unknown};
 
@@ -79,8 +79,7 @@ where
         return Ok(Patch::default());
     }
     let sent: Value = decode(text, "object")?;
-    let wanted = merge(&sent, &before, &after);
-    Ok(Patch::between(&sent, &wanted))
+    Ok(Patch::of_view(&sent, &before, &after))
 }
 
 fn write<K: Serialize>(object: &K) -> Result<Value, Refusal> {

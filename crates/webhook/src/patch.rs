@@ -133,6 +133,15 @@ impl Patch {
         patch
     }
 
+    /// The changes of `sent` that a change of a typed view of it comes to: those that lead to what
+    /// [`merge`] makes of it.
+    #[must_use]
+    pub fn of_view(sent: &Value, before: &Value, after: &Value) -> Self {
+        let mut patch = Self::default();
+        merge::changes(sent, before, after, &Pointer::root(), &mut patch.0);
+        patch
+    }
+
     /// Puts a value somewhere.
     #[must_use]
     pub fn add(mut self, path: Pointer, value: impl Into<Value>) -> Self {

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::align::{align, common_key};
+use super::diff::diff;
+use super::{Change, Pointer};
 
 /// What `sent` looks like after a typed view of it changed from `before` to `after`.
 ///
@@ -24,6 +26,47 @@ pub fn merge(sent: &Value, before: &Value, after: &Value) -> Value {
             merge_lists(sent, before, after).into()
         }
         _ => after.clone(),
+    }
+}
+
+/// The changes from `sent` to what [`merge`] makes of it, without making it: most of an object stays as
+/// it is, and what stays is neither copied nor compared with itself.
+pub(super) fn changes(
+    sent: &Value,
+    before: &Value,
+    after: &Value,
+    path: &Pointer,
+    changes_so_far: &mut Vec<Change>,
+) {
+    if before == after {
+        return;
+    }
+    let (Value::Object(sent_members), Value::Object(before), Value::Object(after)) =
+        (sent, before, after)
+    else {
+        let wanted = merge(sent, before, after);
+        return diff(sent, &wanted, path, changes_so_far);
+    };
+    let is_gone = |name: &&String| sent_members.contains_key(*name) && !after.contains_key(*name);
+    for name in before.keys().filter(is_gone) {
+        let path = path.child(name);
+        changes_so_far.push(Change::Remove { path });
+    }
+    for (name, after) in after {
+        match (sent_members.get(name), before.get(name)) {
+            (_, Some(before)) if before == after => {}
+            (Some(sent), Some(before)) => {
+                changes(sent, before, after, &path.child(name), changes_so_far);
+            }
+            (Some(sent), None) => {
+                let nothing = Value::Object(Map::new());
+                changes(sent, &nothing, after, &path.child(name), changes_so_far);
+            }
+            (None, _) => changes_so_far.push(Change::Add {
+                path: path.child(name),
+                value: after.clone(),
+            }),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ fn changed<K: Serialize + for<'de> Deserialize<'de>>(
     change(&mut typed);
     let after = serde_json::to_value(&typed).unwrap();
     let wanted = merge(sent, &before, &after);
-    let result = applied(sent, &Patch::between(sent, &wanted));
+    let result = applied(sent, &Patch::of_view(sent, &before, &after));
     assert_eq!(result, wanted);
     (result, typed)
 }
@@ -227,6 +227,18 @@ proptest! {
         prop_assert_eq!(&applied(&from, &inside), &to);
         prop_assert_eq!(patch.changes().is_empty(), from == to);
         prop_assert!(Patch::between(&to, &to).changes().is_empty());
+    }
+
+    #[test]
+    fn a_patch_of_a_view_leads_to_what_merging_makes(
+        sent in document(),
+        before in document(),
+        after in document(),
+    ) {
+        let inside = |value: Value| json!({"in": value});
+        let (sent, before, after) = (inside(sent), inside(before), inside(after));
+        let patch = Patch::of_view(&sent, &before, &after);
+        prop_assert_eq!(applied(&sent, &patch), merge(&sent, &before, &after));
     }
 
     #[test]
