@@ -5,16 +5,30 @@ use serde_json::{Map, Value};
 use super::align::align;
 use super::{Change, Pointer};
 
+/// A list with more changes is replaced as a whole: API servers take 10,000 in a patch.
+const MAX_CHANGES_OF_A_LIST: usize = 1_000;
+
 pub(super) fn diff(from: &Value, to: &Value, path: &Pointer, changes: &mut Vec<Change>) {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => diff_objects(from, to, path, changes),
-        (Value::Array(from), Value::Array(to)) => diff_lists(from, to, path, changes),
+        (Value::Array(from_items), Value::Array(to_items)) => {
+            let so_far = changes.len();
+            diff_lists(from_items, to_items, path, changes);
+            if changes.len() - so_far > MAX_CHANGES_OF_A_LIST {
+                changes.truncate(so_far);
+                replace(to, path, changes);
+            }
+        }
         _ if from == to => {}
-        _ => changes.push(Change::Replace {
-            path: path.clone(),
-            value: to.clone(),
-        }),
+        _ => replace(to, path, changes),
     }
+}
+
+fn replace(to: &Value, path: &Pointer, changes: &mut Vec<Change>) {
+    changes.push(Change::Replace {
+        path: path.clone(),
+        value: to.clone(),
+    });
 }
 
 fn diff_objects(

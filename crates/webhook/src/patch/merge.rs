@@ -1,5 +1,7 @@
 //! Carrying a change of the typed object over to the object that was sent.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::align::{align, common_key};
@@ -106,11 +108,10 @@ fn merge_lists(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> 
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     if let Some(key) = common_key(before, after) {
         // Elements that name themselves are found wherever they went.
-        for (place, element) in after.iter().enumerate() {
-            let named = before
-                .iter()
-                .position(|old| old.get(key) == element.get(key));
-            origin[place] = named;
+        let named = before.iter().enumerate();
+        let named: HashMap<_, _> = named.map(|(place, old)| (old.get(key), place)).collect();
+        for (origin, element) in origin.iter_mut().zip(after) {
+            *origin = named.get(&element.get(key)).copied();
         }
     } else {
         let mut pairs = align(before, after);
