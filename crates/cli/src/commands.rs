@@ -77,6 +77,13 @@ impl From<ReadError> for CommandError {
     }
 }
 
+/// Runs a command that does many things at once.
+fn run_async(work: impl Future<Output = Result<ExitCode, Stop>>) -> Result<ExitCode, Stop> {
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|error| CommandError::failed(format!("cannot start threads: {error}")))?;
+    runtime.block_on(work)
+}
+
 /// What a command comes to. Output errors are apart: a reader that goes away ends us quietly.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {

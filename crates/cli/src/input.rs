@@ -63,6 +63,43 @@ fn read_text(name: &str, reader: impl Read, path: &Path) -> Result<Source, ReadE
     Ok(Source::new(name, text))
 }
 
+/// The files of a folder and its folders, in the order of their paths: those in folders of names that
+/// `enters` wants, and of paths and names that `takes` wants. Links to folders are not followed, so that
+/// there is an end to it.
+///
+/// # Errors
+///
+/// A folder cannot be read.
+pub fn files_below(
+    folder: &Path,
+    enters: impl Fn(&str) -> bool,
+    takes: impl Fn(&Path, &str) -> bool,
+) -> Result<Vec<PathBuf>, ReadError> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let io_error = |error| ReadError::Io {
+            path: folder.clone(),
+            error,
+        };
+        for entry in std::fs::read_dir(&folder).map_err(io_error)? {
+            let entry = entry.map_err(io_error)?;
+            let file_type = entry.file_type().map_err(io_error)?;
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if file_type.is_dir() {
+                if enters(&name) {
+                    folders.push(path);
+                }
+            } else if takes(&path, &name) && path.is_file() {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

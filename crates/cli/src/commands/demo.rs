@@ -33,9 +33,7 @@ const JSON: &str = "application/json";
 ///
 /// The server or the webhooks cannot start, or standard output cannot be written.
 pub fn run(printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| CommandError::failed(format!("cannot start threads: {error}")))?;
-    runtime.block_on(play(printer))
+    super::run_async(play(printer))
 }
 
 async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {

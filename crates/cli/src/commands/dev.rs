@@ -12,12 +12,10 @@ use clap::Args;
 use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings};
 use lockgate_store::MemoryStore;
 use tokio::net::TcpStream;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::serve::ServiceName;
+use super::serve::{ServiceName, apply_all, explain, read_all, told_to_stop, write_kubeconfig};
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
-use crate::lint::source;
 use crate::output::{Printer, trace};
 use crate::text::Source;
 use authority::Authority;
@@ -80,23 +78,12 @@ pub struct DevArgs {
 ///
 /// One of them cannot start, or the webhook ends by itself.
 pub fn run(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| CommandError::failed(format!("cannot start threads: {error}")))?;
-    runtime.block_on(develop(args, printer))
+    super::run_async(develop(args, printer))
 }
 
 async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let signals = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    );
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-        return Err(CommandError::failed("cannot listen for signals").into());
-    };
-    let mut sources = Vec::new();
-    for path in &args.filename {
-        sources.extend(source::read(path).map_err(CommandError::from)?);
-    }
+    let told_to_stop = told_to_stop()?;
+    let sources = read_all(&args.filename)?;
     let services = services(args, &sources)?;
     let folder = Folder::of(args)?;
     let authority = Authority::new().map_err(|error| cannot("make a certificate", error))?;
@@ -111,9 +98,8 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         Arc::new(MemoryStore::new()),
     )
     .await
-    .map_err(super::serve::explain)?;
-    std::fs::write(&args.kubeconfig_out, running.kubeconfig())
-        .map_err(|error| cannot(&format!("write `{}`", args.kubeconfig_out.display()), error))?;
+    .map_err(explain)?;
+    write_kubeconfig(&running, &args.kubeconfig_out)?;
     let kubeconfig = std::path::absolute(&args.kubeconfig_out)
         .map_err(|error| cannot("find the current folder", error))?;
     let mut process = Process::start(
@@ -125,20 +111,9 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         ],
     )?;
 
-    let told_to_stop = async {
-        tokio::select! {
-            _ = interrupt.recv() => ExitCode::Interrupted,
-            _ = terminate.recv() => ExitCode::Done,
-        }
-    };
     let work = async {
         let took = listens(args.webhook_port).await?;
-        for source in sources {
-            let applied = running.apply(&source.text).await.map_err(|error| {
-                CommandError::invalid_input(format!("`{}` was not applied: {error}", source.name))
-            })?;
-            Printer::note(&format!("applied {applied} objects of {}", source.name));
-        }
+        apply_all(&running, &sources).await?;
         printer.line(&format!(
             "the webhook listens on port {} after {:.1} s; serving on {}; kubeconfig in {}",
             args.webhook_port,

@@ -1,7 +1,7 @@
 //! `lockgate serve`: the API server.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::lint::source;
 use crate::output::Printer;
+use crate::text::Source;
 
 /// Run a Kubernetes-compatible API server whose every write passes admission
 #[derive(Debug, Args)]
@@ -297,23 +298,12 @@ impl ServeArgs {
 ///
 /// The server cannot start.
 pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| CommandError::failed(format!("cannot start threads: {error}")))?;
-    runtime.block_on(serve(args, printer))
+    super::run_async(serve(args, printer))
 }
 
 async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let signals = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    );
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-        return Err(CommandError::failed("cannot listen for signals").into());
-    };
-    let mut sources = Vec::new();
-    for path in &args.filename {
-        sources.extend(source::read(path).map_err(CommandError::from)?);
-    }
+    let told_to_stop = told_to_stop()?;
+    let sources = read_all(&args.filename)?;
     let started = Instant::now();
     let disk = match &args.data_dir {
         Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
@@ -326,19 +316,8 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let running = Running::start(args.settings(), store)
         .await
         .map_err(explain)?;
-    std::fs::write(&args.kubeconfig_out, running.kubeconfig()).map_err(|error| {
-        CommandError::failed(format!(
-            "cannot write `{}`: {error}",
-            args.kubeconfig_out.display()
-        ))
-        .with_help("name another file with --kubeconfig-out")
-    })?;
-    for source in sources {
-        let applied = running.apply(&source.text).await.map_err(|error| {
-            CommandError::invalid_input(format!("`{}` was not applied: {error}", source.name))
-        })?;
-        Printer::note(&format!("applied {applied} objects of {}", source.name));
-    }
+    write_kubeconfig(&running, &args.kubeconfig_out)?;
+    apply_all(&running, &sources).await?;
     printer.line(&format!(
         "serving on {} after {:.1} ms; kubeconfig in {}",
         running.url(),
@@ -346,25 +325,19 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         args.kubeconfig_out.display()
     ))?;
     printer.flush()?;
-    let told = async {
-        tokio::select! {
-            _ = interrupt.recv() => ExitCode::Interrupted,
-            _ = terminate.recv() => ExitCode::Done,
-        }
-    };
     let failed = async {
         match &disk {
             Some(disk) => disk.failed().await,
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(told);
+    tokio::pin!(told_to_stop);
     let code = tokio::select! {
-        code = &mut told => code,
+        code = &mut told_to_stop => code,
         failure = failed => {
             // Reads go on, which is worth more than an exit code.
             Printer::note(&format!("{failure}"));
-            told.await
+            told_to_stop.await
         }
     };
     running.stop().await;
@@ -372,6 +345,50 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         disk.close().await;
     }
     Ok(code)
+}
+
+/// Waits until somebody tells the process to stop. It hears from now on.
+pub(super) fn told_to_stop() -> Result<impl Future<Output = ExitCode>, CommandError> {
+    let signals = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    );
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        return Err(CommandError::failed("cannot listen for signals"));
+    };
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => ExitCode::Interrupted,
+            _ = terminate.recv() => ExitCode::Done,
+        }
+    })
+}
+
+/// Reads the manifests of these files and folders.
+pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Source>, CommandError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        sources.extend(source::read(path)?);
+    }
+    Ok(sources)
+}
+
+/// Applies manifests through admission, and tells of each.
+pub(super) async fn apply_all(running: &Running, sources: &[Source]) -> Result<(), CommandError> {
+    for source in sources {
+        let applied = running.apply(&source.text).await.map_err(|error| {
+            CommandError::invalid_input(format!("`{}` was not applied: {error}", source.name))
+        })?;
+        Printer::note(&format!("applied {applied} objects of {}", source.name));
+    }
+    Ok(())
+}
+
+pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), CommandError> {
+    std::fs::write(path, running.kubeconfig()).map_err(|error| {
+        CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
+            .with_help("name another file with --kubeconfig-out")
+    })
 }
 
 fn explain_open(error: OpenError) -> CommandError {

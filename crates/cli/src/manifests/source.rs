@@ -58,34 +58,17 @@ fn language(path: &Path) -> Option<Language> {
 }
 
 fn files_below(folder: &Path) -> Result<Vec<(PathBuf, Language)>, ReadError> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let io_error = |error| ReadError::Io {
-            path: folder.clone(),
-            error,
-        };
-        for entry in std::fs::read_dir(&folder).map_err(io_error)? {
-            let entry = entry.map_err(io_error)?;
-            let file_type = entry.file_type().map_err(io_error)?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with(['.', '_']) {
-                continue;
-            }
-            let path = entry.path();
-            if file_type.is_dir() {
-                if !SKIPPED.contains(&name.as_ref()) {
-                    folders.push(path);
-                }
-            } else if let Some(language) = language(&path)
-                && !name.ends_with("_test.go")
-                && path.is_file()
-            {
-                found.push((path, language));
-            }
-        }
-    }
+    let is_ignored = |name: &str| name.starts_with(['.', '_']);
+    let files = input::files_below(
+        folder,
+        |name| !is_ignored(name) && !SKIPPED.contains(&name),
+        |file, name| !is_ignored(name) && !name.ends_with("_test.go") && language(file).is_some(),
+    )?;
+    let files = files.into_iter();
+    let mut found: Vec<_> = files
+        .filter_map(|file| Some((language(&file)?, file)))
+        .map(|(language, file)| (file, language))
+        .collect();
     // By folder first: packages are read one after another.
     found.sort_by(|(a, _), (b, _)| (a.parent(), a).cmp(&(b.parent(), b)));
     Ok(found)
