@@ -26,13 +26,13 @@
 //! use lockgate_admission::host::Host;
 //! use lockgate_admission::https::{HttpsCaller, Settings};
 //! use lockgate_admission::plugin::Admission;
-//! use lockgate_admission::plugins::NamespaceLifecycle;
 //! use lockgate_admission::request::{Operation, Request, kind, resource};
 //! use serde_json::json;
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let host = Host::new(Arc::new(HttpsCaller::new(Settings::default())));
-//! let engine = Engine::builder(host.clone()).plugin(NamespaceLifecycle::new(host)).build()?;
+//! // Plugins are added by `.plugin(…)`; the crate `lockgate-plugins` has those of kube-apiserver.
+//! let engine = Engine::builder(host).build()?;
 //!
 //! let mut request = Request::new(
 //!     Operation::Create,
@@ -88,7 +88,6 @@ pub mod chain;
 pub mod engine;
 pub mod order;
 pub mod plugin;
-pub mod plugins;
 pub mod webhook;
 
 // One call, and what its answer does to the object.

@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use lockgate_cel::ext::quantity::{Quantity, QuantityError};
-use lockgate_webhook::{Denial, Refusal};
 use serde_json::Value;
 
 use crate::fields::{CONTAINERS, at, items, members, text, text_at};
+use crate::rules::Refusal;
 
 /// Amounts by the name of the resource.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
@@ -19,7 +19,7 @@ pub(crate) fn amount(value: &Value) -> Result<Quantity, Refusal> {
         Value::Number(number) => Quantity::parse(&number.to_string()),
         _ => Err(QuantityError::FormatWrong),
     };
-    read.map_err(|error| Denial::bad_request(error.to_string()).into())
+    read.map_err(|error| Refusal::status(400, "BadRequest", error.to_string()))
 }
 
 /// Reads the amounts at a path.
@@ -68,7 +68,7 @@ fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
         let together = match sum.get(name) {
             None => quantity.clone(),
             Some(known) => known.add(quantity).map_err(|error| {
-                Refusal::from(Denial::bad_request(format!("the sum of {name}: {error}")))
+                Refusal::status(400, "BadRequest", format!("the sum of {name}: {error}"))
             })?,
         };
         sum.insert(name.clone(), together);
@@ -118,4 +118,14 @@ fn asks_for_nothing(resources: &Value) -> Result<bool, Refusal> {
         }
     }
     Ok(true)
+}
+
+/// Whether two lists hold the same amounts, however they are written.
+pub(crate) fn same_amounts(one: &Amounts, other: &Amounts) -> bool {
+    let mut pairs = one.iter();
+    one.len() == other.len()
+        && pairs.all(|(name, amount)| {
+            let known = other.get(name);
+            known.is_some_and(|known| known.compare(amount) == Ordering::Equal)
+        })
 }

@@ -1,11 +1,18 @@
 //! Walking through untyped objects. A `null` is as good as nothing, as it is for the API server.
 
-use lockgate_webhook::{Denial, Refusal};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
+use crate::rules::Refusal;
+
 /// The lists of containers in a pod's spec whose resources count.
 pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
+/// Every list of containers in a pod's spec, in the order they are visited.
+///
+/// UPSTREAM: kubernetes pkg/apis/core/pods/helpers.go
+pub(crate) const CONTAINER_LISTS: [&str; 3] =
+    ["initContainers", "containers", "ephemeralContainers"];
 
 /// The value at a path.
 pub(crate) fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
@@ -137,7 +144,7 @@ fn make<'v>(
 
 fn wrong(path: &[&str], want: &str) -> Refusal {
     let message = format!("`{}` is not {want}", path.join("."));
-    Denial::new(422, "Invalid", message).into()
+    Refusal::status(422, "Invalid", message)
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lockgate_admission::host::BoxFuture;
 use lockgate_admission::call::{Caller, Client, Post};
 use lockgate_admission::https::credentials::parse_kubeconfig;
 use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes as CaBundle;
 use lockgate_api::go::base64;
 use lockgate_api::registration::hub::ClientConfig;
-use lockgate_webhook::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{ImageReviewSpec, ImageReviewStatus};

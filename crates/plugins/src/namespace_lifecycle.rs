@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_api::meta::status::{Status, StatusCause};
+use lockgate_admission::host::{Host, Namespace, NamespaceError};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::{Operation, Request};
+use lockgate_admission::status;
+use lockgate_api::meta::status::StatusCause;
+use serde_json::Value;
 
-use crate::decision::{Cause, Decision};
-use crate::host::{BoxFuture, Host, Namespace, NamespaceError};
-use crate::plugin::{Admission, Plugin};
-use crate::request::{Operation, Request};
-use crate::status;
+use crate::rules::{About, Refusal, Rules, Verdict};
 
 /// Namespaces that are not deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -50,37 +51,37 @@ impl NamespaceLifecycle {
         }
     }
 
-    async fn decide(&self, request: &Request) -> Decision {
+    async fn decide(&self, request: &Request) -> Verdict {
         let is_namespace = request.kind.group.is_empty() && request.kind.kind == "Namespace";
         let is_delete = request.operation == Operation::Delete;
         if is_namespace {
             if is_delete && self.immortal.contains(&request.name) {
                 let why = "this namespace may not be deleted";
-                return refuse(status::forbidden(&request.resource, &request.name, why));
+                return Err(Refusal::forbidden(why));
             }
             if is_delete {
                 self.distrust(&request.name);
             }
-            return Decision::Allow;
+            return Ok(());
         }
         // Whether a namespace exists is not told to those who only ask what they may do in it.
         let is_access_review = request.resource.group == "authorization.k8s.io"
             && request.resource.resource == "localsubjectaccessreviews";
         if request.namespace.is_empty() || is_delete || is_access_review {
-            return Decision::Allow;
+            return Ok(());
         }
         if !self.wait_until_ready().await {
-            return Decision::deny(status::not_ready(request), Cause::NotReady);
+            return Err(Refusal::Status(Box::new(status::not_ready(request))));
         }
         match self.look_up(request).await {
-            Err(NamespaceError::NotFound(status)) => refuse(*status),
-            Err(NamespaceError::Failed(why)) => {
-                Decision::deny(Status::internal_error(&why), Cause::Internal)
-            }
+            Err(NamespaceError::NotFound(status)) => Err(Refusal::Status(status)),
+            Err(NamespaceError::Failed(why)) => Err(Refusal::Fault(why)),
+            // What is new in this version of the trait is no namespace.
+            Err(_) => Err(Refusal::Fault(String::from("the namespace cannot be told"))),
             Ok(namespace) if namespace.terminating && request.operation == Operation::Create => {
-                refuse(terminating(request))
+                Err(terminating(request))
             }
-            Ok(_) => Decision::Allow,
+            Ok(_) => Ok(()),
         }
     }
 
@@ -134,40 +135,41 @@ impl NamespaceLifecycle {
     }
 }
 
-fn refuse(status: Status) -> Decision {
-    Decision::deny(status, Cause::Plugin)
-}
-
-fn terminating(request: &Request) -> Status {
+fn terminating(request: &Request) -> Refusal {
     let namespace = &request.namespace;
     let why = format!(
         "unable to create new content in namespace {namespace} because it is being terminated"
     );
-    let mut status = status::forbidden_request(request, &why);
-    if let Some(details) = &mut status.details {
-        details.causes = Some(vec![StatusCause {
-            reason: String::from("NamespaceTerminating"),
-            message: format!("namespace {namespace} is being terminated"),
-            field: String::from("metadata.namespace"),
-        }]);
-    }
-    status
+    let cause = StatusCause {
+        reason: String::from("NamespaceTerminating"),
+        message: format!("namespace {namespace} is being terminated"),
+        field: String::from("metadata.namespace"),
+    };
+    Refusal::Forbidden(why, vec![cause])
 }
 
-impl Plugin for NamespaceLifecycle {
+/// Everything but connections.
+const OPERATIONS: &[Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
+
+impl Rules for NamespaceLifecycle {
     fn name(&self) -> &'static str {
         "NamespaceLifecycle"
     }
 
-    fn handles(&self, operation: Operation) -> bool {
-        operation != Operation::Connect
+    fn operations(&self) -> &'static [Operation] {
+        OPERATIONS
     }
 
-    fn admits(&self) -> bool {
-        true
+    fn mutates(&self) -> &'static [About] {
+        const EVERYTHING: About = About {
+            operations: OPERATIONS,
+            group: "*",
+            resources: &["*/*"],
+        };
+        &[EVERYTHING]
     }
 
-    fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
-        Box::pin(async move { self.decide(admission.request()).await })
+    async fn mutate(&self, ask: &mut Admission, _: &mut Value) -> Verdict {
+        self.decide(ask.request()).await
     }
 }
