@@ -32,7 +32,7 @@ use self::channel::Channel;
 use self::client::HttpsClient;
 use self::credentials::{Credentials, User};
 use self::target::{Scheme, Target};
-use self::tls::{ClientCertificate, Offer, Roots};
+use self::tls::{ClientCertificate, Offer, Roots, Verification};
 use crate::call::{Caller, Client, ClientError};
 
 pub(crate) use self::target::split_authority;
@@ -110,6 +110,7 @@ pub struct HttpsCaller {
     system_roots: OnceLock<Roots>,
     clients: Interned<ClientKey, HttpsClient>,
     channels: Interned<ChannelKey, Channel>,
+    verification: Verification,
 }
 
 /// What makes two clients equal: the whole configuration.
@@ -138,7 +139,16 @@ impl HttpsCaller {
             system_roots: OnceLock::new(),
             clients: Interned::default(),
             channels: Interned::default(),
+            verification: Verification::Full,
         }
+    }
+
+    /// Believes every certificate, as kubeconfigs with `insecure-skip-tls-verify` ask for. Never for
+    /// webhooks, which cannot ask for it.
+    #[must_use]
+    pub fn trusting_everybody(mut self) -> Self {
+        self.verification = Verification::None;
+        self
     }
 
     fn build(&self, key: &ClientKey, config: &ClientConfig) -> Result<HttpsClient, ClientError> {
@@ -182,7 +192,12 @@ impl HttpsCaller {
             } else {
                 Roots::from_pem(&key.ca_bundle)?
             };
-            let tls = tls::client_config(roots, key.client_certificate.as_ref(), offer)?;
+            let tls = tls::client_config(
+                roots,
+                key.client_certificate.as_ref(),
+                offer,
+                self.verification,
+            )?;
             Ok(Channel::new(tls, offer))
         })
     }

@@ -97,10 +97,18 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownEnabled(name) => {
-                write!(f, "enable-admission-plugins plugin {} is unknown", quote(name))
+                write!(
+                    f,
+                    "enable-admission-plugins plugin {} is unknown",
+                    quote(name)
+                )
             }
             Self::UnknownDisabled(name) => {
-                write!(f, "disable-admission-plugins plugin {} is unknown", quote(name))
+                write!(
+                    f,
+                    "disable-admission-plugins plugin {} is unknown",
+                    quote(name)
+                )
             }
             Self::Overlap(names) => write!(
                 f,

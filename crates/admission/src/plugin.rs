@@ -168,6 +168,13 @@ impl Admission {
         self.held.push(kept);
     }
 
+    /// Something of this type that is kept, if there is.
+    #[must_use]
+    pub fn held<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let mut held = self.held.iter();
+        held.find_map(|kept| Arc::clone(kept).downcast().ok())
+    }
+
     /// Takes the object out after the first step, for the server to complete it. The second step is
     /// given it back.
     pub fn take_object(&mut self) -> Option<Object> {

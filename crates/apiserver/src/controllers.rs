@@ -7,6 +7,7 @@
 mod garbage_collector;
 pub(crate) mod namespace_defaults;
 mod owner_graph;
+mod resource_quota;
 pub(crate) mod role_aggregation;
 mod run;
 mod work_queue;
@@ -45,6 +46,14 @@ fn system(name: &str, groups: &[&str]) -> UserInfo {
     }
 }
 
+/// Who the server is when it writes for its plugins.
+pub(crate) fn api_server() -> UserInfo {
+    system(
+        "system:apiserver",
+        &["system:masters", "system:authenticated"],
+    )
+}
+
 /// Who a controller is.
 fn account(name: &str) -> UserInfo {
     system(
@@ -58,7 +67,7 @@ fn account(name: &str) -> UserInfo {
 }
 
 /// A request with a body. The object is told by its namespace and its name.
-fn request(
+pub(crate) fn request(
     user: UserInfo,
     verb: Verb,
     resource: &Resource,
@@ -74,7 +83,7 @@ fn request(
     call
 }
 
-fn call(
+pub(crate) fn call(
     user: UserInfo,
     verb: Verb,
     resource: &Resource,
@@ -259,10 +268,7 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
             return;
         }
         let status = next.get("status").cloned().unwrap_or_default();
-        let user = system(
-            "system:apiserver",
-            &["system:masters", "system:authenticated"],
-        );
+        let user = api_server();
         let mut call = call(user, Verb::Update, definitions, "", name, "status");
         let options = WriteOptions::default();
         let change = Change::new(definitions, &options);
@@ -339,10 +345,7 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
         }
     }
     let name = metadata::text(definition, "name").to_owned();
-    let user = system(
-        "system:apiserver",
-        &["system:masters", "system:authenticated"],
-    );
+    let user = api_server();
     let mut call = call(user, Verb::Update, definitions, "", &name, "status");
     let options = WriteOptions::default();
     let change = Change::new(definitions, &options);

@@ -99,7 +99,7 @@ impl Server {
         ttl: Option<Duration>,
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self.store.create(key, bytes, ttl).await;
         }
         let (key, object) = (key.to_owned(), object.clone());
@@ -120,7 +120,7 @@ impl Server {
         object: &Value,
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self.store.update(key, expected, bytes).await;
         }
         let (key, object) = (key.to_owned(), object.clone());
@@ -139,7 +139,7 @@ impl Server {
         key: &str,
         expected: Revision,
     ) -> Result<Revision, WriteError> {
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self
                 .store
                 .delete(key, expected)

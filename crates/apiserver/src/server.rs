@@ -9,6 +9,7 @@ use std::sync::Arc;
 use lockgate_admission::engine::Engine;
 use lockgate_admission::https::HttpsCaller;
 use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
+use lockgate_plugins::quota::Ledger;
 use lockgate_store::Store;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -18,6 +19,7 @@ use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authz;
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::call::Call;
 use crate::config::Settings;
@@ -27,7 +29,6 @@ use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::plugins::PriorityClasses;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
 
@@ -44,12 +45,15 @@ pub(crate) struct Server {
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
+    /// What nodes may do, where that is asked.
+    pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
     pub(crate) signer: Arc<Signer>,
     pub(crate) audit: Audit,
     pub(crate) requests: Requests,
     pub(crate) addresses: Addresses,
     pub(crate) services: ServiceCache,
-    pub(crate) priority_classes: Arc<PriorityClasses>,
+    /// Who writes what is charged to quotas.
+    pub(crate) quotas: Arc<Ledger>,
     pub(crate) terminating: Terminating,
     /// Who waits for namespaces to have what every namespace has.
     pub(crate) waiting: Waiting,

@@ -29,13 +29,24 @@ pub(crate) fn amounts(value: &Value, path: &[&str]) -> Result<Amounts, Refusal> 
         .collect()
 }
 
-/// What the containers of a pod need together. `part` is `requests` or `limits`.
-///
-/// Containers run at once, and with them the sidecars among the init containers; every other init
-/// container runs alone with the sidecars before it. What the pod itself says about processors and
-/// memory counts instead.
+/// What the containers of a pod need together, and the pod itself instead, where it says something about
+/// processors and memory. `part` is `requests` or `limits`.
 // UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go (podRequests, podLimits).
 pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
+    let mut sum = of_containers(pod, part)?;
+    for (name, quantity) in amounts(pod, &["spec", "resources", part])? {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            sum.insert(name, quantity);
+        }
+    }
+    Ok(sum)
+}
+
+/// What the containers of a pod need together.
+///
+/// Containers run at once, and with them the sidecars among the init containers; every other init
+/// container runs alone with the sidecars before it.
+pub(crate) fn of_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     let path = ["resources", part];
     let mut sum = Amounts::new();
     for container in items(pod, &["spec", "containers"]) {
@@ -55,15 +66,10 @@ pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
         raise(&mut alone, needs);
     }
     raise(&mut sum, alone);
-    for (name, quantity) in amounts(pod, &["spec", "resources", part])? {
-        if matches!(name.as_str(), "cpu" | "memory") {
-            sum.insert(name, quantity);
-        }
-    }
     Ok(sum)
 }
 
-fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
+pub(crate) fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
     for (name, quantity) in more {
         let together = match sum.get(name) {
             None => quantity.clone(),

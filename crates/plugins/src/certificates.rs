@@ -168,8 +168,8 @@ impl Rules for CertificateSubjectRestriction {
             return Ok(());
         }
         let subject = subject_of_request(text_at(request, &["spec", "request"]));
-        let subject = subject
-            .map_err(|error| Refusal::forbidden(format!("failed to parse CSR: {error}")))?;
+        let subject =
+            subject.map_err(|error| Refusal::forbidden(format!("failed to parse CSR: {error}")))?;
         if subject.organizations.iter().any(|name| name == MASTERS) {
             return Err(Refusal::forbidden(format!(
                 "use of {API_CLIENT} signer with {MASTERS} group is not allowed"

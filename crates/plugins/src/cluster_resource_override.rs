@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use lockgate_cel::ext::quantity::Quantity;
 use lockgate_admission::plugin::Admission;
+use lockgate_cel::ext::quantity::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -126,7 +126,9 @@ impl EventRateLimit {
     /// There is no limit, or one makes no sense.
     pub fn with_clock(config: Configuration, clock: Arc<dyn Clock>) -> Result<Self, ConfigError> {
         if config.limits.is_empty() {
-            return Err(ConfigError(String::from("limits: Invalid value: null: must not be empty")));
+            return Err(ConfigError(String::from(
+                "limits: Invalid value: null: must not be empty",
+            )));
         }
         let mut problems = Vec::new();
         for (n, limit) in config.limits.iter().enumerate() {

@@ -35,8 +35,11 @@ impl Rules for ExtendedResourceToleration {
     }
 
     async fn mutate(&self, _: &mut Admission, pod: &mut Value) -> Verdict {
-        let containers = CONTAINERS.iter().flat_map(|list| items(pod, &["spec", list]));
-        let requested = containers.flat_map(|container| members(container, &["resources", "requests"]));
+        let containers = CONTAINERS
+            .iter()
+            .flat_map(|list| items(pod, &["spec", list]));
+        let requested =
+            containers.flat_map(|container| members(container, &["resources", "requests"]));
         let extended: BTreeSet<String> = requested
             .map(|(name, _)| name)
             .filter(|name| is_extended(name))

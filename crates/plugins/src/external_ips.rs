@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_admission::plugin::Admission;
+use lockgate_api::field::{FieldError, Path, Shown};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,7 +32,9 @@ fn check_known(service: &Value, known: &BTreeSet<&str>) -> Verdict {
     if addresses(service).all(|address| known.contains(address)) {
         return Ok(());
     }
-    Err(Refusal::forbidden("Use of external IPs is denied by admission control"))
+    Err(Refusal::forbidden(
+        "Use of external IPs is denied by admission control",
+    ))
 }
 
 impl Rules for DenyServiceExternalIPs {

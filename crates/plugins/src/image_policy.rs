@@ -275,7 +275,9 @@ fn time(
         let (least, most) = (nanoseconds(*bounds.start()), nanoseconds(*bounds.end()));
         let got = nanoseconds(unit).wrapping_mul(value);
         let (least, most, got) = (shown(least), shown(most), shown(got));
-        ConfigError(format!("valid value is between {least} and {most}, got {got}"))
+        ConfigError(format!(
+            "valid value is between {least} and {most}, got {got}"
+        ))
     })
 }
 

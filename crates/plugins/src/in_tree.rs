@@ -15,6 +15,7 @@ use lockgate_api::go::quote::quote;
 use crate::config::{self, ConfigError, Known};
 use crate::image_policy::HttpsBackend;
 use crate::lookup::{Lookup, Writes};
+use crate::quota::Ledger;
 use crate::rules::{InTree, Rules};
 use crate::{
     AlwaysAdmit, AlwaysDeny, AlwaysPullImages, CertificateApproval, CertificateSigning,
@@ -22,11 +23,12 @@ use crate::{
     DefaultStorageClass, DefaultTolerationSeconds, DenyServiceExternalIPs, EventRateLimit,
     ExtendedResourceToleration, ImagePolicy, JobValidation, LimitPodHardAntiAffinityTopology,
     LimitRanger, Mapper, NamespaceAutoProvision, NamespaceExists, NamespaceLifecycle,
-    NodeDeclaredFeatureValidator, OwnerReferencesPermissionEnforcement,
+    NodeDeclaredFeatureValidator, NodeRestriction, OwnerReferencesPermissionEnforcement,
     PersistentVolumeClaimResize, PodGroupProtection, PodGroupWorkloadExists, PodNodeSelector,
-    PodResizeValidator, PodTolerationRestriction, PodTopologyLabels, Priority, RuntimeClass,
-    ServiceAccount, StorageObjectInUseProtection, TaintNodesByCondition, event_rate_limit,
-    image_policy, pod_node_selector, pod_toleration_restriction,
+    PodResizeValidator, PodSecurity, PodTolerationRestriction, PodTopologyLabels, Priority,
+    ResourceQuota, RuntimeClass, ServiceAccount, StorageObjectInUseProtection,
+    TaintNodesByCondition, event_rate_limit, image_policy, pod_node_selector, pod_security,
+    pod_toleration_restriction, quota,
 };
 
 /// What plugins need of the server around them.
@@ -38,6 +40,8 @@ pub struct Parts {
     pub lookup: Arc<dyn Lookup>,
     /// Writes in the name of the server.
     pub writes: Arc<dyn Writes>,
+    /// Who writes what is charged, shared with whoever counts.
+    pub quotas: Arc<Ledger>,
     /// Knows kinds.
     pub mapper: Arc<dyn Mapper>,
     /// Features that plugins depend on.
@@ -51,6 +55,8 @@ pub struct Parts {
 pub struct Gates {
     /// `ClusterTrustBundle`.
     pub cluster_trust_bundle: bool,
+    /// `GangScheduling`: nothing here schedules; the gate is known because others are used with it.
+    pub gang_scheduling: bool,
     /// `GenericWorkload`.
     pub generic_workload: bool,
     /// `WorkloadWithJob`.
@@ -113,15 +119,26 @@ pub fn plugins(
     let authorizer = || Arc::clone(&parts.host.authorizer);
     let gates = parts.gates;
     made.add(AlwaysAdmit);
-    made.add(NamespaceAutoProvision::new(lookup(), Arc::clone(&parts.writes)));
+    made.add(NamespaceAutoProvision::new(
+        lookup(),
+        Arc::clone(&parts.writes),
+    ));
     made.add(NamespaceLifecycle::new(parts.host.clone()));
     made.add(NamespaceExists::new(lookup()));
     made.add(LimitPodHardAntiAffinityTopology);
     made.add(LimitRanger::new(lookup()));
     made.add(ServiceAccount::new(lookup()));
+    made.add(NodeRestriction::new(lookup(), authorizer()));
     made.add(TaintNodesByCondition);
     made.add(AlwaysPullImages);
     made.try_add("ImagePolicyWebhook", || image_policy(configuration))?;
+    made.try_add("PodSecurity", || {
+        let config = match configuration.part("PodSecurity")? {
+            Some(text) => pod_security::Configuration::read(&text)?,
+            None => pod_security::Configuration::default(),
+        };
+        PodSecurity::new(config, lookup())
+    })?;
     made.try_add("PodNodeSelector", || {
         let config = match configuration.part("PodNodeSelector")? {
             Some(text) => config::read(&text)?,
@@ -152,7 +169,10 @@ pub fn plugins(
         on: gates.generic_workload,
     });
     let mapper = Arc::clone(&parts.mapper);
-    made.add(OwnerReferencesPermissionEnforcement::new(authorizer(), mapper));
+    made.add(OwnerReferencesPermissionEnforcement::new(
+        authorizer(),
+        mapper,
+    ));
     made.add(PersistentVolumeClaimResize::new(lookup()));
     made.add(RuntimeClass::new(lookup()));
     made.add(CertificateApproval::new(authorizer()));
@@ -165,13 +185,24 @@ pub fn plugins(
     made.add(DefaultIngressClass::new(lookup()));
     made.add(DenyServiceExternalIPs);
     made.add(PodTopologyLabels::new(lookup()));
-    made.add(PodGroupWorkloadExists::new(lookup(), gates.generic_workload));
+    made.add(PodGroupWorkloadExists::new(
+        lookup(),
+        gates.generic_workload,
+    ));
     made.add(NodeDeclaredFeatureValidator::new(lookup()));
     made.add(JobValidation::new(
         lookup(),
         gates.generic_workload && gates.workload_with_job,
     ));
     made.add(PodResizeValidator::new(lookup()));
+    made.try_add("ResourceQuota", || {
+        let config = match configuration.part("ResourceQuota")? {
+            Some(text) => quota::Configuration::read(&text)?,
+            None => quota::Configuration::default(),
+        };
+        let (writes, ledger) = (Arc::clone(&parts.writes), Arc::clone(&parts.quotas));
+        Ok(ResourceQuota::new(config, lookup(), writes, ledger))
+    })?;
     made.add(AlwaysDeny);
     Ok(made.plugins)
 }

@@ -56,6 +56,16 @@ pub const PODS: Resource = Resource::new("", "v1", "pods", "Pod");
 /// Nodes.
 pub const NODES: Resource = Resource::new("", "v1", "nodes", "Node");
 
+/// Claims of volumes.
+pub const CLAIMS: Resource =
+    Resource::new("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+
+/// Volumes.
+pub const VOLUMES: Resource = Resource::new("", "v1", "persistentvolumes", "PersistentVolume");
+
+/// Drivers of storage.
+pub const CSI_DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
+
 /// Limit ranges.
 pub const LIMIT_RANGES: Resource = Resource::new("", "v1", "limitranges", "LimitRange");
 
@@ -66,28 +76,40 @@ pub const RESOURCE_QUOTAS: Resource = Resource::new("", "v1", "resourcequotas", 
 pub const SERVICE_ACCOUNTS: Resource = Resource::new("", "v1", "serviceaccounts", "ServiceAccount");
 
 /// Storage classes.
-pub const STORAGE_CLASSES: Resource = Resource::new("storage.k8s.io", "v1", "storageclasses", "StorageClass");
+pub const STORAGE_CLASSES: Resource =
+    Resource::new("storage.k8s.io", "v1", "storageclasses", "StorageClass");
 
 /// Priority classes.
-pub const PRIORITY_CLASSES: Resource = Resource::new("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
+pub const PRIORITY_CLASSES: Resource = Resource::new(
+    "scheduling.k8s.io",
+    "v1",
+    "priorityclasses",
+    "PriorityClass",
+);
 
 /// Runtime classes.
-pub const RUNTIME_CLASSES: Resource = Resource::new("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
+pub const RUNTIME_CLASSES: Resource =
+    Resource::new("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
 
 /// Ingress classes.
-pub const INGRESS_CLASSES: Resource = Resource::new("networking.k8s.io", "v1", "ingressclasses", "IngressClass");
+pub const INGRESS_CLASSES: Resource =
+    Resource::new("networking.k8s.io", "v1", "ingressclasses", "IngressClass");
 
 /// Device classes.
-pub const DEVICE_CLASSES: Resource = Resource::new("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
+pub const DEVICE_CLASSES: Resource =
+    Resource::new("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
 
 /// Workloads.
-pub const WORKLOADS: Resource = Resource::new("scheduling.k8s.io", "v1alpha2", "workloads", "Workload");
+pub const WORKLOADS: Resource =
+    Resource::new("scheduling.k8s.io", "v1alpha2", "workloads", "Workload");
 
 /// Pod groups.
-pub const POD_GROUPS: Resource = Resource::new("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup");
+pub const POD_GROUPS: Resource =
+    Resource::new("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup");
 
 /// Pod presets, a custom resource since Kubernetes 1.20.
-pub const POD_PRESETS: Resource = Resource::new("settings.k8s.io", "v1alpha1", "podpresets", "PodPreset");
+pub const POD_PRESETS: Resource =
+    Resource::new("settings.k8s.io", "v1alpha1", "podpresets", "PodPreset");
 
 /// Something that could not be found out. That a thing is not there is no such error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -85,7 +85,10 @@ impl Rules for PodGroupWorkloadExists {
 
     async fn validate(&self, ask: &mut Admission) -> Verdict {
         let request = ask.request();
-        let reference = at(object(request), &["spec", "podGroupTemplateRef", "workload"]);
+        let reference = at(
+            object(request),
+            &["spec", "podGroupTemplateRef", "workload"],
+        );
         let Some(reference) = reference.filter(|_| self.on) else {
             return Ok(());
         };
@@ -153,12 +156,21 @@ impl Rules for JobValidation {
         if !self.on || at(old, &parallelism) == at(new, &parallelism) {
             return Ok(());
         }
-        let path = ["spec", "template", "spec", "schedulingGroup", "podGroupName"];
+        let path = [
+            "spec",
+            "template",
+            "spec",
+            "schedulingGroup",
+            "podGroupName",
+        ];
         let group = text_at(new, &path);
         if group.is_empty() {
             return Ok(());
         }
-        let found = self.lookup.get(POD_GROUPS, &request.namespace, group).await?;
+        let found = self
+            .lookup
+            .get(POD_GROUPS, &request.namespace, group)
+            .await?;
         let is_gang = |group: &Value| at(group, &["spec", "schedulingPolicy", "gang"]).is_some();
         if found.is_some_and(|group| is_gang(&group)) {
             return Err(Refusal::forbidden(format!(

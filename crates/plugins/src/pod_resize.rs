@@ -53,8 +53,12 @@ fn shortages(pod: &Value, node: &Value) -> Result<Vec<String>, Refusal> {
     // Processors are told in thousandths, memory in bytes.
     let mut short = Vec::new();
     for (name, places) in [("cpu", 3), ("memory", 0)] {
-        let requested = requested.get(name).map_or(0, |amount| amount.rounded_up(places));
-        let available = allocatable.get(name).map_or(0, |amount| amount.rounded_up(places));
+        let requested = requested
+            .get(name)
+            .map_or(0, |amount| amount.rounded_up(places));
+        let available = allocatable
+            .get(name)
+            .map_or(0, |amount| amount.rounded_up(places));
         if requested > available {
             short.push(format!(
                 "{name}, requested: {requested}, allocatable: {available}"

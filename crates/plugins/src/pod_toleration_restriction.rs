@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::amounts::is_best_effort;
 use crate::fields::{annotation, items, list_mut};
 use crate::lookup::{Lookup, namespace};
-use crate::tolerations::{Toleration, merge};
 use crate::rules::{About, PODS, Refusal, Rules, Verdict, object};
+use crate::tolerations::{Toleration, merge};
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
@@ -48,14 +48,18 @@ impl PodTolerationRestriction {
     }
 
     /// What the namespace says under a key. An empty text is an empty list, not the absence of one.
-    async fn of_namespace(&self, request: &Request, key: &str) -> Result<Option<Vec<Value>>, Refusal> {
+    async fn of_namespace(
+        &self,
+        request: &Request,
+        key: &str,
+    ) -> Result<Option<Vec<Value>>, Refusal> {
         let namespace = namespace(&*self.lookup, &request.namespace).await?;
         match annotation(&namespace, key) {
             None => Ok(None),
             Some("") => Ok(Some(Vec::new())),
-            Some(text) => serde_json::from_str(text).map(Some).map_err(|error| {
-                Refusal::Plain(error.to_string())
-            }),
+            Some(text) => serde_json::from_str(text)
+                .map(Some)
+                .map_err(|error| Refusal::Plain(error.to_string())),
         }
     }
 

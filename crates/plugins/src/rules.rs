@@ -162,11 +162,7 @@ pub trait Rules: Send + Sync + 'static {
     }
 
     /// Changes an object, or refuses it. The object is not in the request meanwhile; deletions have none.
-    fn mutate(
-        &self,
-        _: &mut Admission,
-        _: &mut Value,
-    ) -> impl Future<Output = Verdict> + Send {
+    fn mutate(&self, _: &mut Admission, _: &mut Value) -> impl Future<Output = Verdict> + Send {
         async { Ok(()) }
     }
 
@@ -239,7 +235,10 @@ pub(crate) async fn mutate<R: Rules>(rules: &R, admission: &mut Admission) -> Ve
 
 /// The new object of a request; nothing when there is none.
 pub(crate) fn object(request: &Request) -> &Value {
-    request.object.as_ref().map_or(&Value::Null, |object| object.value())
+    request
+        .object
+        .as_ref()
+        .map_or(&Value::Null, |object| object.value())
 }
 
 /// The stored object of a request; nothing when there is none.

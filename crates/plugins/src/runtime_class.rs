@@ -40,15 +40,16 @@ impl RuntimeClass {
         };
         let found = self.lookup.get(RUNTIME_CLASSES, "", name).await?;
         let missing = || format!("pod rejected: RuntimeClass {} not found", quote(name));
-        found
-            .map(Some)
-            .ok_or_else(|| Refusal::forbidden(missing()))
+        found.map(Some).ok_or_else(|| Refusal::forbidden(missing()))
     }
 }
 
 fn has_overhead_of(pod: &Value, class: &Value) -> Result<bool, Refusal> {
     let own = amounts(pod, &["spec", "overhead"])?;
-    Ok(same_amounts(&own, &amounts(class, &["overhead", "podFixed"])?))
+    Ok(same_amounts(
+        &own,
+        &amounts(class, &["overhead", "podFixed"])?,
+    ))
 }
 
 fn set_overhead(pod: &mut Value, class: &Value) -> Verdict {

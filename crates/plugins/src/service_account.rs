@@ -239,7 +239,7 @@ const SECRETS_OF_VOLUMES: [&[&str]; 10] = [
     &["csi", "nodePublishSecretRef"],
 ];
 
-fn refers_to_secrets(pod: &Value) -> bool {
+pub(crate) fn refers_to_secrets(pod: &Value) -> bool {
     let in_container = |container: &Value| {
         let env = items(container, &["env"]).iter();
         let from = items(container, &["envFrom"]).iter();

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
 use lockgate_api::meta::selector::Selector;
 use lockgate_kinds::strategic_merge;
 use lockgate_kinds::typed::{Type, type_of};
-use lockgate_admission::plugin::Admission;
-use lockgate_admission::request::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

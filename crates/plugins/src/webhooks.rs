@@ -6,10 +6,10 @@ use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
 use lockgate_api::meta::status::Status;
+use lockgate_webhook::patch::Patch;
 use lockgate_webhook::{
     BoxFuture, Context, Denial, Fault, Handler, Registration, Response, Role, Webhooks,
 };
-use lockgate_webhook::patch::Patch;
 use serde_json::Value;
 
 use crate::rules::{About, Refusal, Rules, mutate};
@@ -174,17 +174,22 @@ impl<R: Rules> Served<R> {
 /// The facts of a review.
 fn request(ctx: &Context) -> Result<Request, lockgate_webhook::Refusal> {
     let name = ctx.operation().as_str();
-    let operation = Operation::from_name(name).ok_or_else(|| {
-        Denial::bad_request(format!("operation `{name}` is not known"))
-    })?;
+    let operation = Operation::from_name(name)
+        .ok_or_else(|| Denial::bad_request(format!("operation `{name}` is not known")))?;
     let mut request = Request::new(operation, ctx.kind().clone(), ctx.resource().clone());
     ctx.sub_resource().clone_into(&mut request.subresource);
     ctx.name().clone_into(&mut request.name);
     ctx.namespace().clone_into(&mut request.namespace);
     request.user = ctx.user().clone();
-    request.object = ctx.object::<Value>()?.map(|object| object.into_inner().into());
-    request.old_object = ctx.old_object::<Value>()?.map(|object| object.into_inner().into());
-    request.options = ctx.options::<Value>()?.map(|options| options.into_inner().into());
+    request.object = ctx
+        .object::<Value>()?
+        .map(|object| object.into_inner().into());
+    request.old_object = ctx
+        .old_object::<Value>()?
+        .map(|object| object.into_inner().into());
+    request.options = ctx
+        .options::<Value>()?
+        .map(|options| options.into_inner().into());
     request.dry_run = ctx.is_dry_run();
     request.deadline = ctx.deadline();
     Ok(request)
@@ -201,10 +206,20 @@ fn denial(refusal: Refusal) -> Result<Denial, Fault> {
             denial
         }
         Refusal::Status(status) => {
-            let Status { code, reason, message, details, .. } = *status;
+            let Status {
+                code,
+                reason,
+                message,
+                details,
+                ..
+            } = *status;
             let code = u16::try_from(code).unwrap_or(500);
             let mut denial = Denial::new(code, &reason, message);
-            for cause in details.and_then(|details| details.causes).into_iter().flatten() {
+            for cause in details
+                .and_then(|details| details.causes)
+                .into_iter()
+                .flatten()
+            {
                 denial = denial.cause(cause.reason, cause.field, cause.message);
             }
             denial

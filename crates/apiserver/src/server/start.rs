@@ -14,11 +14,13 @@ use lockgate_admission::https::{
     Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
-use lockgate_admission::order::PluginError;
-use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_admission::order::{PluginError, Switches};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::go::quote::quote;
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
+use lockgate_plugins::in_tree::{self, Parts};
+use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,6 +34,7 @@ use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
@@ -42,7 +45,7 @@ use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::plugins::{Priority, PriorityClasses};
+use crate::plugins::Objects;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
 
@@ -243,8 +246,14 @@ fn build(
     let registry = Arc::new(Registry::new());
     let namespaces = Arc::new(NamespaceCache::default());
     let rbac = Arc::new(Rbac::default());
+    let mut nodes = None;
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
         AuthorizationMode::Rbac => Arc::clone(&rbac) as Arc<dyn Authorizer>,
+        AuthorizationMode::NodeAndRbac => {
+            let node = Arc::new(NodeAuthorizer::new(Arc::clone(&rbac)));
+            nodes = Some(Arc::clone(&node));
+            node
+        }
         AuthorizationMode::AlwaysAllow => Arc::new(FixedAuthorizer::AllowAll),
     };
     let services = ServiceCache::default();
@@ -275,7 +284,8 @@ fn build(
     host.namespaces = Arc::clone(&namespaces) as _;
     host.kinds = Arc::clone(&kinds) as _;
     host.authorizer = Arc::clone(&authorizer);
-    let priority_classes = Arc::new(PriorityClasses::default());
+    let quotas = Arc::new(Ledger::default());
+    let objects = Arc::new(Objects::new(Arc::clone(&registry)));
     let conditions = if settings.feature_gates.match_conditions {
         ConditionsGate::Enabled
     } else {
@@ -284,12 +294,22 @@ fn build(
     let mut builder = Engine::builder(host.clone()).match_conditions(conditions);
     let mut manifests = Vec::new();
     if let Some(file) = &settings.admission_control_config_file {
+        credentials::plugin_part(file, "").map_err(|why| {
+            StartError::Admission(format!(
+                "failed to apply admission: failed to read plugin config: {why}"
+            ))
+        })?;
         for kind in ConfigurationKind::ALL {
             let plugin = match kind {
                 ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
                 ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
             };
-            let configuration = credentials::load(file, plugin).map_err(StartError::Admission)?;
+            let configuration = credentials::load(file, plugin).map_err(|why| {
+                let plugin = quote(plugin);
+                StartError::Admission(format!(
+                    "failed to apply admission: couldn't init admission plugin {plugin}: {why}"
+                ))
+            })?;
             builder = builder.caller(kind, caller_with(configuration.credentials));
             if let Some(folder) = configuration.static_manifests_dir {
                 let configurations = Arc::new(Configurations::new(kind));
@@ -309,11 +329,26 @@ fn build(
     for plugin in &settings.plugins.0 {
         builder = builder.plugin(Arc::clone(plugin));
     }
+    let switches = Switches::new(&settings.enable_plugins, &settings.disable_plugins);
+    // Names come first: a plugin that is not known has no configuration.
+    switches.check(settings.plugins.0.iter().map(|plugin| plugin.name()))?;
+    let parts = Parts {
+        host,
+        lookup: Arc::clone(&objects) as _,
+        writes: Arc::clone(&objects) as _,
+        mapper: Arc::clone(&objects) as _,
+        quotas: Arc::clone(&quotas),
+        gates: settings.feature_gates.plugins,
+        tolerations: settings.tolerations,
+    };
+    let file = settings.admission_control_config_file.as_deref();
+    let made = in_tree::plugins(&parts, &switches, in_tree::Configuration(file));
+    let made =
+        made.map_err(|error| StartError::Admission(format!("failed to apply admission: {error}")))?;
+    for plugin in made {
+        builder = builder.plugin(plugin);
+    }
     let engine = builder
-        .plugin(NamespaceLifecycle::new(host))
-        .plugin(DefaultTolerationSeconds::default())
-        .plugin(AlwaysPullImages)
-        .plugin(Priority(Arc::clone(&priority_classes)))
         .enable(settings.enable_plugins.iter().map(String::as_str))
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
@@ -339,12 +374,13 @@ fn build(
         authenticator,
         authorizer,
         rbac,
+        nodes,
         signer,
         audit,
         requests: Requests::default(),
         addresses: Addresses::default(),
         services,
-        priority_classes,
+        quotas,
         terminating: Terminating::default(),
         waiting: Waiting::default(),
         ca_pem,
@@ -355,6 +391,7 @@ fn build(
         itself: itself.clone(),
     });
     let _ = kinds.server.set(Arc::downgrade(&server));
+    objects.belong_to(&server);
     for manifests in manifests {
         server.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");

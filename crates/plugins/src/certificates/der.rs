@@ -49,7 +49,9 @@ impl<'b> Reader<'b> {
             }
             let (bytes, after) = rest.split_at_checked(count)?;
             rest = after;
-            bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+            bytes
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | usize::from(*byte))
         };
         let (value, after) = rest.split_at_checked(length)?;
         self.0 = after;
@@ -57,7 +59,8 @@ impl<'b> Reader<'b> {
     }
 
     fn expect(&mut self, tag: u8) -> Option<&'b [u8]> {
-        self.next().and_then(|(found, value)| (found == tag).then_some(value))
+        self.next()
+            .and_then(|(found, value)| (found == tag).then_some(value))
     }
 }
 

@@ -67,7 +67,9 @@ pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, String> 
     )
     .map_err(|error| match error.starts_with("no kind ") {
         // UPSTREAM: schemes are named by the place they are made at.
-        true => format!("{error} in scheme \"k8s.io/apiserver/pkg/server/options/admission.go:51\""),
+        true => {
+            format!("{error} in scheme \"k8s.io/apiserver/pkg/server/options/admission.go:51\"")
+        }
         false => error,
     })?;
     let mut strict = Strict::default();
