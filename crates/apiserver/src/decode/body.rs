@@ -11,10 +11,10 @@ use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
 
-use crate::decode::negotiate::Sent;
 use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
+use crate::http::negotiate::Sent;
 use crate::registry::Shape;
 
 /// Reads a body to its end.

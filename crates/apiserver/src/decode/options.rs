@@ -6,8 +6,8 @@ use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
 
-use crate::decode::negotiate::PatchType;
 use crate::error::{Outcome, bad_request, invalid};
+use crate::http::negotiate::PatchType;
 use crate::http::query::Query;
 
 /// The group of options.

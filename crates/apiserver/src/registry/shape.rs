@@ -13,8 +13,8 @@ use lockgate_kinds::{conversion, defaults, protobuf, table};
 use serde_json::Value;
 
 use super::Resource;
-use crate::custom::CustomVersion;
-use crate::decode::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::registry::custom::CustomVersion;
 
 /// What objects of a resource look like.
 #[derive(Debug, Clone)]

@@ -30,21 +30,21 @@ use crate::allocate::Addresses;
 use crate::apply::ApplyError;
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
+use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
-use crate::controllers::defaults::Waiting;
+use crate::controllers::namespace_defaults::Waiting;
 use crate::controllers::{self, Terminating};
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
+use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::observe::Requests;
 use crate::plugins::{Priority, PriorityClasses};
 use crate::registry::Registry;
 use crate::services::ServiceCache;
-use crate::token::Signer;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -306,7 +306,6 @@ fn build(
             }
         }
     }
-    let static_manifests = settings.feature_gates.static_manifests;
     for plugin in &settings.plugins.0 {
         builder = builder.plugin(Arc::clone(plugin));
     }
@@ -350,7 +349,6 @@ fn build(
         waiting: Waiting::default(),
         ca_pem,
         address,
-        static_manifests,
         effects: tokio::sync::Mutex::default(),
         stop,
         tasks: TaskTracker::new(),

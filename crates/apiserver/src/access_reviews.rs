@@ -11,11 +11,11 @@ use crate::call::Call;
 use crate::config::AuthorizationMode;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, bad_request};
+use crate::metadata;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
 use crate::write::admission::{Attempt, Facts};
-use crate::write::metadata;
 
 /// Whether objects of a resource are answered and not kept.
 pub(crate) fn is_review(resource: &Resource) -> bool {

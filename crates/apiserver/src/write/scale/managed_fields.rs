@@ -7,9 +7,10 @@ use serde_json::Value;
 use crate::call::Call;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, internal};
+use crate::metadata;
 use crate::registry::{Resource, Shape};
 use crate::server::Server;
-use crate::write::{metadata, owners};
+use crate::write::managed_fields;
 
 /// Where the number of replicas stands, in every version of a resource.
 pub(crate) struct Replicas(Vec<(String, Vec<String>)>);
@@ -97,7 +98,7 @@ pub(crate) fn track(
     manager.update(
         Some(live),
         new,
-        &owners::name(call, options),
+        &managed_fields::name(call, options),
         metadata::now(),
     )
 }

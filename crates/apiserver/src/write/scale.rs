@@ -1,5 +1,7 @@
 //! How many replicas an object asks for and has, as an object of its own.
 
+pub(crate) mod managed_fields;
+
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_kinds::strategy::{apply_scale, scale_of};
 use serde_json::Value;

@@ -14,9 +14,9 @@ use serde_json::Value;
 use crate::call::Call;
 use crate::decode::options::WriteOptions;
 use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plain};
+use crate::metadata;
 use crate::registry::{Resource, Shape, Snapshot};
 use crate::server::Server;
-use crate::write::metadata;
 
 /// The longest name of an owner.
 const MANAGER_MAX: usize = 128;
@@ -197,7 +197,7 @@ impl Versions for OtherVersions<'_> {
         if to.is_custom() {
             // Owners are tracked by name; what a webhook would make of the object is not asked.
             let mut object = object.clone();
-            crate::stored::set_type(&mut object, to.shown());
+            crate::encoding::set_type(&mut object, to.type_meta());
             return Ok(Some(object));
         }
         let told = object

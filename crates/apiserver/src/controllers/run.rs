@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use lockgate_store::{Event, List, ReadAt, ReadError, Revision};
 use tokio::task::JoinSet;
 
-use super::graph::Graph;
-use super::queue::{Queue, Result as Came, Work};
-use super::{aggregation, defaults, garbage};
+use super::owner_graph::Graph;
+use super::work_queue::{Queue, Result as Came, Work};
+use super::{garbage_collector, namespace_defaults, role_aggregation};
 use crate::error::Outcome;
 use crate::server::Server;
 
@@ -131,7 +131,7 @@ impl Controllers {
     fn observe(&mut self, graph: &Mutex<Graph>, event: &Event) {
         let on = self.server.settings.controllers;
         let key = event.key();
-        if on.garbage_collector && !garbage::is_ignored(key) {
+        if on.garbage_collector && !garbage_collector::is_ignored(key) {
             let look = {
                 let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
@@ -147,7 +147,7 @@ impl Controllers {
         if on.service_account || on.root_ca {
             let namespace = match key.strip_prefix(NAMESPACES) {
                 Some(name) => matches!(event, Event::Put { .. }).then_some(name),
-                None => defaults::namespace_of(key),
+                None => namespace_defaults::namespace_of(key),
             };
             if let Some(name) = namespace {
                 self.queue.add(Work::Namespace(name.into()));
@@ -190,11 +190,11 @@ async fn perform(
 ) -> Outcome<(Came, Vec<Arc<str>>)> {
     let changed = match work {
         Work::Collect(key) => {
-            let look = garbage::look(server, graph, key).await?;
+            let look = garbage_collector::look(server, graph, key).await?;
             return Ok((Came::Done, look));
         }
-        Work::Namespace(name) => defaults::look(server, name).await?,
-        Work::Aggregate => aggregation::look(server).await?,
+        Work::Namespace(name) => namespace_defaults::look(server, name).await?,
+        Work::Aggregate => role_aggregation::look(server).await?,
     };
     let came = if changed { Came::Changed } else { Came::Done };
     Ok((came, Vec::new()))

@@ -1,11 +1,8 @@
-//! Tokens of service accounts: made on demand, signed, and known again.
+//! Tokens of service accounts: signed, and known again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use lockgate_admission::host::{Ids as _, RandomIds};
-use lockgate_admission::request::Operation;
 use lockgate_api::admission::UserInfo;
-use lockgate_api::meta::time::Time;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
@@ -13,24 +10,12 @@ use ring::signature::{
 };
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::call::Call;
-use crate::decode::options::WriteOptions;
-use crate::error::{Outcome, bad_request, internal};
-use crate::read::get;
-use crate::registry::{Resource, Subresource};
-use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::Attempt;
-use crate::write::{metadata, subresource};
+use crate::metadata;
 
-/// Who issues tokens, and whom they are for when nobody says.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// How long a token is good when nobody says.
-const DEFAULT_SECONDS: i64 = 3600;
-/// The shortest time a token may be good for, and the longest.
-const SECONDS: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+/// The issuer of tokens, and their audience unless a request names another.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Signs tokens and knows its own.
 pub(crate) struct Signer {
@@ -57,7 +42,8 @@ impl Signer {
         Some(Self { key, random })
     }
 
-    fn sign(&self, claims: &Value) -> Option<String> {
+    /// Signs the claims of a token.
+    pub(crate) fn sign(&self, claims: &Value) -> Option<String> {
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","typ":"JWT"}"#);
         let text = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
         let signature = self.key.sign(&self.random, text.as_bytes()).ok()?;
@@ -104,83 +90,10 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// Makes a token for a service account.
-pub(crate) async fn create(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-    part: &Subresource,
-) -> Outcome<Reply> {
-    let options = WriteOptions::of_create(&call.query)?;
-    let mut request = subresource::read_body(call, part, &options)?;
-    let account = get::get_value(server, call, resource).await?;
-    metadata::wipe(&mut request);
-    metadata::match_namespace(&mut request, &call.target.namespace)?;
-    let named = metadata::text(&request, "name");
-    if !named.is_empty() && named != call.target.name {
-        return Err(bad_request(
-            "name in URL does not match name in TokenRequest object",
-        ));
-    }
-    if request
-        .pointer("/spec/expirationSeconds")
-        .is_none_or(Value::is_null)
-    {
-        request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
-    }
-    let facts = subresource::facts(Operation::Create, call, resource, part, &options);
-    let mut attempt = Attempt::new(server, call, resource, &facts, Some(request), None);
-    let mut request = attempt.mutate(call).await?;
-    let name = call.target.name.clone();
-    metadata::set(&mut request, "name", name.clone());
-    metadata::fill(&mut request);
-    attempt.validate(call, Some(&request), &name).await?;
-    attempt.finish(call);
-
-    let seconds = request
-        .pointer("/spec/expirationSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(DEFAULT_SECONDS);
-    let seconds = seconds.clamp(*SECONDS.start(), *SECONDS.end());
-    let mut audiences = request
-        .pointer("/spec/audiences")
-        .cloned()
-        .unwrap_or_default();
-    if audiences.as_array().is_none_or(Vec::is_empty) {
-        audiences = json!([ISSUER]);
-    }
-    let now = metadata::now().unix_seconds();
-    let claims = json!({
-        "aud": audiences,
-        "exp": now + seconds,
-        "iat": now,
-        "nbf": now,
-        "iss": ISSUER,
-        "jti": RandomIds.uid(),
-        "kubernetes.io": {
-            "namespace": call.target.namespace,
-            "serviceaccount": {"name": name, "uid": metadata::text(&account, "uid")},
-        },
-        "sub": format!("system:serviceaccount:{}:{name}", call.target.namespace),
-    });
-    let token = server
-        .signer
-        .sign(&claims)
-        .ok_or_else(|| internal("the token could not be signed"))?;
-    metadata::change(&mut request, |metadata| {
-        metadata.remove("uid");
-    });
-    request["spec"]["expirationSeconds"] = seconds.into();
-    request["spec"]["audiences"] = audiences;
-    request["status"] = json!({
-        "token": token,
-        "expirationTimestamp": Time::from_unix_seconds(now + seconds).to_string(),
-    });
-    Ok(Reply::object(request).created())
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn claims(expires: i64) -> Value {

@@ -9,7 +9,7 @@ use lockgate_store::Entry;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::stored;
+use crate::encoding;
 use crate::write::delete::{FOREGROUND, ORPHAN};
 
 /// How many owners that are gone are remembered.
@@ -41,7 +41,7 @@ pub(super) struct Reference {
 impl Meta {
     /// The metadata of a stored object.
     pub(super) fn read(entry: &Entry) -> Option<Self> {
-        stored::read_metadata(&entry.value)
+        encoding::read_metadata(&entry.value)
     }
 
     pub(super) fn references(&self) -> &[Reference] {
@@ -295,7 +295,7 @@ mod tests {
     fn entry(key: &str, metadata: Value) -> Entry {
         Entry {
             key: key.into(),
-            value: stored::encode(&json!({"metadata": metadata})),
+            value: encoding::encode(&json!({"metadata": metadata})),
             created: Revision(1),
             revision: Revision(1),
         }

@@ -1,7 +1,6 @@
 //! Custom resources: what a definition adds to what is served.
 
 pub(crate) mod conversion;
-pub(crate) mod scale;
 
 use std::sync::Arc;
 
@@ -14,9 +13,9 @@ use lockgate_kinds::tree;
 use serde_json::Value;
 
 use crate::error::Outcome;
+use crate::metadata;
 use crate::registry::{Names, Resource, Rules, Shape, Subresource};
 use crate::server::Server;
-use crate::write::metadata;
 use conversion::Conversion;
 
 /// The verbs of every custom resource.
@@ -68,7 +67,7 @@ impl CustomVersion {
     }
 
     /// The schema as the definition says it.
-    pub(crate) fn told_schema(&self) -> &Value {
+    pub(crate) fn declared_schema(&self) -> &Value {
         &self.told
     }
 
@@ -210,7 +209,7 @@ fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .versions
         .iter()
         .map(|version| {
-            let schema = told_schema(definition, &version.name);
+            let schema = declared_schema(definition, &version.name);
             let mut resource = resource(&names, &custom, version, &conversion, schema);
             resource.storage_version = (names.group.clone(), storage.clone());
             Arc::new(resource)
@@ -219,7 +218,7 @@ fn resources(definition: &Value) -> Vec<Arc<Resource>> {
 }
 
 /// The schema of a version in a definition.
-fn told_schema(definition: &Value, version: &str) -> Value {
+fn declared_schema(definition: &Value, version: &str) -> Value {
     let versions = definition
         .pointer("/spec/versions")
         .and_then(Value::as_array);

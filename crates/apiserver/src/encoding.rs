@@ -71,9 +71,9 @@ fn push_members(
     }
 }
 
-/// The type an object is shown as.
+/// The `apiVersion` and `kind` an object is shown with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ShownAs<'t> {
+pub(crate) struct TypeMeta<'t> {
     pub(crate) api_version: &'t str,
     pub(crate) kind: &'t str,
 }
@@ -83,12 +83,12 @@ pub(crate) fn render(
     into: &mut String,
     value: &[u8],
     revision: Revision,
-    shown: Option<ShownAs<'_>>,
+    type_meta: Option<TypeMeta<'_>>,
 ) {
     let stored = std::str::from_utf8(value).unwrap_or(HEAD);
     let rest = stored.strip_prefix(HEAD).unwrap_or("}}");
     into.push('{');
-    if let Some(ShownAs { api_version, kind }) = shown {
+    if let Some(TypeMeta { api_version, kind }) = type_meta {
         into.push_str("\"apiVersion\":");
         into.push_str(&json::to_string(api_version));
         into.push_str(",\"kind\":");
@@ -105,7 +105,7 @@ pub(crate) fn render(
 }
 
 /// The object as a tree, with its type and its version.
-pub(crate) fn parse(value: &[u8], revision: Revision, shown: ShownAs<'_>) -> Value {
+pub(crate) fn parse(value: &[u8], revision: Revision, shown: TypeMeta<'_>) -> Value {
     let mut object = tree(value).unwrap_or_default();
     set_type(&mut object, shown);
     set_version(&mut object, revision);
@@ -131,12 +131,12 @@ pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Opt
 }
 
 /// The object of an entry.
-pub(crate) fn parse_entry(entry: &Entry, shown: ShownAs<'_>) -> Value {
+pub(crate) fn parse_entry(entry: &Entry, shown: TypeMeta<'_>) -> Value {
     parse(&entry.value, entry.revision, shown)
 }
 
 /// Says of which type an object is.
-pub(crate) fn set_type(object: &mut Value, shown: ShownAs<'_>) {
+pub(crate) fn set_type(object: &mut Value, shown: TypeMeta<'_>) {
     if let Some(members) = object.as_object_mut() {
         members.insert(String::from("apiVersion"), shown.api_version.into());
         members.insert(String::from("kind"), shown.kind.into());
@@ -168,7 +168,7 @@ mod tests {
             bytes,
             r#"{"metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
         );
-        let shown = ShownAs {
+        let shown = TypeMeta {
             api_version: "v1",
             kind: "ConfigMap",
         };

@@ -11,11 +11,12 @@ use lockgate_store::List;
 use serde_json::{Value, json};
 
 use super::{account, request};
+use crate::encoding;
 use crate::error::{Outcome, read_failed};
 use crate::http::request_info::Verb;
+use crate::metadata;
 use crate::server::Server;
-use crate::stored;
-use crate::write::{metadata, patch};
+use crate::write::patch;
 
 const ACCOUNT: &str = "clusterrole-aggregation-controller";
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -69,7 +70,7 @@ pub(super) async fn look(server: &Server) -> Outcome<bool> {
     let roles: Vec<Value> = page
         .entries
         .iter()
-        .map(|entry| stored::parse_entry(entry, resource.shown()))
+        .map(|entry| encoding::parse_entry(entry, resource.type_meta()))
         .collect();
     let mut changed = false;
     let mut failed = None;

@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lockgate_store::{Entry, ReadAt};
 use serde_json::Value;
 
-use super::graph::{Graph, Meta, Reference};
+use super::owner_graph::{Graph, Meta, Reference};
 use super::{account, call};
 use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
 use crate::error::{Failure, Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
+use crate::metadata;
 use crate::registry::{Resource, Snapshot};
 use crate::server::Server;
 use crate::write::delete::{Deletion, FOREGROUND, ORPHAN};
-use crate::write::metadata;
 use crate::write::update::{Change, New};
 
 const ACCOUNT: &str = "generic-garbage-collector";
@@ -357,7 +357,7 @@ impl<'i> Item<'i> {
             server,
             resource: self.resource,
             namespace: self.namespace.to_owned(),
-            told_name: Some(self.name.to_owned()),
+            admission_name: Some(self.name.to_owned()),
             name: self.name.to_owned(),
         };
         let options = DeleteOptions {

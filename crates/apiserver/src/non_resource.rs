@@ -30,7 +30,7 @@ pub(crate) fn serve(
     if !matches!(*method, Method::GET | Method::HEAD) {
         return failed(
             &crate::error::method_not_allowed(),
-            crate::decode::negotiate::Wanted::PLAIN.encoding,
+            crate::http::negotiate::Wanted::PLAIN.encoding,
         );
     }
     let snapshot = server.registry.snapshot();

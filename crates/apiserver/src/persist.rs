@@ -1,6 +1,8 @@
 //! Stage 7: the bridge to the store. Every write that other parts of the server are made from changes
 //! them too, before it returns.
 
+pub(crate) mod effects;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +11,20 @@ use lockgate_store::{Entry, Revision, Unavailable, WriteError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::Server;
 use crate::controllers;
-use crate::effects;
+use crate::encoding;
 use crate::error::{Outcome, internal};
+use crate::metadata;
 use crate::registry::{Resource, Shape};
-use crate::stored;
-use crate::write::{metadata, strategy};
+use crate::server::Server;
+use crate::write::strategy;
 
 impl Server {
     /// The prefix of the keys of a resource, in a namespace or in all.
     pub(crate) fn prefix(&self, resource: &Resource, namespace: &str) -> String {
         let (group, plural) = &resource.storage;
         let within = resource.names.namespaced && !namespace.is_empty();
-        stored::prefix(group, plural, within.then_some(namespace))
+        encoding::prefix(group, plural, within.then_some(namespace))
     }
 
     /// The key of an object.
@@ -35,12 +37,12 @@ impl Server {
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn show(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
         if resource.is_storage_version() {
-            let mut object = stored::parse_entry(entry, resource.shown());
+            let mut object = encoding::parse_entry(entry, resource.type_meta());
             resource.shape.read_stored(&mut object);
             return Ok(object);
         }
-        let kept = self.kept_as(resource)?;
-        let object = stored::parse_entry(entry, kept.shown());
+        let kept = self.storage_resource(resource)?;
+        let object = encoding::parse_entry(entry, kept.type_meta());
         let mut object = self.convert(object, &kept, resource).await?;
         resource.shape.read_stored(&mut object);
         Ok(object)
@@ -55,12 +57,12 @@ impl Server {
         if resource.is_storage_version() {
             return Ok(Cow::Borrowed(object));
         }
-        let kept = self.kept_as(resource)?;
+        let kept = self.storage_resource(resource)?;
         let converted = self.convert(object.clone(), resource, &kept).await?;
         Ok(Cow::Owned(converted))
     }
 
-    fn kept_as(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
+    fn storage_resource(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
         let (group, version) = &resource.storage_version;
         let snapshot = self.registry.snapshot();
         let kept = snapshot
@@ -96,7 +98,7 @@ impl Server {
         object: &Value,
         ttl: Option<Duration>,
     ) -> Result<Revision, WriteError> {
-        let bytes = stored::encode(object);
+        let bytes = encoding::encode(object);
         if !effects::has_any(resource) {
             return self.store.create(key, bytes, ttl).await;
         }
@@ -117,7 +119,7 @@ impl Server {
         expected: Revision,
         object: &Value,
     ) -> Result<Revision, WriteError> {
-        let bytes = stored::encode(object);
+        let bytes = encoding::encode(object);
         if !effects::has_any(resource) {
             return self.store.update(key, expected, bytes).await;
         }
@@ -147,7 +149,7 @@ impl Server {
         let key = key.to_owned();
         self.in_order(resource, move |server, resource| async move {
             let (revision, entry) = server.store.delete(&key, expected).await?;
-            let object = stored::parse_entry(&entry, resource.shown());
+            let object = encoding::parse_entry(&entry, resource.type_meta());
             effects::removed(&server, &resource, &object);
             Ok((revision, object))
         })

@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use crate::controllers;
-use crate::custom;
+use crate::metadata;
 use crate::registry::Resource;
+use crate::registry::custom;
 use crate::server::Server;
-use crate::write::metadata;
 
 /// What an object of a resource is to other parts of the server.
 enum Effect {

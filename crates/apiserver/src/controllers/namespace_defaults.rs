@@ -16,12 +16,13 @@ use tokio::sync::oneshot;
 use super::{account, call, request};
 use crate::config::Controllers;
 use crate::decode::options::WriteOptions;
+use crate::encoding;
 use crate::error::{Failure, Outcome, read_failed};
 use crate::http::request_info::Verb;
+use crate::metadata;
 use crate::server::Server;
-use crate::stored;
+use crate::write::create;
 use crate::write::update::{Change, New};
-use crate::write::{create, metadata};
 
 pub(super) const SERVICE_ACCOUNT: &str = "default";
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
@@ -123,7 +124,7 @@ async fn ensure(
         create::create(server, &mut call, resource).await?;
         return Ok(true);
     };
-    let found = stored::parse_entry(&entry, resource.shown());
+    let found = encoding::parse_entry(&entry, resource.type_meta());
     let described = |object: &Value| {
         let annotations = metadata::of(object).and_then(|metadata| metadata.get("annotations"));
         let text = annotations.and_then(|annotations| annotations.get(DESCRIPTION)?.as_str());
