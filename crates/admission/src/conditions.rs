@@ -10,11 +10,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockgate_api::access::{Authorizer, User};
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::registration::hub::MatchCondition;
 use lockgate_api::registration::validation::{Environment, ExpressionChecker};
 use lockgate_cel::admission::{self as cel, Judgement, MatchConditions, Outcome, Variables};
-use lockgate_cel::ext::authorizer::{Authorizer, AuthorizerValue, User};
+use lockgate_cel::ext::authorizer::AuthorizerValue;
 use serde_json::Value;
 
 use crate::decision::FailurePolicy;
@@ -253,7 +254,7 @@ impl ExpressionChecker for MatchConditionChecker {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use lockgate_cel::ext::authorizer::{AccessRequest, Decision, FixedAuthorizer};
+    use lockgate_api::access::{AccessRequest, Decision, FixedAuthorizer};
     use serde_json::json;
 
     use super::*;

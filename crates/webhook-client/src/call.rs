@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockgate_api::go::quote::quote;
 use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::quote::quote;
 
 /// Makes clients for webhooks.
 pub trait Caller: Send + Sync {

@@ -12,7 +12,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use crate::call::{CallError, Client, HttpResponse, Phase, Post, Posted};
 use crate::channel::{Address, Channel, Lease};

@@ -3,8 +3,8 @@
 //! A webhook that was not asked did not agree, so every one of these denies the request with an
 //! internal error, whatever the failure policy: that excuses webhooks, not this process.
 
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::Status;
+use lockgate_go::quote::quote;
 
 use crate::decision::{Cause, Decision};
 

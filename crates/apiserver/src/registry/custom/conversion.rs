@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use lockgate_admission::call::{Caller as _, Post};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::decode::Bytes as WireBytes;
-use lockgate_api::go::{base64, json};
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
+use lockgate_go::{base64, json};
 use lockgate_kinds::crd;
 use serde_json::{Value, json};
 

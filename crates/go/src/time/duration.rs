@@ -1,6 +1,6 @@
 //! A span of time in nanoseconds.
 
-use super::TimeError;
+use super::{OverflowError, quote};
 use crate::number::format_double_decimal;
 
 const MICROSECOND: u64 = 1_000;
@@ -18,6 +18,36 @@ pub struct Duration {
     nanos: i64,
 }
 
+/// A text that is no duration, in the words of Go's `time.ParseDuration`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseDurationError {
+    text: String,
+    problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Problem {
+    Invalid,
+    MissingUnit,
+    UnknownUnit(String),
+}
+
+impl std::fmt::Display for ParseDurationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = quote(self.text.as_bytes());
+        match &self.problem {
+            Problem::Invalid => write!(f, "time: invalid duration {text}"),
+            Problem::MissingUnit => write!(f, "time: missing unit in duration {text}"),
+            Problem::UnknownUnit(unit) => {
+                let unit = quote(unit.as_bytes());
+                write!(f, "time: unknown unit {unit} in duration {text}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParseDurationError {}
+
 impl Duration {
     /// A duration of that many nanoseconds.
     #[must_use]
@@ -31,17 +61,25 @@ impl Duration {
         self.nanos
     }
 
-    /// Reads a duration such as `1h15m30.5s`, `-1.5h` or `0`.
+    /// Parses a duration such as `1h15m30.5s`, `-1.5h` or `0`.
     ///
     /// ```
-    /// use lockgate_cel::time::Duration;
+    /// use lockgate_go::time::Duration;
     /// assert_eq!(Duration::parse("1h0.5s").unwrap().to_string(), "3600.5s");
+    /// assert_eq!(
+    ///     Duration::parse("10").unwrap_err().to_string(),
+    ///     "time: missing unit in duration \"10\"",
+    /// );
     /// ```
     ///
     /// # Errors
     ///
-    /// [`TimeError::NotADuration`], also for one that is too long.
-    pub fn parse(text: &str) -> Result<Self, TimeError> {
+    /// Text that is no duration, or a duration of more than 292 years.
+    pub fn parse(text: &str) -> Result<Self, ParseDurationError> {
+        let error = |problem| ParseDurationError {
+            text: text.to_owned(),
+            problem,
+        };
         let (negative, body) = match text.strip_prefix('-') {
             Some(body) => (true, body),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -49,49 +87,58 @@ impl Duration {
         if body == "0" {
             return Ok(Self { nanos: 0 });
         }
-        let magnitude = parse_terms(body).ok_or(TimeError::NotADuration)?;
+        let magnitude = parse_terms(body).map_err(error)?;
         let nanos = if negative {
             0i64.checked_sub_unsigned(magnitude)
         } else {
             0i64.checked_add_unsigned(magnitude)
         };
-        nanos.map(Self::from_nanos).ok_or(TimeError::NotADuration)
+        nanos
+            .map(Self::from_nanos)
+            .ok_or_else(|| error(Problem::Invalid))
+    }
+
+    /// The span without its sign, as the standard library has it; `None` if it is negative.
+    #[must_use]
+    pub fn to_std(self) -> Option<std::time::Duration> {
+        let nanos = u64::try_from(self.nanos).ok()?;
+        Some(std::time::Duration::from_nanos(nanos))
     }
 
     /// The sum of two durations.
     ///
     /// # Errors
     ///
-    /// [`TimeError::IntegerOverflow`]
-    pub fn plus(self, other: Self) -> Result<Self, TimeError> {
+    /// [`OverflowError::Integer`]
+    pub fn plus(self, other: Self) -> Result<Self, OverflowError> {
         self.nanos
             .checked_add(other.nanos)
             .map(Self::from_nanos)
-            .ok_or(TimeError::IntegerOverflow)
+            .ok_or(OverflowError::Integer)
     }
 
     /// The difference of two durations.
     ///
     /// # Errors
     ///
-    /// [`TimeError::IntegerOverflow`]
-    pub fn minus(self, other: Self) -> Result<Self, TimeError> {
+    /// [`OverflowError::Integer`]
+    pub fn minus(self, other: Self) -> Result<Self, OverflowError> {
         self.nanos
             .checked_sub(other.nanos)
             .map(Self::from_nanos)
-            .ok_or(TimeError::IntegerOverflow)
+            .ok_or(OverflowError::Integer)
     }
 
     /// The duration with its sign turned.
     ///
     /// # Errors
     ///
-    /// [`TimeError::IntegerOverflow`]
-    pub fn negated(self) -> Result<Self, TimeError> {
+    /// [`OverflowError::Integer`]
+    pub fn negated(self) -> Result<Self, OverflowError> {
         self.nanos
             .checked_neg()
             .map(Self::from_nanos)
-            .ok_or(TimeError::IntegerOverflow)
+            .ok_or(OverflowError::Integer)
     }
 
     /// `getHours()`: the whole span in hours, toward zero.
@@ -180,14 +227,16 @@ impl std::fmt::Display for Duration {
 }
 
 /// Reads one or more terms of number and unit and adds them up.
-fn parse_terms(mut rest: &str) -> Option<u64> {
+///
+/// UPSTREAM: Go time/format.go (ParseDuration).
+fn parse_terms(mut rest: &str) -> Result<u64, Problem> {
     if rest.is_empty() {
-        return None;
+        return Err(Problem::Invalid);
     }
     let mut total: u64 = 0;
     while !rest.is_empty() {
         let (digits, after) = split_digits(rest);
-        let whole = whole_number(digits)?;
+        let whole = whole_number(digits).ok_or(Problem::Invalid)?;
         let mut fraction = (0, 1.0);
         let mut has_digits = !digits.is_empty();
         rest = after;
@@ -198,30 +247,38 @@ fn parse_terms(mut rest: &str) -> Option<u64> {
             rest = after;
         }
         if !has_digits {
-            return None;
+            return Err(Problem::Invalid);
         }
         let end = rest
             .find(|c: char| c == '.' || c.is_ascii_digit())
             .unwrap_or(rest.len());
-        let (name, after) = rest.split_at_checked(end)?;
-        let unit = unit_of(name)?;
-        rest = after;
-        let mut term = whole.checked_mul(unit).filter(|t| *t <= MAX_MAGNITUDE)?;
-        let (numerator, scale) = fraction;
-        if numerator > 0 {
-            // The product stays below one unit, which is at most 3.6e12.
-            term += (numerator as f64 * (unit as f64 / scale)) as u64;
+        let (name, after) = rest.split_at(end);
+        if name.is_empty() {
+            return Err(Problem::MissingUnit);
         }
-        total = total.checked_add(term).filter(|t| *t <= MAX_MAGNITUDE)?;
+        let unit = unit_of(name).ok_or_else(|| Problem::UnknownUnit(name.to_owned()))?;
+        rest = after;
+        let term = in_nanos(whole, fraction, unit).ok_or(Problem::Invalid)?;
+        let sum = total.checked_add(term).filter(|t| *t <= MAX_MAGNITUDE);
+        total = sum.ok_or(Problem::Invalid)?;
     }
-    Some(total)
+    Ok(total)
+}
+
+fn in_nanos(whole: u64, (numerator, scale): (u64, f64), unit: u64) -> Option<u64> {
+    let mut term = whole.checked_mul(unit).filter(|t| *t <= MAX_MAGNITUDE)?;
+    if numerator > 0 {
+        // The product stays below one unit, which is at most 3.6e12.
+        term += (numerator as f64 * (unit as f64 / scale)) as u64;
+    }
+    Some(term)
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
-    text.split_at_checked(end).unwrap_or((text, ""))
+    text.split_at(end)
 }
 
 fn whole_number(digits: &str) -> Option<u64> {

@@ -106,7 +106,7 @@ impl Regex {
     /// Compiles a pattern.
     ///
     /// ```
-    /// use lockgate_cel::go_regex::Regex;
+    /// use lockgate_go::regex::Regex;
     /// let words = Regex::new(r"\b[a-z]+\b").unwrap();
     /// assert_eq!(words.find("42 foo bar"), Some("foo"));
     /// assert_eq!(

@@ -8,7 +8,7 @@ use serde_json::ser::Formatter;
 /// Writes compact JSON in the form of Go's encoder.
 ///
 /// ```
-/// assert_eq!(lockgate_api::go::json::to_string("<a>"), r#""\u003ca\u003e""#);
+/// assert_eq!(lockgate_go::json::to_string("<a>"), r#""\u003ca\u003e""#);
 /// ```
 #[must_use]
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
@@ -76,7 +76,8 @@ impl Formatter for GoForm {
 }
 
 /// Writes a number as Go's JSON encoder does.
-pub(crate) fn format_float(number: f64) -> String {
+#[must_use]
+pub fn format_float(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
         let text = format!("{number:e}");

@@ -5,6 +5,8 @@
 //! evaluator's; error texts that name CEL types (`type conversion error from …`) are the
 //! caller's, because only it knows both types.
 
+use crate::quote::quote;
+
 mod format;
 mod parse;
 #[cfg(test)]
@@ -47,7 +49,7 @@ impl std::fmt::Display for AtoiError {
         write!(
             f,
             "strconv.Atoi: parsing {}: {}",
-            crate::quote::quote(&self.text),
+            quote(&self.text),
             self.reason
         )
     }

@@ -131,7 +131,7 @@ fn special(value: f64) -> Option<&'static str> {
 /// Formats a double as CEL's `string(double)` does: Go's `%g`.
 ///
 /// ```
-/// use lockgate_cel::number::format_double;
+/// use lockgate_go::number::format_double;
 /// assert_eq!(format_double(1e21), "1e+21");
 /// assert_eq!(format_double(123456.0), "123456");
 /// ```

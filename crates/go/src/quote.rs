@@ -5,39 +5,21 @@ use std::fmt::Write as _;
 /// Quotes `text` as Go's `%q` does.
 ///
 /// ```
-/// use lockgate_api::go::quote::quote;
+/// use lockgate_go::quote::quote;
 /// assert_eq!(quote("a\"b\n\u{7f}"), r#""a\"b\n\x7f""#);
 /// ```
 #[must_use]
 pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{07}' => out.push_str("\\a"),
-            '\u{08}' => out.push_str("\\b"),
-            '\u{0c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{0b}' => out.push_str("\\v"),
-            c if is_printable(c) => out.push(c),
-            c => push_escape(&mut out, c),
-        }
-    }
-    out.push('"');
-    out
+    quote_bytes(text.as_bytes())
 }
 
-/// Quotes bytes as Go's `%q` does: what is not UTF-8 becomes `\x` escapes.
+/// Quotes bytes as Go's `%q` does; bytes that are not UTF-8 become `\x` escapes.
 #[must_use]
 pub fn quote_bytes(bytes: &[u8]) -> String {
-    let mut out = String::from("\"");
+    let mut out = String::with_capacity(bytes.len() + 2);
+    out.push('"');
     for chunk in bytes.utf8_chunks() {
-        let quoted = quote(chunk.valid());
-        out.push_str(&quoted[1..quoted.len() - 1]);
+        chunk.valid().chars().for_each(|c| push_char(&mut out, c));
         for byte in chunk.invalid() {
             // Writing to a String cannot fail.
             let _ = write!(out, "\\x{byte:02x}");
@@ -47,8 +29,32 @@ pub fn quote_bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// Appends bytes as Go turns them into text: each byte that is not UTF-8 becomes U+FFFD.
-pub(crate) fn push_lossy(out: &mut String, bytes: &[u8]) {
+fn push_char(out: &mut String, c: char) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\u{07}' => out.push_str("\\a"),
+        '\u{08}' => out.push_str("\\b"),
+        '\u{0c}' => out.push_str("\\f"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{0b}' => out.push_str("\\v"),
+        c if is_printable(c) => out.push(c),
+        c => push_escape(out, c),
+    }
+}
+
+/// Decodes bytes as Go turns them into text: each byte that is not UTF-8 becomes U+FFFD.
+#[must_use]
+pub fn lossy(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    push_lossy(&mut out, bytes);
+    out
+}
+
+/// Appends what [`lossy`] returns.
+pub fn push_lossy(out: &mut String, bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         out.push_str(text);
         return;
@@ -69,7 +75,7 @@ pub fn quote_json(text: &str) -> String {
 }
 
 /// Appends what [`quote_json`] returns.
-pub(crate) fn push_json(out: &mut String, text: &str) {
+pub fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -97,8 +103,9 @@ pub fn quote_json_list<S: AsRef<str>>(items: &[S]) -> String {
     format!("[{}]", quoted.join(","))
 }
 
-/// Shows a byte as Go's JSON scanner does in "invalid character" errors.
-pub(crate) fn quote_byte(byte: u8) -> String {
+/// Quotes a byte as Go's JSON scanner does in "invalid character" errors.
+#[must_use]
+pub fn quote_byte(byte: u8) -> String {
     match byte {
         b'\'' => String::from(r"'\''"),
         b'"' => String::from("'\"'"),
@@ -121,11 +128,12 @@ fn push_escape(out: &mut String, c: char) {
     };
 }
 
-/// Whether Go's `strconv.IsPrint` lets the character through.
+/// Returns true for the characters Go's `strconv.IsPrint` accepts.
 ///
 /// Rust's `escape_debug` keeps the same set (letters, marks, numbers, punctuation, symbols and the
 /// ASCII space) except that it also escapes grapheme extenders, which Go prints.
-pub(crate) fn is_printable(c: char) -> bool {
+#[must_use]
+pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
     }
@@ -163,6 +171,7 @@ mod tests {
         ] {
             assert_eq!(quote(text), want, "{text:?}");
         }
+        assert_eq!(quote_bytes(b"a\xffb"), r#""a\xffb""#);
     }
 
     #[test]

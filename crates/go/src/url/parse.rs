@@ -2,8 +2,8 @@
 // UPSTREAM: Go net/url/url.go (parse, parseAuthority, parseHost).
 
 use super::escape::{Mode, unescape};
-use super::{Reason, Url, lossy};
-use crate::ext::ip;
+use super::{Reason, Url};
+use crate::ip;
 
 /// Where a URL comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -132,7 +132,7 @@ fn parse_ip_literal(host: &str) -> Result<Vec<u8>, Reason> {
         }
         None => unescape(inner, Mode::Host)?,
     };
-    let parsed = ip::parse(&lossy(&name)).map_err(Reason::Host)?;
+    let parsed = ip::parse(&name).map_err(Reason::Host)?;
     if parsed.address.is_ipv4() {
         return Err(Reason::IpLiteral);
     }

@@ -1,7 +1,9 @@
-//! Time zones by name or by offset.
+//! Time zones by name or by offset, and the fields of a timestamp in one.
 
 use jiff::tz::TimeZone;
 
+use super::Timestamp;
+use super::civil::Date;
 use crate::number::{self, AtoiError};
 
 /// A time zone a getter can be asked for.
@@ -16,30 +18,21 @@ pub enum Zone {
 }
 
 /// A text that names no zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
     /// The database has no such name.
+    #[error("unknown time zone {0}")]
     Unknown(String),
     /// The name is that of a group of zones, a directory upstream.
+    #[error("is a directory")]
     Group,
     /// The name could lead out of the database's directory.
+    #[error("time: invalid location name")]
     InvalidName,
     /// The text has a colon but is no offset.
+    #[error(transparent)]
     Offset(AtoiError),
 }
-
-impl std::fmt::Display for ZoneError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unknown(name) => write!(f, "unknown time zone {name}"),
-            Self::Group => f.write_str("is a directory"),
-            Self::InvalidName => f.write_str("time: invalid location name"),
-            Self::Offset(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ZoneError {}
 
 impl Zone {
     /// Reads an IANA name, which is case-sensitive, or an offset such as `-08:00` or `2:30`.
@@ -55,7 +48,7 @@ impl Zone {
     }
 
     /// Seconds east of UTC at a point in time, given in seconds since 1970.
-    pub(super) fn offset_at(&self, seconds: i64) -> i64 {
+    fn offset_at(&self, seconds: i64) -> i64 {
         match self {
             Self::Utc => 0,
             Self::Fixed(offset) => *offset,
@@ -106,4 +99,78 @@ fn is_group(name: &str) -> bool {
             .strip_prefix(name)
             .is_some_and(|rest| rest.starts_with('/'))
     })
+}
+
+/// The fields of the instant in a zone, as CEL's getters name them.
+impl Timestamp {
+    /// `getFullYear()`
+    #[must_use]
+    pub fn full_year(self, zone: &Zone) -> i64 {
+        self.date(zone).year
+    }
+
+    /// `getMonth()`, from 0.
+    #[must_use]
+    pub fn month(self, zone: &Zone) -> i64 {
+        self.date(zone).month - 1
+    }
+
+    /// `getDate()`, the day of the month from 1.
+    #[must_use]
+    pub fn day_of_month(self, zone: &Zone) -> i64 {
+        self.date(zone).day
+    }
+
+    /// `getDayOfMonth()`, the day of the month from 0.
+    #[must_use]
+    pub fn day_of_month_from_zero(self, zone: &Zone) -> i64 {
+        self.date(zone).day - 1
+    }
+
+    /// `getDayOfYear()`, from 0.
+    #[must_use]
+    pub fn day_of_year(self, zone: &Zone) -> i64 {
+        self.date(zone).day_of_year()
+    }
+
+    /// `getDayOfWeek()`, from 0 for Sunday.
+    #[must_use]
+    pub fn day_of_week(self, zone: &Zone) -> i64 {
+        // The first of January 1970 was a Thursday.
+        (self.days(zone) + 4).rem_euclid(7)
+    }
+
+    /// `getHours()`
+    #[must_use]
+    pub fn hours(self, zone: &Zone) -> i64 {
+        self.second_of_day(zone) / 3600
+    }
+
+    /// `getMinutes()`
+    #[must_use]
+    pub fn minutes(self, zone: &Zone) -> i64 {
+        self.second_of_day(zone) / 60 % 60
+    }
+
+    /// `getSeconds()`
+    #[must_use]
+    pub fn seconds(self, zone: &Zone) -> i64 {
+        self.second_of_day(zone) % 60
+    }
+
+    fn local_seconds(self, zone: &Zone) -> i64 {
+        self.unix_seconds() + zone.offset_at(self.unix_seconds())
+    }
+
+    fn days(self, zone: &Zone) -> i64 {
+        self.local_seconds(zone).div_euclid(86_400)
+    }
+
+    fn second_of_day(self, zone: &Zone) -> i64 {
+        self.local_seconds(zone).rem_euclid(86_400)
+    }
+
+    fn date(self, zone: &Zone) -> Date {
+        Date::from_days(self.days(zone))
+    }
 }

@@ -71,7 +71,7 @@ enum Amount {
 /// An amount of a resource.
 ///
 /// ```
-/// use lockgate_cel::ext::quantity::Quantity;
+/// use lockgate_go::quantity::Quantity;
 /// let half = Quantity::parse("512Mi").unwrap();
 /// assert_eq!(half.add(&half).unwrap().to_string(), "1Gi");
 /// ```
@@ -180,7 +180,7 @@ impl Quantity {
     /// not fit one.
     ///
     /// ```
-    /// use lockgate_cel::ext::quantity::Quantity;
+    /// use lockgate_go::quantity::Quantity;
     /// let cpu = Quantity::parse("1500m").unwrap();
     /// assert_eq!((cpu.rounded_up(0), cpu.rounded_up(3)), (2, 1500));
     /// ```
