@@ -17,10 +17,11 @@ pub use compare::{Equality, NotOrdered};
 pub use constructed::Constructed;
 pub use map::Map;
 
+use lockgate_go::time::{Duration, Timestamp};
+
 use crate::crd::{Schema, typed};
 use crate::eval::Error;
 use crate::ext::opaque::Opaque;
-use crate::time::{Duration, Timestamp};
 
 /// A value of the language.
 #[derive(Debug, Clone)]
@@ -376,7 +377,7 @@ impl fmt::Display for Value<'_> {
             Self::Bool(b) => write!(f, "{b}"),
             Self::Int(i) => write!(f, "{i}"),
             Self::Uint(u) => write!(f, "{u}"),
-            Self::Double(d) => f.write_str(&crate::number::format_double(*d)),
+            Self::Double(d) => f.write_str(&lockgate_go::number::format_double(*d)),
             Self::Str(text) => f.write_str(text),
             Self::String(text) => f.write_str(text),
             Self::Bytes(bytes) => {

@@ -2,10 +2,10 @@
 //!
 //! UPSTREAM: apiserver pkg/cel/mutation/{jsonpatch,typeresolver}.go, pkg/cel/mutation/dynamic/objects.go
 
+use lockgate_go::quote::quote;
 use serde_json::{Map, Value as Json};
 
 use super::Value;
-use crate::quote::quote;
 
 /// The type of patch operations.
 pub const JSON_PATCH: &str = "JSONPatch";

@@ -4,9 +4,10 @@
 
 use std::collections::HashSet;
 
+use lockgate_go::json;
+
 use super::{check_expression, rules, validate_match_conditions};
 use crate::field::{FieldError, FieldErrors, Path, Shown};
-use crate::go::json;
 use crate::meta::label_selector::ExpressionValues;
 use crate::meta::names;
 use crate::meta::validation::{SUBDOMAIN_NAMES, invalid_each, validate_metadata};
