@@ -2,8 +2,8 @@
 //! may they, whose token is this.
 
 use lockgate_admission::request::Operation;
+use lockgate_api::access::{AccessObject, AccessRequest, User};
 use lockgate_api::admission::UserInfo;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, User};
 use serde_json::{Value, json};
 
 use crate::authz;

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderValue};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::document::yaml;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::tree;
 use serde_json::Value;
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use lockgate_admission::call::{Caller as _, Post};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_admission::https::HttpsCaller;
-use lockgate_api::go::json;
 use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::json;
 use serde_json::{Value, json};
 
 use crate::error::{Outcome, internal, plain};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_store::Store;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::type_meta::TypeMeta;
+use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
 

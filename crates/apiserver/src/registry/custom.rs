@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockgate_api::document;
 use lockgate_api::field::FieldErrors;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use lockgate_kinds::crd::{Column, CustomResource, ScalePaths, Scope, Version};
 use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

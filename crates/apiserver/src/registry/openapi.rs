@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::openapi::{self, Part, Served, Source, v2};
 use lockgate_kinds::typed::type_of;
 use serde_json::{Map, Value, json};

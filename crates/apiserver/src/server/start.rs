@@ -16,9 +16,9 @@ use lockgate_admission::https::{
 use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::PluginError;
 use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
-use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -187,7 +187,7 @@ impl Running {
     /// A kubeconfig with which a client may do everything.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
-        let encode = |text: &str| lockgate_api::go::base64::encode(text.as_bytes());
+        let encode = |text: &str| lockgate_go::base64::encode(text.as_bytes());
         let (certificate, key) = self.admin();
         format!(
             "apiVersion: v1\n\

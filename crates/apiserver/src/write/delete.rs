@@ -10,8 +10,8 @@
 
 use lockgate_admission::object::Object;
 use lockgate_admission::request::Operation;
-use lockgate_api::go::json as go_json;
 use lockgate_api::meta::time::Time;
+use lockgate_go::json as go_json;
 use lockgate_kinds::protobuf;
 use lockgate_kinds::strategy::grace_period;
 use lockgate_store::{Entry, ReadAt, Revision, WriteError};

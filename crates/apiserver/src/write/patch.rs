@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use lockgate_admission::json_patch::Patch as JsonPatch;
 use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
 use lockgate_kinds::tree;
 use serde_json::{Map, Value};

@@ -310,7 +310,7 @@ async fn bind(
         if !current.is_empty() {
             return refused(format!(
                 "pod {name} is already assigned to node {}",
-                lockgate_api::go::quote::quote(current)
+                lockgate_go::quote::quote(current)
             ));
         }
         if let Some(uid) = Some(metadata::text(&binding, "uid")).filter(|uid| !uid.is_empty())

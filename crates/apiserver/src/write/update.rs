@@ -384,7 +384,7 @@ impl<'c> Change<'c> {
         let told = match told {
             "" | "0" => None,
             text => Some(text.parse::<u64>().map_err(|_| {
-                let quoted = lockgate_api::go::quote::quote(text);
+                let quoted = lockgate_go::quote::quote(text);
                 let detail = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
                 let error = lockgate_api::field::FieldError::invalid(
                     &lockgate_api::field::Path::root("resourceVersion"),

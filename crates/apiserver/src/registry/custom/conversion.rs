@@ -1,8 +1,8 @@
 //! The conversion that a definition names.
 
 use lockgate_api::decode::Bytes as WireBytes;
-use lockgate_api::go::base64;
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
+use lockgate_go::base64;
 use lockgate_kinds::crd;
 use serde_json::Value;
 
