@@ -4,8 +4,12 @@
 //! from, and only what a function creates is owned.
 
 mod compare;
+mod error;
+mod format;
 mod json;
 mod map;
+mod opaque;
+pub(crate) mod typed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +17,14 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 pub use compare::{Equality, NotOrdered};
+pub use error::{Error, Failure};
 pub use map::Map;
+pub use opaque::Opaque;
 
 use lockgate_go::time::{Duration, Timestamp};
 
-use crate::crd::{Schema, typed};
-use crate::eval::Error;
-use crate::ext::opaque::Opaque;
+use crate::schema::Schema;
+use crate::strings::code_points;
 
 /// A value of the language.
 #[derive(Debug, Clone)]
@@ -345,15 +350,6 @@ impl<'a> Value<'a> {
             Self::Typed(..) => false,
             _ => self.size() == Some(0),
         }
-    }
-}
-
-/// How many code points a text has.
-pub(crate) fn code_points(text: &str) -> usize {
-    if text.is_ascii() {
-        text.len()
-    } else {
-        text.chars().count()
     }
 }
 

@@ -27,13 +27,11 @@ use std::sync::atomic::AtomicBool;
 use super::conditions::OUT_OF_BUDGET;
 use super::policy_environment;
 use crate::check::Environment;
-use crate::eval::{Error, Evaluation, Limits, Named, NamedExpression, Program};
+use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program};
+use crate::limits::POLICY_BUDGET;
 use crate::program::{self, CompileError};
 use crate::types::Type;
-use crate::value::Value;
-
-/// Most units the expressions of one policy may cost together, with one binding.
-pub const POLICY_BUDGET: u64 = 10_000_000;
+use crate::value::{Error, Value};
 
 /// The named expressions of a policy, compiled, and the environment of its other expressions.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use crate::crd::KEYWORDS;
+use crate::syntax::identifier::KEYWORDS;
 use crate::types::Type;
 
 /// The index of an overload in the table of all overloads.
