@@ -22,7 +22,7 @@ mod request;
 use std::sync::LazyLock;
 
 pub use conditions::{Condition, FailurePolicy, Judgement, MatchConditions, Outcome};
-pub use policy::{Composition, OutOfBudget, PolicyEvaluation};
+pub use policy::{Composition, OutOfBudget, PolicyEvaluation, Role, Variable, named};
 pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
 
 use crate::check::Environment;

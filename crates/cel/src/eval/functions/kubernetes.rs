@@ -172,6 +172,12 @@ fn networks(overload: &str) -> Option<Implementation> {
 fn urls_and_versions(overload: &str) -> Option<Implementation> {
     Some(match overload {
         "string_to_url" => |_, args| opaque(ext::url::parse(text(one(args)?)?), Opaque::Url),
+        "string_jsonpatch_escapeKey_string" => |_, args| {
+            Ok(text(one(args)?)?
+                .replace('~', "~0")
+                .replace('/', "~1")
+                .into())
+        },
         "is_url_string" => |_, args| Ok(ext::url::is_valid(text(one(args)?)?).into()),
         "url_get_scheme" => |_, args| Ok(url(one(args)?)?.scheme().to_owned().into()),
         "url_get_host" => |_, args| Ok(url(one(args)?)?.host().into()),

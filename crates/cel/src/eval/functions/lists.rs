@@ -77,7 +77,7 @@ pub(super) fn find(overload: &str) -> Option<Implementation> {
 }
 
 /// The type of a value as upstream spells it in full.
-fn spelled(value: &Value<'_>) -> &'static str {
+fn spelled<'v>(value: &'v Value<'_>) -> &'v str {
     match value.type_name() {
         "map" => "map(dyn, dyn)",
         "list" => "list(dyn)",
