@@ -14,7 +14,7 @@ use crate::object::Object;
 
 /// The state of one request.
 #[derive(Debug, Clone, Default)]
-pub struct Reinvocation {
+pub(crate) struct Reinvocation {
     requested: bool,
     second_round: bool,
     /// Reinvocable hooks that were called since the object last changed.
