@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use http::{HeaderMap, Method, Uri};
 use lockgate_admission::audit::Level;
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::{Map, Value, json};
 

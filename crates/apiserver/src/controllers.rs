@@ -17,7 +17,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue};
 use lockgate_admission::host::BoxFuture;
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::crd;
 use lockgate_store::{List, ReadAt};
 use serde_json::Value;

@@ -10,7 +10,7 @@
 //! ```
 
 use bytes::Bytes;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_store::{Entry, Revision};
 use serde_json::{Map, Value};
 

@@ -176,7 +176,7 @@ pub(crate) fn drop_duplicate_owners(object: &mut Value, after_admission: bool) -
 /// The metadata as the type that its rules are written for.
 pub(crate) fn typed(object: &Value) -> ObjectMeta {
     let text = of(object)
-        .map(lockgate_api::go::json::to_string)
+        .map(lockgate_go::json::to_string)
         .unwrap_or_default();
     let parsed = json::parse(text.as_bytes()).ok();
     let decoded =

@@ -19,9 +19,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
+use lockgate_api::access::{AccessObject, AccessRequest};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest};
 
 use crate::audit::Event;
 use crate::authn::impersonation;
@@ -370,14 +369,13 @@ fn allowed_time(query: &Query, most: Duration) -> Outcome<Duration> {
     if text.is_empty() {
         return Ok(most);
     }
-    match lockgate_cel::time::Duration::parse(text) {
-        Ok(span) => match u64::try_from(span.nanos()) {
-            Ok(0) | Err(_) => Ok(most),
-            Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds).min(most)),
-        },
-        Err(_) => Err(bad_request(format!(
-            "invalid timeout specified in the request URL - time: invalid duration {}",
-            quote(text)
+    match lockgate_go::time::Duration::parse(text) {
+        Ok(span) => Ok(match span.to_std() {
+            Some(asked) if !asked.is_zero() => asked.min(most),
+            _ => most,
+        }),
+        Err(error) => Err(bad_request(format!(
+            "invalid timeout specified in the request URL - {error}"
         ))),
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 

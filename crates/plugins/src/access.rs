@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lockgate_admission::request::Request;
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
 use lockgate_api::admission::UserInfo;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer, Decision, User};
 
 /// Something of the API that a user may or may not use.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use lockgate_cel::ext::quantity::{Quantity, QuantityError};
+use lockgate_go::quantity::{Quantity, QuantityError};
 use serde_json::Value;
 
 use crate::fields::{CONTAINERS, at, items, members, text, text_at};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Configuration files: YAML, or JSON, which is YAML too.
 
 use lockgate_api::document::yaml;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::Operation;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use crate::fields::{is_on, items};

@@ -5,14 +5,10 @@ use serde_json::{Map, Value};
 
 use crate::rules::Refusal;
 
+pub(crate) use crate::rules::CONTAINER_LISTS;
+
 /// The lists of containers in a pod's spec whose resources count.
 pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
-
-/// Every list of containers in a pod's spec, in the order they are visited.
-///
-/// UPSTREAM: kubernetes pkg/apis/core/pods/helpers.go
-pub(crate) const CONTAINER_LISTS: [&str; 3] =
-    ["initContainers", "containers", "ephemeralContainers"];
 
 /// The value at a path.
 pub(crate) fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {

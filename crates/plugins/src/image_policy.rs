@@ -19,7 +19,7 @@ use lockgate_admission::audit::Level;
 use lockgate_admission::host::{Clock, SystemClock};
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::Request;
-use lockgate_cel::time::Duration as GoDuration;
+use lockgate_go::time::Duration as GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -211,7 +211,7 @@ impl ImagePolicy {
 
     /// The answer of the backend, or the one it gave before.
     async fn answer(&self, spec: &ImageReviewSpec) -> Result<ImageReviewStatus, BackendError> {
-        let key = lockgate_api::go::json::to_string(spec);
+        let key = lockgate_go::json::to_string(spec);
         if let Some(known) = self.known(&key) {
             return Ok(known);
         }

@@ -10,7 +10,7 @@ use lockgate_admission::host::Host;
 use lockgate_admission::https::credentials::plugin_part;
 use lockgate_admission::order::Switches;
 use lockgate_admission::plugin::Plugin;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use crate::config::{self, ConfigError, Known};
 use crate::image_policy::HttpsBackend;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::Request;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
 use crate::amounts::{Amounts, amounts, of_pod};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
-use lockgate_api::go::quote::quote;
+use lockgate_api::access::Authorizer;
 use lockgate_api::meta::status::{Status, StatusDetails};
-use lockgate_cel::ext::authorizer::Authorizer;
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use crate::access::{Thing, ask as ask_authorizer};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{Authorizer, Decision};
+use lockgate_api::access::{Authorizer, Decision};
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use crate::access::{Thing, ask};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::Operation;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::StatusCause;
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use crate::amounts::{amounts, of_pod};

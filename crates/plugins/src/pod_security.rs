@@ -13,8 +13,8 @@ use lockgate_admission::audit::Level as AuditLevel;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
 use lockgate_api::field::{FieldError, aggregate};
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::{StatusCause, StatusDetails};
+use lockgate_go::quote::quote;
 use serde::Deserialize;
 use serde_json::Value;
 

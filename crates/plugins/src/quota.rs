@@ -19,7 +19,7 @@ use std::time::Duration;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
 use lockgate_api::meta::status::Status;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

@@ -214,7 +214,7 @@ impl<R: Rules> Plugin for InTree<R> {
             return Box::pin(async { Decision::Allow });
         }
         Box::pin(async move {
-            match self.0.validate(admission).await {
+            match validate(&self.0, admission).await {
                 Ok(()) => Decision::Allow,
                 Err(refusal) => refusal.decision(admission.request()),
             }
@@ -224,6 +224,7 @@ impl<R: Rules> Plugin for InTree<R> {
 
 /// Has rules change the object of a request.
 pub(crate) async fn mutate<R: Rules>(rules: &R, admission: &mut Admission) -> Verdict {
+    check_shape(admission.request())?;
     let Some(object) = admission.request_mut().object.take() else {
         return rules.mutate(admission, &mut Value::Null).await;
     };
@@ -232,6 +233,56 @@ pub(crate) async fn mutate<R: Rules>(rules: &R, admission: &mut Admission) -> Ve
     admission.set_object(value);
     verdict
 }
+
+/// Has rules decide about the object of a request.
+pub(crate) async fn validate<R: Rules>(rules: &R, admission: &mut Admission) -> Verdict {
+    check_shape(admission.request())?;
+    rules.validate(admission).await
+}
+
+/// Refuses what is not shaped like the pod it is said to be: a list that cannot be read would pass for an
+/// empty one.
+fn check_shape(request: &Request) -> Verdict {
+    let is_pod = request.kind.group.is_empty() && request.kind.kind == "Pod";
+    let comes_with_one = matches!(request.operation, Operation::Create | Operation::Update);
+    if !is_pod || !comes_with_one {
+        return Ok(());
+    }
+    let unreadable = |what: &str| {
+        let message =
+            format!("Resource was marked with kind Pod but was unable to be converted: {what}");
+        Err(Refusal::status(400, "BadRequest", message))
+    };
+    let Some(pod) = &request.object else {
+        return unreadable("no object");
+    };
+    let Some(spec) = pod.value().get("spec").filter(|spec| !spec.is_null()) else {
+        return Ok(());
+    };
+    let Some(spec) = spec.as_object() else {
+        return unreadable("spec is no object");
+    };
+    for name in CONTAINER_LISTS
+        .into_iter()
+        .chain(["volumes", "tolerations"])
+    {
+        let is_list = spec.get(name).is_none_or(|list| match list {
+            Value::Null => true,
+            Value::Array(items) => items.iter().all(Value::is_object),
+            _ => false,
+        });
+        if !is_list {
+            return unreadable(&format!("spec.{name} is no list of objects"));
+        }
+    }
+    Ok(())
+}
+
+/// Every list of containers in a pod's spec, in the order they are visited.
+///
+/// UPSTREAM: kubernetes pkg/apis/core/pods/helpers.go
+pub(crate) const CONTAINER_LISTS: [&str; 3] =
+    ["initContainers", "containers", "ephemeralContainers"];
 
 /// The new object of a request; nothing when there is none.
 pub(crate) fn object(request: &Request) -> &Value {

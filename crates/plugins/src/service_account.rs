@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 use crate::fields::{

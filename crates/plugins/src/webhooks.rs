@@ -12,7 +12,7 @@ use lockgate_webhook::{
 };
 use serde_json::Value;
 
-use crate::rules::{About, Refusal, Rules, mutate};
+use crate::rules::{About, Refusal, Rules, mutate, validate};
 
 /// What is registered, and what answers.
 pub type Hook = (Registration, Arc<dyn Handler>);
@@ -147,7 +147,7 @@ impl<R: Rules> Served<R> {
         let before = ask.request().object.clone();
         let verdict = match self.role {
             Role::Mutating => mutate(&self.rules, &mut ask).await,
-            Role::Validating => self.rules.validate(&mut ask).await,
+            Role::Validating => validate(&self.rules, &mut ask).await,
         };
         let mut response = match verdict {
             Err(refusal) => Response::deny(denial(refusal)?),

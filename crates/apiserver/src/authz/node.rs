@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer, Decision, User};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
 use serde_json::Value;
 
 use super::rbac::Rbac;

@@ -4,9 +4,9 @@
 
 use lockgate_api::decode;
 use lockgate_api::document::json as document;
-use lockgate_api::go::json;
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::selector::Selector;
+use lockgate_go::json;
 use lockgate_store::List;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 //! UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
 
 use crate::error::{Outcome, bad_request, invalid};

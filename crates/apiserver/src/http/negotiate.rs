@@ -4,7 +4,7 @@
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use lockgate_api::go::mime;
+use lockgate_go::mime;
 
 use crate::error::{Failure, Outcome, not_acceptable, unsupported_media_type};
 use crate::http::query::Query;

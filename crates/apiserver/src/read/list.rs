@@ -8,8 +8,8 @@ use std::future::Future;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json;
-use lockgate_api::go::quote::quote;
+use lockgate_go::json;
+use lockgate_go::quote::quote;
 use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockgate_api::go::json;
-use lockgate_api::go::quote::quote;
+use lockgate_go::json;
+use lockgate_go::quote::quote;
 use lockgate_store::{Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

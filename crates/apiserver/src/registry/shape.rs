@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lockgate_api::document;
 use lockgate_api::document::json;
-use lockgate_api::go::json as go_json;
 use lockgate_api::registration::{Configuration, ConfigurationKind, Version, codec, strategy};
+use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::resource::{self as kinds, unsupported_field_label};
 use lockgate_kinds::typed::{Type, type_of};

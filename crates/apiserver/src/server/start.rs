@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockgate_admission::configuration::{Configurations, ManifestGate, StaticManifests};
@@ -15,10 +15,10 @@ use lockgate_admission::https::{
 };
 use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::{PluginError, Switches};
+use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::quote::quote;
 use lockgate_api::registration::ConfigurationKind;
-use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
+use lockgate_go::quote::quote;
 use lockgate_plugins::in_tree::{self, Parts};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
@@ -40,6 +40,7 @@ use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
 use crate::controllers::namespace_defaults::Waiting;
 use crate::controllers::{self, Terminating};
+use crate::conversion::Converter;
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
@@ -189,7 +190,7 @@ impl Running {
     /// A kubeconfig with which a client may do everything.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
-        let encode = |text: &str| lockgate_api::go::base64::encode(text.as_bytes());
+        let encode = |text: &str| lockgate_go::base64::encode(text.as_bytes());
         let (certificate, key) = self.admin();
         format!(
             "apiVersion: v1\n\
@@ -276,13 +277,14 @@ fn build(
         }))
     };
     let caller = caller_with(Credentials::default());
+    let converter = Arc::new(Converter::new(Arc::clone(&registry), Arc::clone(&caller)));
     let kinds = Arc::new(ServedKinds {
         registry: Arc::clone(&registry),
-        server: OnceLock::new(),
+        converter: Arc::clone(&converter),
     });
     let mut host = Host::new(Arc::clone(&caller) as _);
     host.namespaces = Arc::clone(&namespaces) as _;
-    host.kinds = Arc::clone(&kinds) as _;
+    host.kinds = kinds;
     host.authorizer = Arc::clone(&authorizer);
     let quotas = Arc::new(Ledger::default());
     let objects = Arc::new(Objects::new(Arc::clone(&registry)));
@@ -370,7 +372,7 @@ fn build(
         registry,
         namespaces,
         engine,
-        caller,
+        converter,
         authenticator,
         authorizer,
         rbac,
@@ -390,7 +392,6 @@ fn build(
         tasks: TaskTracker::new(),
         itself: itself.clone(),
     });
-    let _ = kinds.server.set(Arc::downgrade(&server));
     objects.belong_to(&server);
     for manifests in manifests {
         server.spawn(manifests.run(|error| {

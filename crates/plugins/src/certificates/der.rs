@@ -1,6 +1,6 @@
 //! Just enough of DER to read for whom a certificate is requested.
 
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 
 /// For whom a certificate is requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

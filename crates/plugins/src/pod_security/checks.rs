@@ -241,7 +241,7 @@ fn app_armor(pod: Pod<'_>) -> Option<Violation> {
     };
     let annotations = texts(pod.0, &["metadata", "annotations"])
         .filter(|(key, value)| key.starts_with(PREFIX) && !is_fine(value))
-        .map(|(key, value)| format!("{key}={}", lockgate_api::go::quote::quote(value)));
+        .map(|(key, value)| format!("{key}={}", lockgate_go::quote::quote(value)));
     let mut annotations: Vec<String> = annotations.collect();
     annotations.sort();
     let mut who: Vec<String> = setters(found.pod, &found.containers).into_iter().collect();
@@ -520,7 +520,7 @@ fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
     let mut wrong = BTreeSet::new();
     for key in std::iter::once(OF_POD.to_owned()).chain(of_containers) {
         if let Some(value) = annotation(pod.0, &key).filter(|value| !is_fine(value)) {
-            wrong.insert(format!("{key}={}", lockgate_api::go::quote::quote(value)));
+            wrong.insert(format!("{key}={}", lockgate_go::quote::quote(value)));
         }
     }
     if wrong.is_empty() {

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockgate_admission::request::{Operation, Request};
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
 use crate::amounts::{Amounts, amount, amounts, is_best_effort, of_containers};
@@ -367,7 +367,7 @@ fn is_over(pod: &Value) -> bool {
     // A pod whose node is lost stays for ever; it is not charged longer than it was to go.
     let grace = at(pod, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     let deleted = text_at(pod, &["metadata", "deletionTimestamp"]);
-    let deleted = lockgate_cel::time::Timestamp::parse(deleted);
+    let deleted = lockgate_go::time::Timestamp::parse(deleted);
     let (Some(grace), Ok(deleted)) = (grace, deleted) else {
         return false;
     };

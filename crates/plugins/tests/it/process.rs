@@ -12,8 +12,8 @@ use lockgate_admission::request::{Operation, Request, kind, resource};
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_plugins::lookup::{LIMIT_RANGES, Memory, NAMESPACES, POD_PRESETS};
 use lockgate_plugins::{
-    AlwaysPullImages, InProcess, InTree, LimitRanger, NamespaceProtection, PodNodeSelector,
-    PodPreset,
+    AlwaysPullImages, DefaultTolerationSeconds, InProcess, InTree, LimitRanger,
+    NamespaceProtection, PodNodeSelector, PodPreset,
 };
 use lockgate_webhook::{Fault, Registration, Response, Webhook, from_fn};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ struct Nowhere;
 
 impl Caller for Nowhere {
     fn client(&self, _: &ClientConfig) -> Result<Arc<dyn Client>, ClientError> {
-        Err(ClientError(String::from("nobody is called here")))
+        Err(ClientError::Other(String::from("nobody is called here")))
     }
 }
 
@@ -207,4 +207,35 @@ async fn a_second_round_finds_nothing_left_to_do() {
     let container = &rounds[0].value()["spec"]["containers"][0];
     assert_eq!(container["imagePullPolicy"], "Always");
     assert_eq!(container["env"], json!([{"name": "A", "value": "1"}]));
+}
+
+#[tokio::test]
+async fn what_is_not_shaped_like_a_pod_is_refused() {
+    let tolerations = InTree(DefaultTolerationSeconds::default());
+    let images = InTree(AlwaysPullImages);
+    let plugins: [&dyn Plugin; 2] = [&images, &tolerations];
+    for plugin in plugins {
+        let mut requests: Vec<Request> = [
+            json!({"spec": []}),
+            json!({"spec": {"containers": {}}}),
+            json!({"spec": {"initContainers": ["app"]}}),
+            json!({"spec": {"containers": [], "tolerations": "all"}}),
+        ]
+        .into_iter()
+        .map(create)
+        .collect();
+        let mut nothing = create(Value::Null);
+        nothing.object = None;
+        requests.push(nothing);
+        for request in requests {
+            let shown = format!("{} {:?}", plugin.name(), request.object);
+            let (decision, _) = admit(plugin, request).await;
+            let status = decision.status().expect(&shown);
+            assert_eq!(
+                (status.code, &*status.reason),
+                (400, "BadRequest"),
+                "{shown}"
+            );
+        }
+    }
 }
