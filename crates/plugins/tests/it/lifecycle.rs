@@ -17,7 +17,7 @@ struct NoCaller;
 
 impl Caller for NoCaller {
     fn client(&self, _: &ClientConfig) -> Result<Arc<dyn Client>, ClientError> {
-        Err(ClientError(String::from("nobody is reached here")))
+        Err(ClientError::Other(String::from("nobody is reached here")))
     }
 }
 
