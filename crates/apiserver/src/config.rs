@@ -70,6 +70,21 @@ impl FeatureGates {
         "WorkloadWithJob",
     ];
 
+    /// Whether the gate of this name is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        match name {
+            "AdmissionWebhookMatchConditions" => self.match_conditions,
+            "ClusterTrustBundle" => self.plugins.cluster_trust_bundle,
+            "GangScheduling" => self.plugins.gang_scheduling,
+            "GenericWorkload" => self.plugins.generic_workload,
+            "ManifestBasedAdmissionControlConfig" => self.static_manifests,
+            "WorkloadAwarePreemption" => self.plugins.workload_aware_preemption,
+            "WorkloadWithJob" => self.plugins.workload_with_job,
+            _ => false,
+        }
+    }
+
     /// Sets a gate by its name. Returns whether there is one of that name.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         match name {
@@ -134,6 +149,20 @@ impl Controllers {
             root_ca: on,
             resource_quota: on,
             role_aggregation: on,
+        }
+    }
+
+    /// Whether the controller of this name is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        match name {
+            "clusterrole-aggregation-controller" => self.role_aggregation,
+            "garbage-collector-controller" => self.garbage_collector,
+            "namespace-controller" => self.namespace,
+            "resourcequota-controller" => self.resource_quota,
+            "root-ca-certificate-publisher-controller" => self.root_ca,
+            "serviceaccount-controller" => self.service_account,
+            _ => false,
         }
     }
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
+use lockgate_admission::trace::Step;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::Store;
@@ -21,7 +22,7 @@ use crate::authz;
 use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::call::Call;
-use crate::config::Settings;
+use crate::config::{Controllers, FeatureGates, Settings};
 use crate::controllers::Terminating;
 use crate::controllers::namespace_defaults::Waiting;
 use crate::conversion::Converter;
@@ -85,6 +86,35 @@ impl Server {
     pub(crate) async fn stopped(&self) {
         let mut stop = self.stop.clone();
         let _ = stop.wait_for(|stop| *stop).await;
+    }
+
+    /// What is on: plugins in the order they run, controllers, feature gates.
+    pub(crate) fn parts(&self) -> [(&'static str, Vec<&'static str>); 4] {
+        let controllers = Controllers::NAMES.into_iter();
+        let gates = FeatureGates::NAMES.into_iter();
+        let settings = &self.settings;
+        [
+            (
+                "mutating plugins",
+                self.engine.plugins_in(Step::Admit).collect(),
+            ),
+            (
+                "validating plugins",
+                self.engine.plugins_in(Step::Validate).collect(),
+            ),
+            (
+                "controllers",
+                controllers
+                    .filter(|name| settings.controllers.is_on(name))
+                    .collect(),
+            ),
+            (
+                "feature gates",
+                gates
+                    .filter(|name| settings.feature_gates.is_on(name))
+                    .collect(),
+            ),
+        ]
     }
 
     /// Where it listens.

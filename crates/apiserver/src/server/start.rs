@@ -228,6 +228,20 @@ impl Running {
         crate::apply::apply(&self.server, manifests).await
     }
 
+    /// What is on, in words for people: plugins in the order they run, controllers, feature gates.
+    #[must_use]
+    pub fn parts(&self) -> Vec<String> {
+        let parts = self.server.parts();
+        let told = parts.iter().map(|(what, names)| {
+            let names = match names.as_slice() {
+                [] => String::from("none"),
+                names => names.join(","),
+            };
+            format!("{what}: {names}")
+        });
+        told.collect()
+    }
+
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.stop.send(true);

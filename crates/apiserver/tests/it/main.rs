@@ -16,6 +16,7 @@ mod hostile;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
+mod quotas;
 mod reads;
 mod roles;
 mod settings;

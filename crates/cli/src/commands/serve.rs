@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
+use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
 };
+use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,6 +33,20 @@ Examples:
   lockgate serve --data-dir /var/lib/lockgate
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
+
+Admission plugins, in the order they run; those in brackets are off by default:
+  [AlwaysAdmit], [NamespaceAutoProvision], NamespaceLifecycle, [NamespaceExists],
+  [LimitPodHardAntiAffinityTopology], LimitRanger, ServiceAccount, [NodeRestriction],
+  TaintNodesByCondition, [AlwaysPullImages], [ImagePolicyWebhook], PodSecurity,
+  [PodNodeSelector], Priority, DefaultTolerationSeconds, [PodTolerationRestriction],
+  [EventRateLimit], [ExtendedResourceToleration], DefaultStorageClass,
+  StorageObjectInUseProtection, PodGroupProtection,
+  [OwnerReferencesPermissionEnforcement], PersistentVolumeClaimResize, RuntimeClass,
+  CertificateApproval, CertificateSigning, ClusterTrustBundleAttest,
+  CertificateSubjectRestriction, DefaultIngressClass, [DenyServiceExternalIPs],
+  PodTopologyLabels, PodGroupWorkloadExists, NodeDeclaredFeatureValidator,
+  JobValidation, PodResizeValidator, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+  ValidatingAdmissionPolicy, ValidatingAdmissionWebhook, ResourceQuota, [AlwaysDeny]
 
 Everything is in memory and gone when the server stops, unless --data-dir names a
 folder: then a write is answered when it is on the disk, and survives a crash.")]
@@ -72,7 +88,7 @@ pub struct ServeArgs {
     /// Where the audit log goes, as JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
-    /// The AdmissionConfiguration: credentials for webhooks, static manifests
+    /// The AdmissionConfiguration: credentials for webhooks, static manifests, plugins
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
     /// Features to switch on or off: NAME=true,NAME=false
@@ -81,12 +97,21 @@ pub struct ServeArgs {
     /// What a redirect from a webhook means: a failure, or another address to call
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     webhook_redirects: RedirectsArg,
-    /// Admission plugins to switch on
+    /// Admission plugins to switch on, besides those that are on by default (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
     /// Admission plugins to switch off
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     disable_admission_plugins: Vec<String>,
+    /// Exactly these admission plugins; deprecated
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", hide = true)]
+    admission_control: Option<Vec<String>>,
+    /// How long pods stay on a node that is not ready, unless they say otherwise
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    default_not_ready_toleration_seconds: i64,
+    /// How long pods stay on a node that is not reachable, unless they say otherwise
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    default_unreachable_toleration_seconds: i64,
     /// What goes on when nobody asks: NAME is on, -NAME is off, * is all [default: *]
     #[arg(
         long,
@@ -184,6 +209,9 @@ enum Authorization {
     #[default]
     #[value(name = "RBAC")]
     Rbac,
+    /// The same, and nodes may do what their pods need
+    #[value(name = "Node,RBAC")]
+    NodeAndRbac,
     /// Everybody may do everything
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
@@ -248,6 +276,48 @@ impl FromStr for Mapping {
 }
 
 impl ServeArgs {
+    /// Checks what the old flag for plugins says.
+    ///
+    /// UPSTREAM: kubernetes pkg/kubeapiserver/options/admission.go
+    fn check_admission_control(&self) -> Result<(), CommandError> {
+        let Some(named) = &self.admission_control else {
+            return Ok(());
+        };
+        Printer::note(
+            "Flag --admission-control has been deprecated, Use --enable-admission-plugins or \
+             --disable-admission-plugins instead. Will be removed in a future version.",
+        );
+        let others = [
+            &self.enable_admission_plugins,
+            &self.disable_admission_plugins,
+        ];
+        if others.iter().any(|names| !names.is_empty()) {
+            return Err(CommandError::failed(
+                "admission-control and enable-admission-plugins/disable-admission-plugins flags are \
+                 mutually exclusive",
+            ));
+        }
+        match named.iter().find(|name| !ORDER.contains(&name.as_str())) {
+            Some(name) => Err(CommandError::failed(format!(
+                "admission-control plugin {name:?} is unknown"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn enabled_plugins(&self) -> Vec<String> {
+        let named = self.admission_control.as_ref();
+        named.unwrap_or(&self.enable_admission_plugins).clone()
+    }
+
+    fn disabled_plugins(&self) -> Vec<String> {
+        let Some(named) = &self.admission_control else {
+            return self.disable_admission_plugins.clone();
+        };
+        let others = ORDER.iter().map(|name| (*name).to_owned());
+        others.filter(|name| !named.contains(name)).collect()
+    }
+
     fn settings(&self) -> Settings {
         let mut feature_gates = FeatureGates::default();
         for Gate(name, on) in &self.feature_gates {
@@ -266,6 +336,7 @@ impl ServeArgs {
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
                 Authorization::Rbac => AuthorizationMode::Rbac,
+                Authorization::NodeAndRbac => AuthorizationMode::NodeAndRbac,
                 Authorization::AlwaysAllow => AuthorizationMode::AlwaysAllow,
             },
             audit_policy_file: self.audit_policy_file.clone(),
@@ -276,8 +347,12 @@ impl ServeArgs {
                 RedirectsArg::Refuse => Redirects::Refuse,
                 RedirectsArg::Follow => Redirects::Follow,
             },
-            enable_plugins: self.enable_admission_plugins.clone(),
-            disable_plugins: self.disable_admission_plugins.clone(),
+            enable_plugins: self.enabled_plugins(),
+            disable_plugins: self.disabled_plugins(),
+            tolerations: DefaultTolerationSeconds {
+                not_ready_seconds: self.default_not_ready_toleration_seconds,
+                unreachable_seconds: self.default_unreachable_toleration_seconds,
+            },
             controllers: controllers(&self.controllers),
             request_timeout: self.request_timeout,
             services: self
@@ -300,6 +375,7 @@ pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 }
 
 async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    args.check_admission_control()?;
     let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();
@@ -315,6 +391,9 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         .await
         .map_err(explain)?;
     write_kubeconfig(&running, &args.kubeconfig_out)?;
+    for part in running.parts() {
+        Printer::note(&part);
+    }
     apply_all(&running, &sources).await?;
     printer.line(&format!(
         "serving on {} after {:.1} ms; kubeconfig in {}",
@@ -419,7 +498,22 @@ pub(super) fn explain(error: StartError) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use lockgate_admission::order::is_on_by_default;
+
     use super::*;
+
+    #[test]
+    fn names_every_plugin_in_the_help() {
+        use clap::Args as _;
+        let command = ServeArgs::augment_args(clap::Command::new("serve"));
+        let help = command.get_after_help().unwrap().to_string();
+        let told: String = help.split_whitespace().collect();
+        let shown = ORDER.map(|name| match is_on_by_default(name) {
+            true => name.to_owned(),
+            false => format!("[{name}]"),
+        });
+        assert!(told.contains(&shown.join(",")), "{help}");
+    }
 
     #[test]
     fn switches_controllers() {
