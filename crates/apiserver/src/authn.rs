@@ -54,6 +54,8 @@ impl Authenticator {
             return Ok(with_group(user, AUTHENTICATED));
         }
         if let Some(token) = bearer_token(headers) {
+            // Whoever shows a token means to be somebody: one that cannot be read is nobody's.
+            let token = std::str::from_utf8(token).map_err(|_| unauthorized())?;
             return self.token(token).ok_or_else(unauthorized);
         }
         if !self.anonymous {
@@ -68,11 +70,13 @@ impl Authenticator {
 }
 
 /// The token, if one is shown at all.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+///
+/// UPSTREAM: apiserver pkg/authentication/request/bearertoken/bearertoken.go
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |&byte| byte == b' ');
+    let (scheme, token) = (parts.next()?, parts.next()?);
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
 /// The common name is the user, the organisations are its groups.
@@ -135,7 +139,7 @@ mod tests {
             anonymous: true,
         };
         let user = authenticator
-            .authenticate(&peer(), &headers("bearer  secret"))
+            .authenticate(&peer(), &headers("bearer secret"))
             .unwrap();
         assert_eq!((user.username.as_str(), user.uid.as_str()), ("ann", "7"));
         assert_eq!(user.groups.unwrap(), ["one", "two", AUTHENTICATED]);

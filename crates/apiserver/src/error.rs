@@ -89,7 +89,11 @@ pub(crate) fn plain(message: impl Into<String>) -> Failure {
 
 /// 404.
 pub(crate) fn not_found(resource: &Resource, name: &str) -> Failure {
-    let (group, plural) = (resource.group(), resource.plural());
+    not_found_named(resource.group(), resource.plural(), name)
+}
+
+/// 404, by the words a resource is called by.
+pub(crate) fn not_found_named(group: &str, plural: &str, name: &str) -> Failure {
     let message = format!("{} {} not found", qualified(group, plural), quote(name));
     failure(404, "NotFound", message, Some(details(group, plural, name)))
 }

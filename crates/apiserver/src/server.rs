@@ -11,6 +11,7 @@ use lockgate_admission::engine::Engine;
 use lockgate_admission::https::HttpsCaller;
 use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
 use lockgate_store::Store;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -19,6 +20,7 @@ use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authz;
 use crate::authz::rbac::Rbac;
+use crate::authz::rbac::escalation::Guard;
 use crate::call::Call;
 use crate::config::Settings;
 use crate::controllers::Terminating;
@@ -103,9 +105,10 @@ impl Server {
             resource,
             subresource,
             namespace,
-            name,
             ..
         } = &call.target;
+        let name = call.target.asked_name(&call.query);
+        let (field_selector, label_selector) = call.target.selectors(&call.query);
         let user = authz::user(&call.user);
         let request = AccessRequest {
             user: &user,
@@ -115,9 +118,9 @@ impl Server {
                 resource,
                 subresource,
                 namespace,
-                name,
-                field_selector: call.query.text("fieldSelector"),
-                label_selector: call.query.text("labelSelector"),
+                name: &name,
+                field_selector,
+                label_selector,
             },
         };
         if self.authorizer.authorize(&request).allowed {
@@ -126,9 +129,25 @@ impl Server {
         Err(forbidden(
             group,
             resource,
-            name,
+            &name,
             &authz::denied(&call.user.username, &request),
         ))
+    }
+
+    /// Refuses roles and bindings that grant more than their author has.
+    pub(crate) fn confirm_no_escalation(
+        &self,
+        call: &Call,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Outcome<()> {
+        let guard = Guard {
+            rbac: &self.rbac,
+            authorizer: self.authorizer.as_ref(),
+            user: &call.user,
+            target: &call.target,
+        };
+        guard.check(object, old)
     }
 
     /// Whether a user may create what an update found missing.

@@ -60,7 +60,11 @@ pub(crate) async fn create(
     if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
         call.notes.warn(&warning);
     }
-    let created = insert_new(server, call, resource, &mut attempt, object, facts.dry_run).await;
+    let granted = server.confirm_no_escalation(call, &object, None);
+    let created = match granted {
+        Ok(()) => insert_new(server, call, resource, &mut attempt, object, facts.dry_run).await,
+        Err(failure) => Err(failure),
+    };
     attempt.finish(call);
     Ok(Reply::object(created?).created())
 }

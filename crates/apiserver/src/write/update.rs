@@ -238,6 +238,7 @@ impl<'c> Change<'c> {
         if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
             call.notes.warn(&warning);
         }
+        server.confirm_no_escalation(call, &object, None)?;
         server.authorize_create(call)?;
         let created = insert_new(
             server,
@@ -282,9 +283,13 @@ impl<'c> Change<'c> {
             Some(old.clone()),
         );
         let object = attempt.mutate(call).await?;
-        let result = self
-            .finish_existing(server, call, key, entry, &mut attempt, object, old.value())
-            .await;
+        let result = match server.confirm_no_escalation(call, &object, Some(old.value())) {
+            Ok(()) => {
+                self.finish_existing(server, call, key, entry, &mut attempt, object, old.value())
+                    .await
+            }
+            Err(failure) => Err(failure),
+        };
         attempt.finish(call);
         result
     }

@@ -13,6 +13,7 @@ mod defaults;
 mod durable;
 mod garbage;
 mod hostile;
+mod hostile_identity;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
