@@ -11,9 +11,10 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use lockgate_go::base64;
+use lockgate_go::quote::quote;
+
 use crate::document::{Document, Kind, Span, Value};
-use crate::go::base64;
-use crate::go::quote::quote;
 use crate::meta::time::Time;
 
 pub use wire::{Bytes, RawJson};

@@ -34,10 +34,13 @@
 
 #![warn(missing_docs)]
 
+#[doc(hidden)]
+pub use lockgate_go as go;
+
+pub mod access;
 pub mod admission;
 pub mod decode;
 pub mod document;
 pub mod field;
-pub mod go;
 pub mod meta;
 pub mod registration;

@@ -12,18 +12,20 @@ use lockgate_store::{Entry, List, ReadAt, ReadError, Revision, Unavailable, Writ
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::controllers::{self, aggregation, defaults};
-use crate::effects;
+use crate::controllers::{self, namespace_defaults, role_aggregation};
+use crate::encoding;
+use crate::metadata;
+use crate::persist::effects;
 use crate::registry::{Resource, Snapshot};
 use crate::server::Server;
-use crate::stored;
-use crate::write::{metadata, strategy};
+use crate::write::strategy;
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
 /// Makes what is missing, and takes note of what is there.
 pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
+    move_custom_objects(server).await?;
     let snapshot = server.registry.snapshot();
     let mut resources: Vec<_> = snapshot
         .resources()
@@ -34,7 +36,7 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     resources.sort_by_key(|resource| resource.is("", "namespaces"));
     for resource in resources {
         for entry in &everything(server, resource).await? {
-            let object = stored::parse_entry(entry, resource.shown());
+            let object = encoding::parse_entry(entry, resource.type_meta());
             effects::written(server, resource, &object);
             // A definition may have been stored by a server that ended before it was established.
             if strategy::is_definition(resource) && !is_settled(&object) {
@@ -45,6 +47,54 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     let mut writes = missing_objects(server, &snapshot).await?;
     writes.extend(roles(server, &snapshot).await?);
     store(server, writes).await
+}
+
+/// Moves custom objects to the keys of their own, from where they once shared those of the built-in
+/// resources. What a definition shares a name with stays: it cannot be told from the built-in objects.
+async fn move_custom_objects(server: &Server) -> Result<(), Unavailable> {
+    let snapshot = server.registry.snapshot();
+    let resources = snapshot.resources().iter();
+    let definitions = resources.filter(|resource| strategy::is_definition(resource));
+    let Some(definitions) = definitions.into_iter().find(|it| it.is_storage_version()) else {
+        return Ok(());
+    };
+    for entry in everything(server, definitions).await? {
+        let object = encoding::parse_entry(&entry, definitions.type_meta());
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let (Some(group), Some(plural)) = (text("/spec/group"), text("/spec/names/plural")) else {
+            continue;
+        };
+        let storage = (group.to_owned(), plural.to_owned());
+        if group.is_empty() || plural.is_empty() || snapshot.stored_in(&storage).is_some() {
+            continue;
+        }
+        let from = encoding::prefix(group, plural, None);
+        let to = encoding::prefix(&encoding::custom_space(group), plural, None);
+        let page = server.store.list(List::all(&from)).await.map_err(failed)?;
+        for entry in &page.entries {
+            let rest = entry.key.strip_prefix(&from).unwrap_or_default();
+            let key = format!("{to}{rest}");
+            match server.store.create(&key, entry.value.clone(), None).await {
+                // One that is there was moved by a server that ended before the old one was gone.
+                Ok(_) | Err(WriteError::AlreadyExists(_)) => {}
+                Err(error) => return Err(Unavailable(error.to_string())),
+            }
+            match server.store.delete(&entry.key, entry.revision).await {
+                Ok(_) | Err(WriteError::NotFound | WriteError::Conflict(_)) => {}
+                Err(error) => return Err(Unavailable(error.to_string())),
+            }
+        }
+        if !page.entries.is_empty() {
+            let count = page.entries.len();
+            tracing::info!(
+                group,
+                plural,
+                count,
+                "custom objects have keys of their own now"
+            );
+        }
+    }
+    Ok(())
 }
 
 async fn everything(server: &Server, resource: &Resource) -> Result<Vec<Entry>, Unavailable> {
@@ -92,7 +142,7 @@ async fn store(server: &Server, writes: Vec<Write>) -> Result<(), Unavailable> {
     } in writes
     {
         let store = Arc::clone(&server.store);
-        let bytes = stored::encode(&object);
+        let bytes = encoding::encode(&object);
         stores.spawn(async move {
             let result = match expected {
                 None => store.create(&key, bytes, None).await,
@@ -119,7 +169,7 @@ async fn missing_objects(server: &Server, snapshot: &Snapshot) -> Result<Vec<Wri
     let mut wanted = objects();
     for namespace in NAMESPACES {
         let of_namespace =
-            defaults::objects(server.settings.controllers, namespace, &server.ca_pem);
+            namespace_defaults::objects(server.settings.controllers, namespace, &server.ca_pem);
         let of_namespace = of_namespace.into_iter();
         wanted.extend(of_namespace.map(|(plural, _, object)| ("", "v1", plural, object)));
     }
@@ -156,7 +206,7 @@ async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unava
     let mut writes = Vec::new();
     let mut wanted = roles::wanted();
     for plural in roles::PLURALS {
-        let Some(resource) = snapshot.find(aggregation::GROUP, "v1", plural) else {
+        let Some(resource) = snapshot.find(role_aggregation::GROUP, "v1", plural) else {
             continue;
         };
         let found = everything(server, resource).await?;
@@ -166,7 +216,7 @@ async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unava
             match found.get(write.key.as_str()) {
                 None => metadata::fill(&mut write.object),
                 Some(entry) => {
-                    let is = stored::parse_entry(entry, resource.shown());
+                    let is = encoding::parse_entry(entry, resource.type_meta());
                     write.expected = Some(entry.revision);
                     if roles::is_for_another_role(&is, &write.object) {
                         // Another object of the same name.
@@ -200,7 +250,7 @@ fn aggregate(writes: &mut [Write]) {
         let made: Vec<Option<Vec<Value>>> = writes
             .iter()
             .map(|write| match write.expected {
-                None => aggregation::rules(&write.object, roles.clone()),
+                None => role_aggregation::rules(&write.object, roles.clone()),
                 Some(_) => None,
             })
             .collect();

@@ -4,8 +4,8 @@
 
 use lockgate_admission::decision::Denial;
 use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
+use lockgate_go::quote::quote;
 use lockgate_store::{ReadError, Unavailable};
 
 use crate::registry::Resource;
@@ -192,6 +192,16 @@ pub(crate) fn method_not_allowed() -> Failure {
         "MethodNotAllowed",
         String::from("the server does not allow this method on the requested resource"),
         Some(StatusDetails::default()),
+    )
+}
+
+/// 405 for objects of a definition that is being deleted.
+pub(crate) fn terminating(group: &str, plural: &str) -> Failure {
+    failure(
+        405,
+        "MethodNotAllowed",
+        String::from("create not allowed while custom resource definition is terminating"),
+        Some(details(group, plural, "")),
     )
 }
 

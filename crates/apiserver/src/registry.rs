@@ -1,11 +1,12 @@
 //! Which kinds are served, and what each looks like. Built-in kinds and custom resources take the
 //! same path; what differs between them is a [`Shape`].
 
+pub(crate) mod custom;
 pub(crate) mod discovery;
 pub(crate) mod openapi;
 pub(crate) mod shape;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +19,7 @@ use lockgate_kinds::resource::resources;
 pub(crate) use shape::Shape;
 
 use crate::decode::body::{Expected, api_version};
-use crate::stored::ShownAs;
+use crate::encoding::{self, TypeMeta};
 
 /// One resource in one version.
 #[derive(Debug)]
@@ -82,7 +83,13 @@ impl Resource {
         Self {
             api_version: api_version(&names.group, version),
             version: version.to_owned(),
-            storage: (names.group.clone(), names.plural.clone()),
+            storage: (
+                match shape {
+                    Shape::Custom(_) => encoding::custom_space(&names.group),
+                    _ => names.group.clone(),
+                },
+                names.plural.clone(),
+            ),
             storage_version: (names.group.clone(), version.to_owned()),
             names,
             subresources,
@@ -117,9 +124,9 @@ impl Resource {
         self.subresources.iter().find(|part| part.name == name)
     }
 
-    /// How its objects are shown.
-    pub(crate) fn shown(&self) -> ShownAs<'_> {
-        ShownAs {
+    /// The `apiVersion` and `kind` of its objects.
+    pub(crate) fn type_meta(&self) -> TypeMeta<'_> {
+        TypeMeta {
             api_version: &self.api_version,
             kind: &self.names.kind,
         }
@@ -169,8 +176,19 @@ fn key(group: &str, version: &str, name: &str) -> String {
 
 impl Snapshot {
     fn new(all: Vec<Arc<Resource>>) -> Self {
-        let (resources, hidden): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|resource| resource.served);
+        let built_in: HashSet<(String, String)> = all
+            .iter()
+            .filter(|resource| !resource.is_custom())
+            .map(|resource| (resource.group().to_owned(), resource.version.clone()))
+            .collect();
+        // No definition adds to a version of the API that is built in, let alone takes its place.
+        //
+        // UPSTREAM: the group versions of kube-apiserver are asked before apiextensions-apiserver.
+        let is_served = |resource: &Arc<Resource>| {
+            let version = (resource.group().to_owned(), resource.version.clone());
+            resource.served && !(resource.is_custom() && built_in.contains(&version))
+        };
+        let (resources, hidden): (Vec<_>, Vec<_>) = all.into_iter().partition(is_served);
         let hidden = hidden.into_iter().map(|resource| {
             (
                 key(resource.group(), &resource.version, resource.plural()),
@@ -233,6 +251,13 @@ impl Snapshot {
         plural: &str,
     ) -> Option<&Arc<Resource>> {
         self.hidden.get(&key(group, version, plural))
+    }
+
+    /// The resource whose objects are kept in a space of keys, in the version they are kept in.
+    pub(crate) fn stored_in(&self, storage: &(String, String)) -> Option<&Arc<Resource>> {
+        let all = self.resources.iter().chain(self.hidden.values());
+        let mut kept = all.filter(|resource| resource.storage == *storage);
+        kept.find(|resource| resource.is_storage_version())
     }
 
     /// The resource of a kind.

@@ -24,8 +24,9 @@ pub(crate) use plan::plan;
 pub use program::Program;
 pub use record::{MAX_RECORDED, Recorded, Recording};
 
+use lockgate_go::time::{Duration, Timestamp};
+
 use crate::syntax::ast::Literal;
-use crate::time::{Duration, Timestamp};
 
 /// Most units one expression may cost.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
@@ -36,7 +37,7 @@ pub(crate) fn accepts_literal(function: &str, literal: &Literal<'_>) -> bool {
         ("duration", Literal::String(text)) => Duration::parse(text).is_ok(),
         ("timestamp", Literal::String(text)) => Timestamp::parse(text).is_ok(),
         ("timestamp", Literal::Int(seconds)) => Timestamp::from_unix(*seconds).is_ok(),
-        ("matches", Literal::String(pattern)) => crate::go_regex::Regex::new(pattern).is_ok(),
+        ("matches", Literal::String(pattern)) => lockgate_go::regex::Regex::new(pattern).is_ok(),
         _ => false,
     }
 }

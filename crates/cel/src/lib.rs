@@ -30,7 +30,7 @@
 //! | [`value`] | values at run time, their equality and order, and JSON |
 //! | [`ext`] | the values of Kubernetes' libraries |
 //! | [`source`] | positions, and how issues are printed |
-//! | [`number`], [`strings`], [`time`], [`go_regex`], [`quote`] | what Go means by them |
+//! | [`strings`] | what Go means by strings |
 //!
 //! # What holds
 //!
@@ -54,17 +54,16 @@ pub mod check;
 pub mod crd;
 pub mod eval;
 pub mod ext;
-pub mod go_regex;
 pub mod limits;
-pub mod number;
 pub mod program;
-pub mod quote;
 pub mod source;
 pub mod strings;
 pub mod syntax;
-pub mod time;
 pub mod types;
 pub mod value;
+
+#[doc(hidden)]
+pub use lockgate_go::{number, quote, regex as go_regex, time};
 
 pub use check::Environment;
 pub use eval::{Evaluation, Limits, Program, evaluate};

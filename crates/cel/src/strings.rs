@@ -2,7 +2,7 @@
 //!
 //! Positions and lengths are in code points. This module knows strings only: binding the
 //! functions to CEL names and charging their cost is the evaluator's. `format` is split: here is
-//! the reading of the format string, [`crate::number`] prints the numbers.
+//! the reading of the format string, [`lockgate_go::number`] prints the numbers.
 
 mod clause;
 #[cfg(test)]

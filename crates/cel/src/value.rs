@@ -15,10 +15,11 @@ use serde_json::Value as Json;
 pub use compare::{Equality, NotOrdered};
 pub use map::Map;
 
+use lockgate_go::time::{Duration, Timestamp};
+
 use crate::crd::{Schema, typed};
 use crate::eval::Error;
 use crate::ext::opaque::Opaque;
-use crate::time::{Duration, Timestamp};
 
 /// A value of the language.
 #[derive(Debug, Clone)]
@@ -364,7 +365,7 @@ impl fmt::Display for Value<'_> {
             Self::Bool(b) => write!(f, "{b}"),
             Self::Int(i) => write!(f, "{i}"),
             Self::Uint(u) => write!(f, "{u}"),
-            Self::Double(d) => f.write_str(&crate::number::format_double(*d)),
+            Self::Double(d) => f.write_str(&lockgate_go::number::format_double(*d)),
             Self::Str(text) => f.write_str(text),
             Self::String(text) => f.write_str(text),
             Self::Bytes(bytes) => {

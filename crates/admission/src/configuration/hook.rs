@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lockgate_api::admission::{NoKnownVersion, ReviewVersion};
-use lockgate_api::go::quote::quote;
-use lockgate_api::go::url::Url;
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::selector::{Operator, Requirement, Selector};
 use lockgate_api::registration::Webhook;
+use lockgate_go::quote::quote;
+use lockgate_go::url::Url;
 
 use super::Rule;
 use crate::call::{Caller, Client, ClientError};
@@ -227,8 +227,7 @@ impl CompiledHook {
             return format!("{}.{}.svc", service.name, service.namespace);
         }
         let url = Url::parse(config.url.as_deref().unwrap_or_default());
-        let authority = url.map(|url| url.host).unwrap_or_default();
-        let authority = String::from_utf8_lossy(&authority);
+        let authority = url.map(|url| url.host()).unwrap_or_default();
         split_authority(&authority).0.to_owned()
     }
 

@@ -12,7 +12,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use super::channel::{Address, Channel, Lease};
 use super::clock::Clock;

@@ -12,7 +12,7 @@ use http::{Request, StatusCode};
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use lockgate_api::go::url::Url;
+use lockgate_go::url::Url;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -110,22 +110,22 @@ impl Proxy {
     fn parse(text: &str) -> Result<Self, String> {
         let url = Url::parse(text)
             .ok()
-            .filter(|url| !url.host.is_empty())
+            .filter(|url| !url.host().is_empty())
             .map_or_else(|| Url::parse(&format!("http://{text}")), Ok)
             .map_err(|problem| format!("invalid proxy address \"{text}\": {problem}"))?;
-        if url.scheme != "http" {
-            let scheme = url.scheme;
+        if url.scheme() != "http" {
+            let scheme = url.scheme();
             return Err(format!(
                 "proxy scheme \"{scheme}\" is not supported, only http is"
             ));
         }
-        let host = String::from_utf8_lossy(&url.host).into_owned();
+        let host = url.host();
         Ok(Self {
             authority: match split_authority(&host) {
                 (_, Some(_)) => host,
                 (_, None) => format!("{host}:80"),
             },
-            authorization: url.user.map(|user| {
+            authorization: url.user().map(|user| {
                 let user = if user.contains(':') {
                     user
                 } else {

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use lockgate_api::go::quote::quote;
-use lockgate_api::go::url::Url;
 use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::quote::quote;
+use lockgate_go::url::Url;
 
 use crate::call::ClientError;
 
@@ -91,8 +91,8 @@ impl Target {
 
     /// Reads a URL; its query and fragment do not count. Tells its scheme as well.
     fn read(text: &str) -> Result<(Self, String), String> {
-        let url = Url::parse(text)?;
-        let (scheme, unsupported) = match url.scheme.as_str() {
+        let url = Url::parse(text).map_err(|error| error.to_string())?;
+        let (scheme, unsupported) = match url.scheme() {
             "https" => (Scheme::Https, None),
             "http" => (Scheme::Http, None),
             other => (Scheme::Https, Some(other.to_owned())),
@@ -105,11 +105,11 @@ impl Target {
         let target = Self {
             scheme,
             unsupported,
-            authority: String::from_utf8_lossy(&url.host).into_owned(),
+            authority: url.host(),
             path: clean_path(&unescape(path)),
             service: None,
         };
-        Ok((target, url.scheme))
+        Ok((target, url.scheme().to_owned()))
     }
 
     /// Why nobody can be reached there, if that is plain to see.
@@ -181,8 +181,8 @@ impl Target {
         if target.authority == self.authority && target.scheme == self.scheme {
             target.service.clone_from(&self.service);
         }
-        let query = Url::parse(&absolute)?.raw_query;
-        Ok((target, query))
+        let url = Url::parse(&absolute).map_err(|error| error.to_string())?;
+        Ok((target, url.raw_query().to_owned()))
     }
 }
 

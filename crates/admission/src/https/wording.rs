@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 
-use lockgate_api::go::quote::quote_bytes;
+use lockgate_go::quote::quote_bytes;
 
 use super::tls;
 use super::wire::{Ends, Notes};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lockgate_api::document::{self, Kind};
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use super::list::List;

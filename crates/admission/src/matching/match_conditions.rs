@@ -10,10 +10,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockgate_api::access::{Authorizer, User};
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::registration::hub::MatchCondition;
 use lockgate_cel::admission::{self as cel, Judgement, MatchConditions, Outcome, Variables};
-use lockgate_cel::ext::authorizer::{Authorizer, AuthorizerValue, User};
+use lockgate_cel::ext::authorizer::AuthorizerValue;
 use serde_json::Value;
 
 use crate::configuration::FailurePolicy;
@@ -241,7 +242,7 @@ fn variable(request: &Request, converted: &GroupVersionKind) -> cel::Request {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use lockgate_cel::ext::authorizer::{AccessRequest, Decision, FixedAuthorizer};
+    use lockgate_api::access::{AccessRequest, Decision, FixedAuthorizer};
     use serde_json::json;
 
     use super::*;

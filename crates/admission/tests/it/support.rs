@@ -67,7 +67,7 @@ pub(crate) fn patched(patch: &str) -> Value {
 }
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
-    lockgate_api::go::base64::encode(bytes)
+    lockgate_go::base64::encode(bytes)
 }
 
 /// One call as the webhook saw it.

@@ -1,6 +1,6 @@
 //! Field selectors as queries write them.
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 /// A term of a field selector.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lockgate_api::document;
 use lockgate_api::document::json;
-use lockgate_api::go::json as go_json;
 use lockgate_api::registration::{Configuration, ConfigurationKind, Version, codec, strategy};
+use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::resource::{self as kinds, unsupported_field_label};
 use lockgate_kinds::typed::{Type, type_of};
@@ -13,8 +13,8 @@ use lockgate_kinds::{conversion, defaults, protobuf, table};
 use serde_json::Value;
 
 use super::Resource;
-use crate::custom::CustomVersion;
-use crate::decode::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::registry::custom::CustomVersion;
 
 /// What objects of a resource look like.
 #[derive(Debug, Clone)]
@@ -295,6 +295,6 @@ impl Resource {
 
     /// Whether it is this one of the built-in kinds, in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
-        self.names.group == group && self.names.plural == plural
+        !self.is_custom() && self.names.group == group && self.names.plural == plural
     }
 }

@@ -10,8 +10,8 @@
 
 use lockgate_admission::object::Object;
 use lockgate_admission::request::Operation;
-use lockgate_api::go::json as go_json;
 use lockgate_api::meta::time::Time;
+use lockgate_go::json as go_json;
 use lockgate_kinds::protobuf;
 use lockgate_kinds::strategy::grace_period;
 use lockgate_store::{Entry, ReadAt, Revision, WriteError};
@@ -19,17 +19,18 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::decode::body::Parsed;
-use crate::decode::negotiate;
 use crate::decode::options::DeleteOptions;
+use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, conflict, internal, not_found, read_failed};
+use crate::http::negotiate;
+use crate::metadata;
 use crate::read::list;
 use crate::read::selection::Selection;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::stored;
 use crate::write::admission::{Attempt, Facts};
-use crate::write::{metadata, strategy};
+use crate::write::strategy;
 
 /// Holds an object until its dependents are free of it.
 pub(crate) const ORPHAN: &str = "orphan";
@@ -48,7 +49,7 @@ pub(crate) async fn delete(
         server,
         resource,
         namespace,
-        told_name: Some(name.clone()),
+        admission_name: Some(name.clone()),
         name,
     };
     let deleted = deletion.run(call, options.clone()).await?;
@@ -78,7 +79,7 @@ pub(crate) async fn delete_collection(
             namespace: metadata::text(&object, "namespace").to_owned(),
             name: metadata::text(&object, "name").to_owned(),
             // Webhooks are told no name, as the request has none.
-            told_name: Some(String::new()),
+            admission_name: Some(String::new()),
         };
         match deletion.run(call, options.clone()).await {
             Ok(_) => {}
@@ -134,7 +135,7 @@ pub(crate) struct Deletion<'d> {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// The name that webhooks are told; without one they are not asked.
-    pub(crate) told_name: Option<String>,
+    pub(crate) admission_name: Option<String>,
 }
 
 /// What became of an object.
@@ -293,7 +294,7 @@ impl Deletion<'_> {
     }
 
     async fn admit(&self, call: &mut Call, object: &Value, options: &DeleteOptions) -> Outcome<()> {
-        let Some(told_name) = &self.told_name else {
+        let Some(admission_name) = &self.admission_name else {
             return Ok(());
         };
         let mut facts = Facts::new(
@@ -303,10 +304,10 @@ impl Deletion<'_> {
             options.to_value(),
             options.is_dry_run(),
         );
-        facts.name.clone_from(told_name);
+        facts.name.clone_from(admission_name);
         let is_namespace = strategy::is_namespace(self.resource);
         facts.namespace.clone_from(if is_namespace {
-            told_name
+            admission_name
         } else {
             &self.namespace
         });
@@ -329,7 +330,7 @@ impl Deletion<'_> {
         let kept = self.server.to_storage(object, self.resource).await?;
         match self.server.swap(self.resource, key, expected, &kept).await {
             Ok(revision) => {
-                stored::set_version(object, revision);
+                encoding::set_version(object, revision);
                 Ok(Some(revision))
             }
             Err(WriteError::Conflict(_)) => Ok(None),
@@ -346,7 +347,7 @@ impl Deletion<'_> {
     ) -> Outcome<Round> {
         if !dry_run {
             match self.server.remove(self.resource, key, expected).await {
-                Ok(revision) => stored::set_version(&mut object, revision),
+                Ok(revision) => encoding::set_version(&mut object, revision),
                 Err(WriteError::Conflict(_)) => return Ok(Round::Lost),
                 Err(error) => return Err(self.failed(error)),
             }
@@ -405,7 +406,7 @@ impl Deletion<'_> {
         }
         let period = grace_period(object, options.grace_period_seconds);
         options.grace_period_seconds = Some(period);
-        let end = metadata::now().unix_seconds().saturating_add(period);
+        let end = metadata::now().unix_seconds() + within_duration(period);
         metadata::set(
             object,
             "deletionTimestamp",
@@ -501,7 +502,7 @@ fn shorten(object: &mut Value, options: &mut DeleteOptions) -> Manner {
     }
     let marked =
         Time::parse(metadata::text(object, "deletionTimestamp")).map_or(0, Time::unix_seconds);
-    let mut end = marked - given + period;
+    let mut end = marked - within_duration(given) + within_duration(period);
     let now = metadata::now().unix_seconds();
     if end < now {
         end = now;
@@ -527,6 +528,16 @@ fn mark(object: &mut Value) {
         metadata::set(object, "deletionTimestamp", now.to_string());
     }
     metadata::set(object, "deletionGracePeriodSeconds", 0);
+}
+
+/// Seconds as the durations of Go hold them: those beyond 292 years wrap around. The time that is
+/// stored stays one that clients can read.
+///
+/// UPSTREAM: apiserver pkg/registry/rest/delete.go (BeforeDelete)
+fn within_duration(seconds: i64) -> i64 {
+    seconds
+        .wrapping_mul(1_000_000_000)
+        .div_euclid(1_000_000_000)
 }
 
 fn bump_generation(object: &mut Value) {

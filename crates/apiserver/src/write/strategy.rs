@@ -19,9 +19,8 @@ use serde_json::{Value, json};
 
 use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
+use crate::metadata;
 use crate::registry::{Resource, Shape};
-use crate::server::Server;
-use crate::write::metadata;
 
 /// What holds a definition until its objects are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -92,7 +91,7 @@ fn with_context<T>(user: &UserInfo, then: impl FnOnce(&Context<'_>) -> T) -> T {
 
 /// Whether dependents are never looked for.
 pub(crate) fn has_no_dependents(resource: &Resource) -> bool {
-    resource.storage.1 == "events"
+    !resource.is_custom() && resource.storage.1 == "events"
 }
 
 /// Whether dependents stay when nobody says what is to become of them.
@@ -192,7 +191,11 @@ fn has_conditions(object: &Value) -> bool {
 }
 
 /// Checks a new object.
-pub(crate) fn check_create(server: &Server, resource: &Resource, object: &Value) -> Outcome<()> {
+pub(crate) fn check_create(
+    resource: &Resource,
+    object: &Value,
+    gates: FeatureGates,
+) -> Outcome<()> {
     let mut errors = match &resource.shape {
         Shape::BuiltIn { .. } if is_definition(resource) => crd::validate_create(object),
         Shape::BuiltIn { row, .. } => built_in::validate_create(row, object),
@@ -200,7 +203,7 @@ pub(crate) fn check_create(server: &Server, resource: &Resource, object: &Value)
             let request = registration::Request {
                 version: *version,
                 expressions: &MatchConditionChecker,
-                static_manifests: server.static_manifests,
+                static_manifests: gates.static_manifests,
             };
             let configuration = resource.shape.configuration(object);
             configuration

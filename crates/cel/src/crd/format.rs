@@ -2,7 +2,7 @@
 //!
 //! UPSTREAM: kube-openapi pkg/validation/strfmt
 
-use crate::time::{Duration, Timestamp, is_date};
+use lockgate_go::time::{Duration, Timestamp, is_date};
 
 const SECOND: i64 = 1_000_000_000;
 

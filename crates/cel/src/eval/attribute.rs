@@ -400,7 +400,7 @@ pub(crate) fn list_index(key: &Value<'_>) -> Result<i64, Error> {
     };
     match key {
         Value::Int(index) => Ok(*index),
-        Value::Double(d) => match crate::number::double_to_int(*d) {
+        Value::Double(d) => match lockgate_go::number::double_to_int(*d) {
             Ok(index) if index as f64 == *d => Ok(index),
             _ => unsupported(),
         },

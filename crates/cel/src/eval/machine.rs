@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value as Json;
 
+use lockgate_go::regex::Regex;
+
 use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost, equality, tenth};
 use crate::eval::error::Error;
@@ -15,7 +17,6 @@ use crate::eval::program::{
     Call, MapEntry, PatternCall, Program, Step, StepId, Target, Test, TextTest, TextTestKind,
 };
 use crate::eval::record::{NoTrace, Recording, Trace};
-use crate::go_regex::Regex;
 use crate::value::{Equality, Map, Value, code_points};
 
 /// How often a loop looks whether it should stop.

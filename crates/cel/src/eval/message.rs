@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use lockgate_go::time::{Duration, Timestamp};
+
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
 use crate::eval::machine::Machine;
 use crate::eval::program::{Message, MessageField};
 use crate::eval::record::Trace;
-use crate::time::{Duration, Timestamp};
 use crate::value::{Map, Value};
 
 impl<'a, T: Trace> Machine<'a, '_, T> {

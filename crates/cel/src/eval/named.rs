@@ -7,6 +7,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use lockgate_go::quote::quote;
+
 use crate::crd::unescape;
 use crate::eval::attribute::no_such_key;
 use crate::eval::cost::Argument;
@@ -14,7 +16,6 @@ use crate::eval::error::Error;
 use crate::eval::machine::{Evaluation, Limits, run, run_recorded};
 use crate::eval::program::Program;
 use crate::eval::record::Recording;
-use crate::quote::quote;
 use crate::value::Value;
 
 /// Most steps inside each other while named expressions select one another.

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use lockgate_go::regex::Regex;
+
 use crate::check::{Checked, Environment, Reference, functions, overload};
 use crate::eval::attribute::check_key;
 use crate::eval::cost::CallCost;
@@ -18,7 +20,6 @@ use crate::eval::program::{
     MessageField, Path, PatternCall, Program, Qualifier, QualifierKey, Root, Step, StepId, Target,
     Test, TextTest, TextTestKind,
 };
-use crate::go_regex::Regex;
 use crate::source::Span;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;

@@ -1,12 +1,14 @@
 //! Values of the libraries as the evaluator carries them.
 
-use crate::ext::authorizer::{AuthorizerValue, Decision, GroupCheck, PathCheck, ResourceCheck};
+use lockgate_api::access::Decision;
+use lockgate_go::quantity::Quantity;
+use lockgate_go::url::Url;
+
+use crate::ext::authorizer::{AuthorizerValue, GroupCheck, PathCheck, ResourceCheck};
 use crate::ext::cidr::Cidr;
 use crate::ext::ip::Ip;
 use crate::ext::named_format::NamedFormat;
-use crate::ext::quantity::Quantity;
 use crate::ext::semver::Semver;
-use crate::ext::url::Url;
 use crate::value::{Equality, Value};
 
 /// A value only functions know what to do with.

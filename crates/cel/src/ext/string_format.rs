@@ -2,10 +2,11 @@
 //!
 //! UPSTREAM: cel-go ext/formatting.go
 
+use lockgate_go::number;
+use lockgate_go::quote::quote;
+
 use crate::check::clause_refusal;
 use crate::eval::{Error, string_of};
-use crate::number;
-use crate::quote::quote;
 use crate::strings::{Clause, ClauseError, Piece, pieces};
 use crate::value::Value;
 

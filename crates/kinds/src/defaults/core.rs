@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 
 use super::object::{
     Object, at_mut, each, fill, fill_text, get, get_mut, has, is_empty, number, open, text,

@@ -204,7 +204,7 @@ pub fn field_selector(resource: &Resource, label: &str) -> Option<&'static Field
 /// What a client is told whose selector names a field that is not supported.
 #[must_use]
 pub fn unsupported_field_label(resource: &Resource, label: &str) -> String {
-    let quoted = lockgate_api::go::quote::quote(label);
+    let quoted = lockgate_go::quote::quote(label);
     match (resource.group, resource.plural) {
         ("batch", "jobs") => format!("field label {quoted} not supported for Job"),
         ("resource.k8s.io", "resourceslices") => {

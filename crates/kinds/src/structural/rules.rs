@@ -5,11 +5,11 @@
 use serde_json::Value as Json;
 
 use lockgate_api::field::{ErrorType, FieldError, FieldErrors};
-use lockgate_api::go::quote::quote;
 use lockgate_cel::crd::{Inputs, OldSelf, Rule, Scope};
 use lockgate_cel::eval::Error as EvalError;
 use lockgate_cel::limits::VALIDATION_RULES_BUDGET;
 use lockgate_cel::{Limits, Value};
+use lockgate_go::quote::quote;
 
 use super::correlation::{Correlation, MapList};
 use super::error::{self, MAX_ERRORS};

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use lockgate_api::decode::{StrictFinding, StrictProblem, strict_error};
 use lockgate_api::document::{Document, Kind, Value, yaml};
-use lockgate_api::go::base64;
-use lockgate_api::go::quote::quote;
+use lockgate_go::base64;
+use lockgate_go::quote::quote;
 
 use super::{Credentials, Impersonate, Material, TokenFile, User};
 

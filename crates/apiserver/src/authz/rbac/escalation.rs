@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer, User};
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use super::{MASTERS, Rbac, Rule, objects, text};

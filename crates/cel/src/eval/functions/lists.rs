@@ -4,12 +4,13 @@
 
 use std::cmp::Ordering;
 
+use lockgate_go::time::Duration;
+
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::eval::machine::contains;
 use crate::eval::operators;
-use crate::time::Duration;
 use crate::value::{Equality, Value};
 
 pub(super) fn find(overload: &str) -> Option<Implementation> {

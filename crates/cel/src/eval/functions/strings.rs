@@ -1,10 +1,11 @@
 //! Text functions: the strings extension, `find` and `findAll`.
 
+use lockgate_go::regex::Regex;
+
 use crate::eval::cost::Argument;
 use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::ext::string_format;
-use crate::go_regex::Regex;
 use crate::strings;
 use crate::value::Value;
 

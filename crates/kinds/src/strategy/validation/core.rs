@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::base64;
 use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
+use lockgate_go::base64;
 
 use crate::defaults::object::{Object, flag, get, is_empty, list, number, text};
 

@@ -9,7 +9,7 @@ use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_label_value, check_qualified_name, check_subdomain};
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::validate_metadata;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 
 use crate::defaults::object::{Object, get, has, is_empty, list, number, text};
 use crate::equality::semantically_equal;
@@ -651,14 +651,14 @@ pub(super) fn ephemeral_containers(errors: &mut FieldErrors, object: &Object, ol
                 &path,
                 format!(
                     "existing ephemeral containers {} may not be removed\n",
-                    lockgate_api::go::quote::quote(name)
+                    lockgate_go::quote::quote(name)
                 ),
             )),
             Some(at) if new.get(at) != Some(former) => errors.push(FieldError::forbidden(
                 &path,
                 format!(
                     "existing ephemeral containers {} may not be changed\n",
-                    lockgate_api::go::quote::quote(name)
+                    lockgate_go::quote::quote(name)
                 ),
             )),
             Some(_) => {}

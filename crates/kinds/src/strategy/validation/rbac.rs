@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json::to_string;
 use lockgate_api::meta::names::{check_path_segment, check_subdomain};
+use lockgate_go::json::to_string;
 
 use crate::defaults::object::{Object, get, is_empty, list, text};
 

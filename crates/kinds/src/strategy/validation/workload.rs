@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json::to_string;
+use lockgate_go::json::to_string;
 
 use crate::defaults::object::{Object, get, has, is_empty, number, text};
 
