@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use crate::authn::service_account::{Bound, Claims, ISSUER, Reference};
 use crate::call::Call;
 use crate::decode::options::WriteOptions;
-use crate::error::{
-    Outcome, bad_request, conflict, internal, invalid, not_found_named, read_failed,
-};
+use crate::error::{Outcome, bad_request, conflict, internal, invalid, not_found, read_failed};
 use crate::metadata;
 use crate::read::get;
 use crate::registry::{Resource, Subresource};
@@ -166,7 +164,7 @@ async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
     };
     let object = read(server, plural, place, name)
         .await?
-        .ok_or_else(|| not_found_named("", plural, name))?;
+        .ok_or_else(|| not_found("", plural, name))?;
     let found = Reference {
         name: name.to_owned(),
         uid: metadata::text(&object, "uid").to_owned(),

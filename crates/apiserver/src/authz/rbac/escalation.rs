@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{MASTERS, Rbac, Rule, objects, text};
 use crate::authz;
-use crate::error::{Outcome, forbidden, not_found_named, plain};
+use crate::error::{Outcome, forbidden, not_found, plain};
 use crate::http::request_info::Target;
 
 /// The group of roles and bindings.
@@ -104,7 +104,7 @@ impl Guard<'_> {
             return Ok(());
         }
         let Some(rules) = self.rbac.rules_of_role(namespace_of_role, name) else {
-            return Err(not_found_named(GROUP, resource, name));
+            return Err(not_found(GROUP, resource, name));
         };
         self.confirm(user, object, &rules)
     }
