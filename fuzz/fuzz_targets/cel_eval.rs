@@ -7,7 +7,8 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::fuzz_target;
 use lockgate_cel::admission::{Request, Variables, compile_expression};
 use lockgate_cel::eval::{Limits, evaluate};
-use lockgate_cel::ext::authorizer::{AuthorizerValue, FixedAuthorizer, User};
+use lockgate_api::access::{FixedAuthorizer, User};
+use lockgate_cel::ext::authorizer::AuthorizerValue;
 use serde_json::Value;
 
 static POD: LazyLock<Value> = LazyLock::new(|| {

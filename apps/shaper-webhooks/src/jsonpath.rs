@@ -5,7 +5,7 @@
 //! UPSTREAM: client-go util/jsonpath/parser.go. Letters and digits beyond ASCII are those of Unicode's
 //! properties here, and those of its general categories there.
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 /// Filters within filters beyond this are refused. Nobody writes two.
 const MAX_DEPTH: usize = 32;

@@ -1,6 +1,6 @@
 //! What both webhooks ask before anything else.
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use lockgate_webhook::{Context, Denial, Refusal};
 
 use crate::api::{GROUP, Metadata, VERSION};

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use lockgate_api::go::quote::quote_bytes;
+use lockgate_go::quote::quote_bytes;
 
 /// A UUID. It prints in its canonical form: lower case, with hyphens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

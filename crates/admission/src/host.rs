@@ -15,9 +15,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
-use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
 use serde_json::Value;
 
 use crate::call::Caller;

@@ -21,7 +21,7 @@ mod tree;
 use std::collections::BTreeMap;
 
 use lockgate_api::document::{Document, Kind, Value, json};
-use lockgate_api::go::quote::quote_json;
+use lockgate_go::quote::quote_json;
 
 use self::tree::{NIL, Tree};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use lockgate_api::go::json;
+use lockgate_go::json;
 use serde_json::{Map, Value};
 
 /// A JSON object that is shared and never changes.

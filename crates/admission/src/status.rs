@@ -3,8 +3,8 @@
 //! UPSTREAM: apimachinery pkg/api/errors/errors.go
 
 use lockgate_api::admission::GroupVersionResource;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::{Status, StatusDetails};
+use lockgate_go::quote::quote;
 
 use crate::request::Request;
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
-use lockgate_api::go::json;
 use lockgate_api::meta::status::Status;
+use lockgate_go::json;
 use serde::Serialize;
 
 use crate::audit::{Annotations, Level, go_duration};

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
-use crate::go::quote::push_json;
+use lockgate_go::quote::push_json;
 
 /// How deep a document may nest, in JSON and in YAML.
 ///
@@ -456,7 +456,7 @@ pub fn duplicates(root: Value<'_>) -> Vec<String> {
             if !seen.insert(member.key) {
                 found.push(format!(
                     "duplicate field {}",
-                    crate::go::quote::quote(&path)
+                    lockgate_go::quote::quote(&path)
                 ));
                 if found.len() == MAX_DUPLICATES {
                     return found;

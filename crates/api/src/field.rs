@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::go::quote::{quote, quote_json, quote_json_list};
+use lockgate_go::quote::{quote, quote_json, quote_json_list};
 
 /// The path of a field inside an object, such as `webhooks[0].rules[1].scope`.
 ///

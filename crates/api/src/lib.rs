@@ -34,10 +34,16 @@
 
 #![warn(missing_docs)]
 
-pub mod admission;
-pub mod decode;
+#[doc(hidden)]
+pub use lockgate_go as go;
+
+pub mod access;
 pub mod document;
 pub mod field;
-pub mod go;
+
+pub mod decode;
+
 pub mod meta;
+
+pub mod admission;
 pub mod registration;

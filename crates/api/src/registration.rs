@@ -13,6 +13,7 @@
 pub mod codec;
 pub mod defaults;
 pub mod hub;
+pub mod policy;
 pub mod strategy;
 pub mod validation;
 mod wire;

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderValue};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::document::yaml;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::tree;
 use serde_json::Value;
 
@@ -13,9 +13,10 @@ use crate::controllers;
 use crate::error::Failure;
 use crate::http::query::Query;
 use crate::http::request_info::{Target, Verb};
+use crate::metadata;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::write::{create, metadata, patch, strategy};
+use crate::write::{create, patch, strategy};
 
 /// Why a manifest was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

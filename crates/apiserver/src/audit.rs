@@ -12,16 +12,16 @@ use std::sync::{Mutex, PoisonError};
 use http::{HeaderMap, Method, Uri};
 use lockgate_admission::audit::Level;
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::{Map, Value, json};
 
 use crate::call::Notes;
+use crate::encoding;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
 use crate::respond::Reply;
-use crate::stored;
 
 pub use policy::PolicyError;
 pub(crate) use policy::{Policy, Rule};
@@ -194,7 +194,7 @@ impl Event {
     /// What was sent.
     pub(crate) fn request_body(&mut self, body: &[u8]) {
         if let Some(open) = &mut self.0 {
-            open.request = stored::tree(body).or_else(|| Envelope::open(body).ok()?.object());
+            open.request = encoding::tree(body).or_else(|| Envelope::open(body).ok()?.object());
             open.complete_reference();
         }
     }
@@ -202,7 +202,7 @@ impl Event {
     /// What is answered.
     pub(crate) fn respond(&mut self, reply: &Reply) {
         if let Some(open) = &mut self.0 {
-            open.response = stored::tree(reply.json().as_bytes());
+            open.response = encoding::tree(reply.json().as_bytes());
         }
     }
 

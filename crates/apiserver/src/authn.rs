@@ -4,6 +4,7 @@
 //! shows a token that nobody knows is turned away. Then a user may be asked to be taken for another.
 
 pub(crate) mod impersonation;
+pub(crate) mod service_account;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::authn::service_account::Signer;
 use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
-use crate::token::Signer;
 use tokens::Tokens;
 
 /// The group of those who proved who they are.

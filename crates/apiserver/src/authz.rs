@@ -4,9 +4,9 @@
 
 pub(crate) mod rbac;
 
+use lockgate_api::access::{AccessObject, AccessRequest, User};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, User};
+use lockgate_go::quote::quote;
 
 /// The user as authorization knows it.
 pub(crate) fn user(info: &UserInfo) -> User {

@@ -12,12 +12,13 @@ use lockgate_store::{Entry, List, ReadAt, ReadError, Revision, Unavailable, Writ
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::controllers::{self, aggregation, defaults};
-use crate::effects;
+use crate::controllers::{self, namespace_defaults, role_aggregation};
+use crate::encoding;
+use crate::metadata;
+use crate::persist::effects;
 use crate::registry::{Resource, Snapshot};
 use crate::server::Server;
-use crate::stored;
-use crate::write::{metadata, strategy};
+use crate::write::strategy;
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
@@ -34,7 +35,7 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     resources.sort_by_key(|resource| resource.is("", "namespaces"));
     for resource in resources {
         for entry in &everything(server, resource).await? {
-            let object = stored::parse_entry(entry, resource.shown());
+            let object = encoding::parse_entry(entry, resource.type_meta());
             effects::written(server, resource, &object);
             // A definition may have been stored by a server that ended before it was established.
             if strategy::is_definition(resource) && !is_settled(&object) {
@@ -92,7 +93,7 @@ async fn store(server: &Server, writes: Vec<Write>) -> Result<(), Unavailable> {
     } in writes
     {
         let store = Arc::clone(&server.store);
-        let bytes = stored::encode(&object);
+        let bytes = encoding::encode(&object);
         stores.spawn(async move {
             let result = match expected {
                 None => store.create(&key, bytes, None).await,
@@ -119,7 +120,7 @@ async fn missing_objects(server: &Server, snapshot: &Snapshot) -> Result<Vec<Wri
     let mut wanted = objects();
     for namespace in NAMESPACES {
         let of_namespace =
-            defaults::objects(server.settings.controllers, namespace, &server.ca_pem);
+            namespace_defaults::objects(server.settings.controllers, namespace, &server.ca_pem);
         let of_namespace = of_namespace.into_iter();
         wanted.extend(of_namespace.map(|(plural, _, object)| ("", "v1", plural, object)));
     }
@@ -156,7 +157,7 @@ async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unava
     let mut writes = Vec::new();
     let mut wanted = roles::wanted();
     for plural in roles::PLURALS {
-        let Some(resource) = snapshot.find(aggregation::GROUP, "v1", plural) else {
+        let Some(resource) = snapshot.find(role_aggregation::GROUP, "v1", plural) else {
             continue;
         };
         let found = everything(server, resource).await?;
@@ -166,7 +167,7 @@ async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unava
             match found.get(write.key.as_str()) {
                 None => metadata::fill(&mut write.object),
                 Some(entry) => {
-                    let is = stored::parse_entry(entry, resource.shown());
+                    let is = encoding::parse_entry(entry, resource.type_meta());
                     write.expected = Some(entry.revision);
                     if roles::is_for_another_role(&is, &write.object) {
                         // Another object of the same name.
@@ -200,7 +201,7 @@ fn aggregate(writes: &mut [Write]) {
         let made: Vec<Option<Vec<Value>>> = writes
             .iter()
             .map(|write| match write.expected {
-                None => aggregation::rules(&write.object, roles.clone()),
+                None => role_aggregation::rules(&write.object, roles.clone()),
                 Some(_) => None,
             })
             .collect();

@@ -12,9 +12,9 @@ use lockgate_api::admission::UserInfo;
 use serde_json::Value;
 
 use crate::decode::body::{self, Expected};
-use crate::decode::negotiate::{self, View};
 use crate::decode::options::WriteOptions;
 use crate::error::Outcome;
+use crate::http::negotiate::{self, View};
 use crate::http::query::Query;
 use crate::http::request_info::Target;
 

@@ -4,36 +4,37 @@
 //!
 //! UPSTREAM: kubernetes pkg/controller/namespace, apiextensions-apiserver pkg/controller
 
-pub(crate) mod aggregation;
-pub(crate) mod defaults;
-mod garbage;
-mod graph;
-mod queue;
-mod watching;
+mod garbage_collector;
+pub(crate) mod namespace_defaults;
+mod owner_graph;
+pub(crate) mod role_aggregation;
+mod run;
+mod work_queue;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
 use lockgate_admission::host::BoxFuture;
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::crd;
 use lockgate_store::{List, ReadAt};
 use serde_json::Value;
 
 use crate::call::{Call, Notes};
 use crate::decode::options::{DeleteOptions, WriteOptions};
+use crate::encoding;
 use crate::error::Outcome;
 use crate::http::query::Query;
 use crate::http::request_info::{Target, Verb};
+use crate::metadata;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::stored;
 use crate::write::delete::Deletion;
+use crate::write::strategy;
 use crate::write::update::{Change, New};
-use crate::write::{metadata, strategy};
 
-pub(crate) use watching::start;
+pub(crate) use run::start;
 
 /// Who the server is when it writes on its own.
 fn system(name: &str, groups: &[&str]) -> UserInfo {
@@ -147,7 +148,7 @@ async fn empty_namespace(server: &Server, namespace: &str) -> Outcome<()> {
         else {
             return Ok(());
         };
-        let object = stored::parse_entry(&entry, namespaces.shown());
+        let object = encoding::parse_entry(&entry, namespaces.type_meta());
         if !metadata::is_deleting(&object) {
             return Ok(());
         }
@@ -170,7 +171,7 @@ async fn empty_namespace(server: &Server, namespace: &str) -> Outcome<()> {
                     server,
                     resource,
                     namespace: namespace.to_owned(),
-                    told_name: Some(String::new()),
+                    admission_name: Some(String::new()),
                     name,
                 };
                 let options = DeleteOptions {
@@ -242,7 +243,7 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
         let Ok((Some(entry), _)) = server.store.get(&key, ReadAt::Latest).await else {
             return;
         };
-        let object = stored::parse_entry(&entry, definitions.shown());
+        let object = encoding::parse_entry(&entry, definitions.type_meta());
         if metadata::is_deleting(&object) {
             remove_instances(server, definitions, &object).await;
             return;
@@ -303,7 +304,7 @@ async fn other_definitions(server: &Server, definitions: &Resource, name: &str) 
     let objects = page
         .entries
         .iter()
-        .map(|entry| stored::parse_entry(entry, definitions.shown()));
+        .map(|entry| encoding::parse_entry(entry, definitions.type_meta()));
     objects
         .filter(|object| metadata::text(object, "name") != name)
         .collect()
@@ -317,7 +318,7 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    let prefix = stored::prefix(text("/spec/group"), text("/spec/names/plural"), None);
+    let prefix = encoding::prefix(text("/spec/group"), text("/spec/names/plural"), None);
     loop {
         let Ok(page) = server
             .store

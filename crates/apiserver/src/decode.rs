@@ -1,5 +1,4 @@
 //! Stage 4: from bytes to an object and its options.
 
 pub(crate) mod body;
-pub(crate) mod negotiate;
 pub(crate) mod options;

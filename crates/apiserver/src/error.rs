@@ -4,8 +4,8 @@
 
 use lockgate_admission::decision::Denial;
 use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
+use lockgate_go::quote::quote;
 use lockgate_store::{ReadError, Unavailable};
 
 use crate::registry::Resource;

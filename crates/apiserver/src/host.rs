@@ -75,7 +75,7 @@ impl ServedKinds {
 }
 
 /// The kind an object says it is of; what it does not say is as expected.
-fn told_kind(value: &Value, expected: &GroupVersionKind) -> Option<GroupVersionKind> {
+fn declared_kind(value: &Value, expected: &GroupVersionKind) -> Option<GroupVersionKind> {
     let text = |member: &str| {
         value
             .get(member)
@@ -107,7 +107,7 @@ impl Kinds for ServedKinds {
     fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
         check_is_object(&value)?;
         // A patch may say that the object is of another kind; it is read as what it says it is.
-        let told = told_kind(&value, kind);
+        let told = declared_kind(&value, kind);
         let kind = told
             .as_ref()
             .filter(|told| self.shape(told).is_some())

@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod limits;
 pub(crate) mod listen;
+pub(crate) mod negotiate;
 pub(crate) mod query;
 pub(crate) mod request_info;
 pub(crate) mod tls;

@@ -26,11 +26,10 @@ mod pipeline;
 // 1. From a socket to a request with a meaning.
 mod http;
 
-// 2. Who asks.
+// 2. Authentication.
 mod authn;
-mod token;
 
-// 3. Whether they may.
+// 3. Authorization.
 mod authz;
 
 // 4. From bytes to objects and options.
@@ -38,34 +37,34 @@ mod call;
 mod decode;
 
 // 5 to 7. Mutate, validate, persist: the recipes of the verbs that write, and of those that read.
+mod access_reviews;
 mod allocate;
 mod apply;
-mod effects;
+mod encoding;
+mod metadata;
+mod persist;
 mod read;
-mod reviews;
-mod stored;
 mod write;
 
-// 8. Who did what.
+// 8. The audit log.
 mod audit;
 
-// 9. The answer.
+// 9. The response.
 mod error;
-mod other;
+mod non_resource;
 mod respond;
 
-// Which kinds there are, and what admission asks about them.
-mod custom;
+// The kinds that are served, and what admission asks about them.
 mod host;
 mod namespaces;
 mod plugins;
 mod registry;
 mod services;
 
-// What goes on when nobody asks.
+// Controllers, and what exists from the start.
 mod bootstrap;
 mod controllers;
-mod observe;
+mod metrics;
 
 mod test_server;
 

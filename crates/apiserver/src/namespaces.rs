@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lockgate_admission::host::{BoxFuture, Namespace, NamespaceError, Namespaces};
 use serde_json::Value;
 
-use crate::write::metadata;
+use crate::metadata;
 
 /// The namespaces there are.
 #[derive(Debug, Default)]

@@ -19,20 +19,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
+use lockgate_api::access::{AccessObject, AccessRequest};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest};
 
 use crate::audit::Event;
 use crate::authn::impersonation;
 use crate::authz;
 use crate::call::{Call, Notes};
 use crate::decode::body;
-use crate::decode::negotiate::{self, Encoding, Wanted};
 use crate::error::{Failure, Outcome, bad_request, forbidden, method_not_allowed, timeout};
 use crate::http::body::Response;
 use crate::http::limits;
 use crate::http::listen::{Handler, Peer};
+use crate::http::negotiate::{self, Encoding, Wanted};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::read::{get, list, watch};
@@ -40,7 +39,7 @@ use crate::registry::Resource;
 use crate::respond::{self, Reply, Tables};
 use crate::server::Server;
 use crate::write::{connect, create, delete, patch, strategy, subresource, update};
-use crate::{controllers, other, reviews};
+use crate::{access_reviews, controllers, non_resource};
 
 /// The name of the header by which an answer is found in the audit log.
 const AUDIT_ID: &str = "audit-id";
@@ -62,7 +61,7 @@ impl Handler for Server {
         let mut response = match RequestInfo::read(&head.method, &path, &query) {
             None => respond::page_not_found(),
             Some(info) => {
-                let entered = Entered {
+                let received = Received {
                     server: &self,
                     peer: &peer,
                     method: &head.method,
@@ -71,7 +70,7 @@ impl Handler for Server {
                     query,
                     started,
                 };
-                entered.serve(info, &mut incoming, &mut event).await
+                received.serve(info, &mut incoming, &mut event).await
             }
         };
         // An answer that comes before the end of a body looks like a broken stream to some clients.
@@ -89,7 +88,7 @@ impl Handler for Server {
 }
 
 /// A request that came in.
-struct Entered<'e> {
+struct Received<'e> {
     server: &'e Arc<Server>,
     peer: &'e Peer,
     method: &'e Method,
@@ -99,7 +98,7 @@ struct Entered<'e> {
     started: Instant,
 }
 
-impl Entered<'_> {
+impl Received<'_> {
     async fn serve(
         self,
         info: RequestInfo,
@@ -114,7 +113,7 @@ impl Entered<'_> {
         };
         match info {
             RequestInfo::Other(segments) => match self.authorize_path(&user, event) {
-                Ok(()) => other::serve(
+                Ok(()) => non_resource::serve(
                     self.server,
                     self.method,
                     &segments,
@@ -297,8 +296,8 @@ impl Entered<'_> {
         let reply = match verb {
             Verb::Get => get::get(server, call, resource).await?,
             Verb::List | Verb::Watch => list::list(server, call, resource).await?,
-            Verb::Create if reviews::is_review(resource) => {
-                reviews::create(server, call, resource).await?
+            Verb::Create if access_reviews::is_review(resource) => {
+                access_reviews::create(server, call, resource).await?
             }
             Verb::Create if resource.is("", "bindings") => {
                 subresource::bind_by_name(server, call, resource).await?
@@ -370,14 +369,13 @@ fn allowed_time(query: &Query, most: Duration) -> Outcome<Duration> {
     if text.is_empty() {
         return Ok(most);
     }
-    match lockgate_cel::time::Duration::parse(text) {
-        Ok(span) => match u64::try_from(span.nanos()) {
-            Ok(0) | Err(_) => Ok(most),
-            Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds).min(most)),
-        },
-        Err(_) => Err(bad_request(format!(
-            "invalid timeout specified in the request URL - time: invalid duration {}",
-            quote(text)
+    match lockgate_go::time::Duration::parse(text) {
+        Ok(span) => Ok(match span.to_std() {
+            Some(asked) if !asked.is_zero() => asked.min(most),
+            _ => most,
+        }),
+        Err(error) => Err(bad_request(format!(
+            "invalid timeout specified in the request URL - {error}"
         ))),
     }
 }

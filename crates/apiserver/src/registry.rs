@@ -1,6 +1,7 @@
 //! Which kinds are served, and what each looks like. Built-in kinds and custom resources take the
 //! same path; what differs between them is a [`Shape`].
 
+pub(crate) mod custom;
 pub(crate) mod discovery;
 pub(crate) mod openapi;
 pub(crate) mod shape;
@@ -18,7 +19,7 @@ use lockgate_kinds::resource::resources;
 pub(crate) use shape::Shape;
 
 use crate::decode::body::{Expected, api_version};
-use crate::stored::ShownAs;
+use crate::encoding::TypeMeta;
 
 /// One resource in one version.
 #[derive(Debug)]
@@ -117,9 +118,9 @@ impl Resource {
         self.subresources.iter().find(|part| part.name == name)
     }
 
-    /// How its objects are shown.
-    pub(crate) fn shown(&self) -> ShownAs<'_> {
-        ShownAs {
+    /// The `apiVersion` and `kind` of its objects.
+    pub(crate) fn type_meta(&self) -> TypeMeta<'_> {
+        TypeMeta {
             api_version: &self.api_version,
             kind: &self.names.kind,
         }

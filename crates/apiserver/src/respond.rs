@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 
 use crate::call::Notes;
-use crate::decode::negotiate::{Encoding, View, Wanted};
 use crate::error::{Failure, Outcome, bad_request};
 use crate::http::body::{Body, Response};
+use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
 
@@ -64,7 +64,7 @@ impl Reply {
     /// The name of the object, if it is one.
     pub(crate) fn name(&self) -> &str {
         match &self.payload {
-            Payload::Object(object) => crate::write::metadata::text(object, "name"),
+            Payload::Object(object) => crate::metadata::text(object, "name"),
             _ => "",
         }
     }
@@ -175,14 +175,14 @@ impl Tables {
             include: self.include,
             headers: self.headers,
             version: self.version,
-            now: crate::write::metadata::now(),
+            now: crate::metadata::now(),
         };
         table::render(kind, metadata, objects, options)
     }
 }
 
 fn parse(text: &str) -> Value {
-    crate::stored::tree(text.as_bytes()).unwrap_or_default()
+    crate::encoding::tree(text.as_bytes()).unwrap_or_default()
 }
 
 /// The metadata of an object, as an object of its own.

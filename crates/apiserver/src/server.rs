@@ -1,7 +1,6 @@
 //! The server: what all requests share, and its life from start to stop.
 
 mod start;
-mod storage;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
 use lockgate_admission::https::HttpsCaller;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_store::Store;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -17,20 +16,20 @@ use tokio_util::task::TaskTracker;
 use crate::allocate::Addresses;
 use crate::audit::Audit;
 use crate::authn::Authenticator;
+use crate::authn::service_account::Signer;
 use crate::authz;
 use crate::authz::rbac::Rbac;
 use crate::call::Call;
 use crate::config::Settings;
 use crate::controllers::Terminating;
-use crate::controllers::defaults::Waiting;
+use crate::controllers::namespace_defaults::Waiting;
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
+use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::observe::Requests;
 use crate::plugins::PriorityClasses;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
-use crate::token::Signer;
 
 pub use start::{Running, StartError};
 
@@ -57,13 +56,11 @@ pub(crate) struct Server {
     /// The certificate of the authority clients trust.
     pub(crate) ca_pem: String,
     address: SocketAddr,
-    /// Whether hooks from manifest files exist, whose names the API refuses.
-    pub(crate) static_manifests: bool,
     /// Held while something is written that other parts of the server are made from, so that they
     /// change in the order of the writes and before the write returns.
-    effects: tokio::sync::Mutex<()>,
+    pub(crate) effects: tokio::sync::Mutex<()>,
     stop: watch::Receiver<bool>,
-    tasks: TaskTracker,
+    pub(crate) tasks: TaskTracker,
     /// The server itself, for tasks that outlive a request.
     itself: std::sync::Weak<Self>,
 }

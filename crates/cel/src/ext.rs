@@ -7,8 +7,8 @@ pub mod authorizer;
 pub mod cidr;
 pub mod ip;
 pub mod named_format;
-pub mod opaque;
-pub mod quantity;
 pub mod semver;
-pub(crate) mod string_format;
-pub mod url;
+pub(crate) mod url;
+
+#[doc(hidden)]
+pub use lockgate_go::quantity;

@@ -20,6 +20,13 @@ pub enum CompileError {
         /// All of it as Kubernetes prints it.
         rendered: String,
     },
+    /// The result is of none of the types asked for.
+    TypeOneOf {
+        /// The types asked for.
+        expected: Vec<String>,
+        /// The type of the result.
+        found: String,
+    },
     /// The result is of another type than asked for.
     Type {
         /// The type asked for.
@@ -37,6 +44,10 @@ impl fmt::Display for CompileError {
             Self::Issues { rendered, .. } => write!(f, "compilation failed: {rendered}"),
             Self::Type { expected, found } => {
                 write!(f, "must evaluate to {expected} but got {found}")
+            }
+            Self::TypeOneOf { expected, found } => {
+                let expected = expected.join(" ");
+                write!(f, "must evaluate to one of [{expected}] but got {found}")
             }
             Self::Program(reason) => write!(f, "program instantiation failed: {reason}"),
         }
@@ -57,18 +68,37 @@ pub fn compile(
     env: &Environment,
     expected: Option<&Type>,
 ) -> Result<Program, CompileError> {
+    compile_one_of(expression, env, expected.map_or(&[], std::slice::from_ref))
+}
+
+/// The same for a result that must be of exactly one of some types; of any type without any.
+///
+/// # Errors
+///
+/// What Kubernetes says about the expression.
+pub fn compile_one_of(
+    expression: &str,
+    env: &Environment,
+    expected: &[Type],
+) -> Result<Program, CompileError> {
     let failed = |issues: Vec<Issue>| {
         let rendered = render(expression, &issues);
         CompileError::Issues { issues, rendered }
     };
     let ast = syntax::parse(expression).map_err(failed)?;
     let checked = check::check(ast, env).map_err(failed)?;
-    if let Some(expected) = expected
-        && !checked.output().is_exactly(expected)
-    {
-        return Err(CompileError::Type {
-            expected: expected.to_string(),
-            found: checked.output().to_string(),
+    let fits = |expected: &Type| checked.output().is_exactly(expected);
+    if !expected.is_empty() && !expected.iter().any(fits) {
+        let found = checked.output().to_string();
+        return Err(match expected {
+            [expected] => CompileError::Type {
+                expected: expected.to_string(),
+                found,
+            },
+            expected => CompileError::TypeOneOf {
+                expected: expected.iter().map(ToString::to_string).collect(),
+                found,
+            },
         });
     }
     eval::plan(&checked, env).map_err(CompileError::Program)

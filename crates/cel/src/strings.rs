@@ -2,7 +2,7 @@
 //!
 //! Positions and lengths are in code points. This module knows strings only: binding the
 //! functions to CEL names and charging their cost is the evaluator's. `format` is split: here is
-//! the reading of the format string, [`crate::number`] prints the numbers.
+//! the reading of the format string, [`lockgate_go::number`] prints the numbers.
 
 mod clause;
 #[cfg(test)]
@@ -36,6 +36,15 @@ impl std::fmt::Display for IndexError {
 }
 
 impl std::error::Error for IndexError {}
+
+/// The number of code points of a text.
+pub(crate) fn code_points(text: &str) -> usize {
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().count()
+    }
+}
 
 /// The character at `index`, as a string; empty just behind the last one.
 ///

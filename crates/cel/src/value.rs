@@ -4,8 +4,13 @@
 //! from, and only what a function creates is owned.
 
 mod compare;
+pub mod constructed;
+mod error;
+mod format;
 mod json;
 mod map;
+mod opaque;
+pub(crate) mod typed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +18,15 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 pub use compare::{Equality, NotOrdered};
+pub use constructed::Constructed;
+pub use error::{Error, Failure};
 pub use map::Map;
+pub use opaque::Opaque;
 
-use crate::crd::{Schema, typed};
-use crate::eval::Error;
-use crate::ext::opaque::Opaque;
-use crate::time::{Duration, Timestamp};
+use lockgate_go::time::{Duration, Timestamp};
+
+use crate::schema::Schema;
+use crate::strings::code_points;
 
 /// A value of the language.
 #[derive(Debug, Clone)]
@@ -51,6 +59,8 @@ pub enum Value<'a> {
     List(Arc<List<'a>>),
     /// A map made by the expression.
     Map(Arc<Map<'a>>),
+    /// An object made by the expression.
+    Object(Arc<Constructed<'a>>),
     /// A type, by name.
     Type(Arc<str>),
     /// An optional value.
@@ -280,7 +290,7 @@ impl<'a> Value<'a> {
 
     /// The name of the value's type.
     #[must_use]
-    pub fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> &str {
         match self {
             Self::Null => "null_type",
             Self::Bool(_) => "bool",
@@ -293,6 +303,7 @@ impl<'a> Value<'a> {
             Self::Timestamp(_) => "google.protobuf.Timestamp",
             Self::Json(Json::Array(_)) | Self::Typed(Json::Array(_), _) | Self::List(_) => "list",
             Self::Json(_) | Self::Typed(..) | Self::Map(_) => "map",
+            Self::Object(object) => object.type_name,
             Self::Type(_) => "type",
             Self::Optional(_) => "optional_type",
             Self::Opaque(opaque) => opaque.type_name(),
@@ -317,6 +328,10 @@ impl<'a> Value<'a> {
             Self::Json(Json::Array(_)) | Self::List(_) => "*types.baseList",
             Self::Json(_) | Self::Map(_) => "*types.baseMap",
             Self::Typed(json, schema) => typed::upstream_name(json, schema),
+            Self::Object(object) if object.type_name == constructed::JSON_PATCH => {
+                "*mutation.JSONPatchVal"
+            }
+            Self::Object(_) => "*dynamic.ObjectVal",
             Self::Type(_) => "*types.Type",
             Self::Optional(_) => "*types.Optional",
             Self::Opaque(opaque) => opaque.go_type(),
@@ -342,17 +357,11 @@ impl<'a> Value<'a> {
             | Self::Failed(_) => false,
             // Upstream does not ask values of a schema.
             Self::Typed(..) => false,
+            Self::Object(object) => {
+                object.type_name != constructed::JSON_PATCH && object.fields.is_empty()
+            }
             _ => self.size() == Some(0),
         }
-    }
-}
-
-/// How many code points a text has.
-pub(crate) fn code_points(text: &str) -> usize {
-    if text.is_ascii() {
-        text.len()
-    } else {
-        text.chars().count()
     }
 }
 
@@ -364,7 +373,7 @@ impl fmt::Display for Value<'_> {
             Self::Bool(b) => write!(f, "{b}"),
             Self::Int(i) => write!(f, "{i}"),
             Self::Uint(u) => write!(f, "{u}"),
-            Self::Double(d) => f.write_str(&crate::number::format_double(*d)),
+            Self::Double(d) => f.write_str(&lockgate_go::number::format_double(*d)),
             Self::Str(text) => f.write_str(text),
             Self::String(text) => f.write_str(text),
             Self::Bytes(bytes) => {
@@ -373,6 +382,13 @@ impl fmt::Display for Value<'_> {
             }
             Self::Duration(d) => f.write_str(&d.go_string()),
             Self::Timestamp(t) => f.write_str(&t.to_string()),
+            Self::Object(object) => {
+                write!(f, "{}{{", object.type_name)?;
+                for (nth, (name, value)) in object.fields.iter().enumerate() {
+                    write!(f, "{}{name}: {value}", if nth == 0 { "" } else { ", " })?;
+                }
+                f.write_str("}")
+            }
             Self::Type(name) => f.write_str(name),
             Self::Optional(None) => f.write_str("optional.none()"),
             Self::Optional(Some(value)) => write!(f, "optional({value})"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 
 use crate::object::{Object, get, get_mut, is_empty, list, text};
 

@@ -7,11 +7,11 @@ use serde_json::Value;
 use lockgate_api::decode::{WireStruct, decode_value};
 use lockgate_api::document::json::parse;
 use lockgate_api::field::{ErrorType, FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json::to_string;
 use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
 use lockgate_api::meta::names::{LABEL_MAX, SUBDOMAIN_MAX, is_subdomain};
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES, validate_metadata};
+use lockgate_go::json::to_string;
 
 use crate::object::{Object, get, number, open, text};
 use crate::tree;

@@ -203,7 +203,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         }
         format!(
             "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-            lockgate_api::go::quote::quote(label)
+            lockgate_go::quote::quote(label)
         )
     }
 

@@ -340,7 +340,7 @@ fn lookup_list(schema: Type, key: &str) -> Result<(Type, Field), PatchError> {
 
 fn not_found(schema: Type, key: &str) -> PatchError {
     let name = schema.go_name().rsplit('.').next().unwrap_or_default();
-    let key = lockgate_api::go::quote::quote(key);
+    let key = lockgate_go::quote::quote(key);
     PatchError::other(format!(
         "unable to find api field in struct {name} for the json field {key}"
     ))

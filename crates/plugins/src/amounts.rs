@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use lockgate_cel::ext::quantity::{Quantity, QuantityError};
+use lockgate_go::quantity::{Quantity, QuantityError};
 use lockgate_webhook::{Denial, Refusal};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use lockgate_webhook::{Context, Mutator, Refusal, Verdict};
 use serde::Deserialize;
 use serde_json::Value;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
 use serde_json::Value;
 

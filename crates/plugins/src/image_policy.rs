@@ -191,7 +191,7 @@ impl ImagePolicy {
 
     /// The answer of the backend, or the one it gave before.
     async fn answer(&self, spec: &ImageReviewSpec) -> Result<ImageReviewStatus, BackendError> {
-        let key = lockgate_api::go::json::to_string(spec);
+        let key = lockgate_go::json::to_string(spec);
         if let Some(known) = self.known(&key) {
             return Ok(known);
         }

@@ -18,10 +18,10 @@ use lockgate_admission::object::Object;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_admission::request::{Operation, Request};
 use lockgate_admission::status::forbidden_request;
-use lockgate_api::go::json;
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::status::Status;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
+use lockgate_go::json;
 use lockgate_webhook::{Denial, Response, Role, Webhook};
 
 use crate::config::ConfigError;

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use lockgate_webhook::{Context, Denial, Mutator, Object, Operation, Refusal, Validator, Verdict};
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use lockgate_webhook::{BoxFuture, Denial, Fault, Refusal};
 use serde_json::Value;
 

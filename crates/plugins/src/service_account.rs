@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use lockgate_webhook::{Context, Denial, Mutator, Object, Operation, Refusal, Validator, Verdict};
 use serde_json::{Value, json};
 

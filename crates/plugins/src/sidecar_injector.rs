@@ -387,7 +387,7 @@ impl Mutator<Value> for SidecarInjector {
                 self.inject(template, &mut changed, &mut status)?;
             }
             if status != Status::default() {
-                let told = lockgate_api::go::json::to_string(&status);
+                let told = lockgate_go::json::to_string(&status);
                 annotate(&mut changed, &rules.config.status_key, told)?;
             }
         }

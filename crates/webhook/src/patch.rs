@@ -6,7 +6,7 @@ mod merge;
 
 use std::fmt;
 
-use lockgate_api::go::json;
+use lockgate_go::json;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 

@@ -17,7 +17,7 @@ use lockgate_api::admission::{
     GROUP, GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo, v1,
 };
 use lockgate_api::decode::Bytes as Base64;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use lockgate_api::field::{ErrorType, FieldError, Path, Shown};
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use crate::api::AssignmentSpec;
 use crate::findings::{Findings, problem};

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use lockgate_api::decode::strict_error;
 use lockgate_api::document::{Kind, Value, json, yaml};
 use lockgate_api::field::{FieldError, Path as FieldPath, Shown, aggregate};
-use lockgate_api::go::quote::quote;
 use lockgate_api::registration::strategy::STATIC_SUFFIX;
 use lockgate_api::registration::validation::validate;
 use lockgate_api::registration::{Configuration, ConfigurationKind, GROUP, Version, codec};
+use lockgate_go::quote::quote;
 use sha2::{Digest, Sha256};
 
 use crate::conditions::MatchConditionChecker;
@@ -204,7 +204,9 @@ impl Loader {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| String::from("yaml: control characters are not allowed"))?;
         for range in yaml::split(text) {
-            let part = text.get(range).unwrap_or_default();
+            let part = text
+                .get(range)
+                .ok_or_else(|| String::from("yaml: document out of range"))?;
             let blank = part.strip_prefix("---").unwrap_or(part).trim().is_empty();
             if blank {
                 continue;

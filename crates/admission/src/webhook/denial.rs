@@ -2,8 +2,8 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/errors/statuserror.go
 
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::Status;
+use lockgate_go::quote::quote;
 
 /// No HTTP response can carry a higher code.
 const MAX_CODE: i32 = 999;

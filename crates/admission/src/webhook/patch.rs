@@ -4,7 +4,7 @@
 
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::admission::answer::Answer;
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use super::denial::denial;
 use super::round_trip::Failure;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use lockgate_api::admission::ReviewVersion;
 use lockgate_api::admission::answer::{self, Answer, AnswerError, HttpAnswer, Question};
 use lockgate_api::admission::request::ReviewBody;
-use lockgate_api::go::mime::parse_media_type;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::Status;
+use lockgate_go::mime::parse_media_type;
+use lockgate_go::quote::quote;
 
 use super::denial::dry_run_unsupported;
 use crate::call::{CallError, Phase, Post, Posted};

@@ -67,7 +67,7 @@ pub(crate) fn patched(patch: &str) -> Value {
 }
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
-    lockgate_api::go::base64::encode(bytes)
+    lockgate_go::base64::encode(bytes)
 }
 
 /// One call as the webhook saw it.
@@ -97,7 +97,7 @@ impl Caller for ScriptedCaller {
         let url = config.url.clone().unwrap_or_default();
         if url == "bad-ca" {
             let problem = "unable to load root certificates: unable to parse bytes as PEM block";
-            return Err(ClientError(String::from(problem)));
+            return Err(ClientError::Other(String::from(problem)));
         }
         let script = Arc::clone(&self.0);
         Ok(Arc::new(Scripted { url, script }))

@@ -10,11 +10,12 @@
 
 use std::collections::BTreeMap;
 
+use lockgate_go::mime::parse_media_type;
+use lockgate_go::quote::{push_lossy, quote, quote_bytes};
+
 use super::{GROUP, ReviewVersion, v1, v1beta1};
 use crate::decode::{WireStruct, decode_value};
 use crate::document::{Document, Value, json, yaml};
-use crate::go::mime::parse_media_type;
-use crate::go::quote::{push_lossy, quote, quote_bytes};
 use crate::meta::status::Status;
 use crate::meta::type_meta::TypeMeta;
 

@@ -5,8 +5,9 @@
 
 use serde::Serialize;
 
+use lockgate_go::json::to_string;
+
 use super::{GROUP, GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo};
-use crate::go::json::to_string;
 
 /// What a webhook is asked about.
 #[derive(Debug, Clone, Copy)]

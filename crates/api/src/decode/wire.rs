@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::go::base64;
+use lockgate_go::base64;
 
 /// Bytes that are base64 text in JSON. An empty value is not the same as none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 //! The reader is a loop over an explicit stack of open containers, so the depth of the input costs
 //! heap and never stack.
 
+use lockgate_go::quote::{push_lossy, quote_byte};
+
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
-use crate::go::quote::{push_lossy, quote_byte};
 
 /// Parses one JSON text.
 ///

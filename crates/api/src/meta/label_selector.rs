@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use lockgate_go::quote::quote;
+
 use super::names;
 use super::selector::{InvalidRequirement, Operator, Requirement, Selector};
 use super::validation::{invalid_each, validate_labels};
 use crate::decode::wire_struct;
 use crate::field::{FieldError, FieldErrors, Path, Shown};
-use crate::go::quote::quote;
 
 wire_struct! {
     /// A query over labels: all of `matchLabels` and all of `matchExpressions` must hold.

@@ -1,9 +1,10 @@
 //! `metav1.Status`: how the API reports an outcome.
 
+use lockgate_go::quote::quote;
+
 use super::object::ListMeta;
 use crate::decode::wire_struct;
 use crate::field::{FieldError, aggregate};
-use crate::go::quote::quote;
 
 wire_struct! {
     /// An outcome.

@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockgate_go::json::to_string;
+use lockgate_go::quote::{is_printable, quote};
+
 use super::names;
 use super::object::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use crate::field::{FieldError, FieldErrors, Path, Shown};
-use crate::go::json::to_string;
-use crate::go::quote::{is_printable, quote};
 
 /// Annotations may take this many bytes in total, keys and values together.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;

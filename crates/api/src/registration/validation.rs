@@ -8,6 +8,7 @@
 //! UPSTREAM: kubernetes pkg/apis/admissionregistration/validation/validation.go.
 
 mod client_config;
+pub mod policies;
 mod rules;
 
 use std::collections::HashSet;
@@ -315,49 +316,16 @@ impl WebhookCheck<'_> {
     fn match_conditions(&mut self) {
         let conditions = self.hook.match_conditions.as_deref().unwrap_or_default();
         let path = self.path.child("matchConditions");
-        if conditions.len() > MAX_MATCH_CONDITIONS {
-            self.errors.push(FieldError::too_many(
-                &path,
-                conditions.len(),
-                MAX_MATCH_CONDITIONS,
-            ));
-        }
-        let mut names = HashSet::new();
-        for (index, condition) in conditions.iter().enumerate() {
-            let path = path.index(index);
-            self.expression(condition, &path.child("expression"));
-            let name_path = path.child("name");
-            if condition.name.is_empty() {
-                self.errors.push(FieldError::required(&name_path, ""));
-                continue;
-            }
-            let messages = names::check_qualified_name(&condition.name);
-            invalid_each(self.errors, &name_path, &condition.name, messages);
-            if !names.insert(&condition.name) {
-                let shown = Shown::Text(&condition.name);
-                self.errors.push(FieldError::duplicate(&name_path, shown));
-            }
-        }
-    }
-
-    fn expression(&mut self, condition: &MatchCondition, path: &Path<'_>) {
-        let expression = condition.expression.trim();
-        if expression.is_empty() {
-            self.errors.push(FieldError::required(path, ""));
-            return;
-        }
-        let environment = if self.strictness.stored_expressions.contains(expression) {
-            Environment::Stored
-        } else {
-            Environment::New
-        };
-        if let Err(problem) = self.expressions.check(expression, environment) {
-            self.errors.push(if problem.starts_with(PROGRAM_FAILED) {
-                FieldError::internal(path, problem)
+        let stored = self.strictness.stored_expressions;
+        let expressions = self.expressions;
+        validate_match_conditions(self.errors, conditions, &path, &mut |expression| {
+            let environment = if stored.contains(expression) {
+                Environment::Stored
             } else {
-                FieldError::invalid(path, Shown::Text(expression), problem)
-            });
-        }
+                Environment::New
+            };
+            expressions.check(expression, environment)
+        });
     }
 
     fn review_versions(&mut self) {
@@ -392,5 +360,57 @@ impl WebhookCheck<'_> {
             self.errors
                 .push(FieldError::invalid(&path, Shown::List(versions), detail));
         }
+    }
+}
+
+/// Checks match conditions, whoever has them. `check` compiles an expression, already trimmed.
+fn validate_match_conditions(
+    errors: &mut FieldErrors,
+    conditions: &[MatchCondition],
+    path: &Path<'_>,
+    check: &mut dyn FnMut(&str) -> Result<(), String>,
+) {
+    if conditions.len() > MAX_MATCH_CONDITIONS {
+        errors.push(FieldError::too_many(
+            path,
+            conditions.len(),
+            MAX_MATCH_CONDITIONS,
+        ));
+    }
+    let mut names = HashSet::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = path.index(index);
+        let expression_path = path.child("expression");
+        match condition.expression.trim() {
+            "" => errors.push(FieldError::required(&expression_path, "")),
+            trimmed => check_expression(errors, trimmed, check(trimmed), &expression_path),
+        }
+        let name_path = path.child("name");
+        if condition.name.is_empty() {
+            errors.push(FieldError::required(&name_path, ""));
+            continue;
+        }
+        let messages = names::check_qualified_name(&condition.name);
+        invalid_each(errors, &name_path, &condition.name, messages);
+        if !names.insert(&condition.name) {
+            let shown = Shown::Text(&condition.name);
+            errors.push(FieldError::duplicate(&name_path, shown));
+        }
+    }
+}
+
+/// Notes what compiling an expression said.
+fn check_expression(
+    errors: &mut FieldErrors,
+    shown: &str,
+    outcome: Result<(), String>,
+    path: &Path<'_>,
+) {
+    if let Err(problem) = outcome {
+        errors.push(if problem.starts_with(PROGRAM_FAILED) {
+            FieldError::internal(path, problem)
+        } else {
+            FieldError::invalid(path, Shown::Text(shown), problem)
+        });
     }
 }

@@ -126,7 +126,7 @@ fn admission_request_vectors_are_rebuilt() {
         let bytes = built.with_uid(&request.uid);
         assert_eq!(String::from_utf8(bytes).unwrap(), format!("{recorded}\n"));
         // The wire type writes the same, so webhooks and servers agree on the form.
-        assert_eq!(lockgate_api::go::json::to_string(&review), recorded);
+        assert_eq!(lockgate_go::json::to_string(&review), recorded);
         count += 1;
     }
     assert!(count > 0);

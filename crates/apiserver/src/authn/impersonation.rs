@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer};
+use lockgate_go::quote::quote;
 
 use super::{ANONYMOUS, AUTHENTICATED};
 use crate::authz;

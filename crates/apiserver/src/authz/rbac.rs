@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::authorizer::{AccessObject, AccessRequest, Authorizer, Decision, User};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
+use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 /// The group that may do everything.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::controllers::aggregation;
+use crate::controllers::role_aggregation;
 
 /// One object to a line, by plural. Made by `tools/rbac-generator`.
 const POLICY: &str = include_str!("rbac.json");
@@ -60,7 +60,7 @@ fn object(plural: &str, row: Value) -> Option<Value> {
     let mut object = Map::from_iter([
         (
             String::from("apiVersion"),
-            format!("{}/v1", aggregation::GROUP).into(),
+            format!("{}/v1", role_aggregation::GROUP).into(),
         ),
         (String::from("kind"), kind.into()),
         (String::from("metadata"), metadata),

@@ -6,15 +6,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::type_meta::TypeMeta;
+use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
 
-use crate::decode::negotiate::Sent;
 use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
+use crate::http::negotiate::Sent;
 use crate::registry::Shape;
 
 /// Reads a body to its end.

@@ -3,11 +3,11 @@
 //! UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
 
-use crate::decode::negotiate::PatchType;
 use crate::error::{Outcome, bad_request, invalid};
+use crate::http::negotiate::PatchType;
 use crate::http::query::Query;
 
 /// The group of options.

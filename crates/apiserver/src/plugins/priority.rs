@@ -12,7 +12,7 @@ use lockgate_admission::request::{Operation, Request};
 use lockgate_admission::status::forbidden_request;
 use serde_json::Value;
 
-use crate::write::metadata;
+use crate::metadata;
 
 /// What applies when there is no class.
 const PREEMPT_LOWER: &str = "PreemptLowerPriority";

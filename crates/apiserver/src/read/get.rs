@@ -4,12 +4,12 @@ use lockgate_store::ReadAt;
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::encoding;
 use crate::error::{Outcome, bad_request, not_found};
 use crate::read::list;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::stored;
 
 /// Reads the object the call is about.
 pub(crate) async fn get(server: &Server, call: &Call, resource: &Resource) -> Outcome<Reply> {
@@ -25,11 +25,11 @@ pub(crate) async fn get(server: &Server, call: &Call, resource: &Resource) -> Ou
     };
     if resource.is_storage_version() && !resource.is_custom() {
         let mut text = String::with_capacity(entry.value.len() + 96);
-        stored::render(
+        encoding::render(
             &mut text,
             &entry.value,
             entry.revision,
-            Some(resource.shown()),
+            Some(resource.type_meta()),
         );
         return Ok(Reply::text(text));
     }

@@ -8,12 +8,13 @@ use std::future::Future;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json;
-use lockgate_api::go::quote::quote;
+use lockgate_go::json;
+use lockgate_go::quote::quote;
 use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
 use crate::call::Call;
+use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
 use crate::http::limits;
 use crate::http::query::Query;
@@ -21,7 +22,6 @@ use crate::read::selection::Selection;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::stored;
 
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in \
@@ -71,7 +71,7 @@ pub(crate) async fn list(server: &Server, call: &Call, resource: &Resource) -> O
             text.push(',');
         }
         if resource.is_storage_version() && !is_custom {
-            stored::render(&mut text, &entry.value, entry.revision, None);
+            encoding::render(&mut text, &entry.value, entry.revision, None);
         } else {
             let mut object = server.show(entry, resource).await?;
             if !is_custom && let Some(members) = object.as_object_mut() {

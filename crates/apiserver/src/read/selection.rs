@@ -1,7 +1,7 @@
 //! Which objects a list or a watch is about: by label and by field.
 
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::selector::Selector;
+use lockgate_go::quote::quote;
 use serde_json::Value;
 
 use crate::error::{Outcome, bad_request};

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockgate_api::go::json;
-use lockgate_api::go::quote::quote;
+use lockgate_go::json;
+use lockgate_go::quote::quote;
 use lockgate_store::{Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -31,7 +31,7 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 const DEFAULT_SECONDS: u64 = 1800;
 
 /// Tells one client about one selection.
-struct Teller {
+struct EventStream {
     server: Arc<Server>,
     resource: Arc<Resource>,
     selection: Selection,
@@ -104,7 +104,7 @@ pub(crate) async fn watch(
         Err(error) => return Err(crate::error::read_failed(error, after.0)),
     };
     let bookmarks = call.query.flag("allowWatchBookmarks") == Some(true);
-    let teller = Teller {
+    let teller = EventStream {
         server: Arc::clone(server),
         resource: Arc::clone(resource),
         selection,
@@ -172,7 +172,7 @@ struct State {
     after: Revision,
 }
 
-impl Teller {
+impl EventStream {
     async fn run(self, mut watch: Box<dyn Watch>, state: State, end: Instant) -> Result<(), Gone> {
         let State {
             first,
@@ -242,7 +242,7 @@ impl Teller {
             [Some(new), Some(_)] => self.tell("MODIFIED", &new).await,
             [Some(new), None] => self.tell("ADDED", &new).await,
             [None, Some(mut old)] => {
-                crate::stored::set_version(&mut old, event.revision());
+                crate::encoding::set_version(&mut old, event.revision());
                 self.tell("DELETED", &old).await
             }
             [None, None] => Ok(()),
@@ -273,7 +273,7 @@ impl Teller {
         if initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let shown = self.resource.shown();
+        let shown = self.resource.type_meta();
         let object =
             json!({"kind": shown.kind, "apiVersion": shown.api_version, "metadata": metadata});
         self.tell("BOOKMARK", &object).await

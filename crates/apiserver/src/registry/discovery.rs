@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{ACCEPT, ETAG, IF_NONE_MATCH, VARY};
-use lockgate_api::go::json;
+use lockgate_go::json;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256, Sha512};
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::openapi::{self, Part, Served, Source, v2};
 use lockgate_kinds::typed::type_of;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha512};
 use super::{Resource, Shape, Snapshot};
 use crate::http::body::{Body, Response};
 use crate::http::query::Query;
-use crate::other::GIT_VERSION;
+use crate::non_resource::GIT_VERSION;
 use crate::respond::{page_not_found, with_type};
 
 /// The documents by their paths, such as `apis/apps/v1`.
@@ -75,7 +75,7 @@ impl Entry {
                     digest.update(&part.name);
                 }
                 if let Shape::Custom(custom) = &resource.shape {
-                    digest.update(json::to_string(custom.told_schema()));
+                    digest.update(json::to_string(custom.declared_schema()));
                 }
             }
             hex(&digest.finalize())
@@ -112,7 +112,7 @@ fn served(resource: &Arc<Resource>) -> Option<Served<'_>> {
             })
             .collect(),
         schema: match &resource.shape {
-            Shape::Custom(custom) => Source::Custom(custom.told_schema()),
+            Shape::Custom(custom) => Source::Custom(custom.declared_schema()),
             Shape::BuiltIn { ty, .. } | Shape::Plain(ty) => Source::Type(*ty),
             Shape::Registration { row, .. } => {
                 Source::Type(type_of(row.group, row.version, row.kind)?)

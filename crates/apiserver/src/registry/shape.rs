@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lockgate_api::document;
 use lockgate_api::document::json;
-use lockgate_api::go::json as go_json;
 use lockgate_api::registration::{Configuration, ConfigurationKind, Version, codec, strategy};
+use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::kind::Kind;
 use lockgate_kinds::resource as kinds;
@@ -14,8 +14,8 @@ use lockgate_kinds::{conversion, protobuf, table};
 use serde_json::Value;
 
 use super::Resource;
-use crate::custom::CustomVersion;
-use crate::decode::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::registry::custom::CustomVersion;
 
 /// A kind without rules of its own, which is sent and never stored.
 #[derive(Debug)]

@@ -16,9 +16,9 @@ use lockgate_admission::https::{
 use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::PluginError;
 use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
-use lockgate_cel::ext::authorizer::{Authorizer, FixedAuthorizer};
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -30,21 +30,21 @@ use crate::allocate::Addresses;
 use crate::apply::ApplyError;
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
+use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
-use crate::controllers::defaults::Waiting;
+use crate::controllers::namespace_defaults::Waiting;
 use crate::controllers::{self, Terminating};
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
+use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::observe::Requests;
 use crate::plugins::{Priority, PriorityClasses};
 use crate::registry::Registry;
 use crate::services::ServiceCache;
-use crate::token::Signer;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -186,7 +186,7 @@ impl Running {
     /// A kubeconfig with which a client may do everything.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
-        let encode = |text: &str| lockgate_api::go::base64::encode(text.as_bytes());
+        let encode = |text: &str| lockgate_go::base64::encode(text.as_bytes());
         let (certificate, key) = self.admin();
         format!(
             "apiVersion: v1\n\
@@ -306,7 +306,6 @@ fn build(
             }
         }
     }
-    let static_manifests = settings.feature_gates.static_manifests;
     for plugin in &settings.plugins.0 {
         builder = builder.plugin(Arc::clone(plugin));
     }
@@ -350,7 +349,6 @@ fn build(
         waiting: Waiting::default(),
         ca_pem,
         address,
-        static_manifests,
         effects: tokio::sync::Mutex::default(),
         stop,
         tasks: TaskTracker::new(),

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::error::Outcome;
+use crate::metadata;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::write::metadata;
-use crate::write::owners::Tracked;
+use crate::write::managed_fields::Tracked;
 
 /// What stays the same in every attempt at a write.
 #[derive(Debug)]

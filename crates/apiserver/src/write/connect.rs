@@ -5,8 +5,8 @@
 //! pkg/registry/core/pod/strategy.go (ResourceLocation and friends)
 
 use lockgate_admission::request::Operation;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::status::Status;
+use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
 
 use crate::call::Call;

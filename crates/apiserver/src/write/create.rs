@@ -9,15 +9,16 @@ use lockgate_store::{ReadAt, WriteError};
 use serde_json::Value;
 
 use crate::call::Call;
-use crate::controllers::defaults::Settling;
+use crate::controllers::namespace_defaults::Settling;
 use crate::decode::options::WriteOptions;
+use crate::encoding;
 use crate::error::{Outcome, already_exists, internal, no_name_found, plain};
+use crate::metadata;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::stored;
 use crate::write::admission::{Attempt, Facts};
-use crate::write::{metadata, owners, strategy};
+use crate::write::{managed_fields, strategy};
 
 /// How often a name is made up before giving in.
 const NAME_ATTEMPTS: usize = 8;
@@ -54,7 +55,7 @@ pub(crate) async fn create(
     if let Some(warning) = metadata::drop_duplicate_owners(&mut object, false) {
         call.notes.warn(&warning);
     }
-    let tracked = owners::track(server, call, resource, &options, None, object);
+    let tracked = managed_fields::track(server, call, resource, &options, None, object);
     let mut attempt = Attempt::tracked(server, call, resource, &facts, tracked, None);
     let mut object = attempt.mutate(call).await?;
     if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
@@ -123,7 +124,7 @@ async fn insert_once(
         &call.user,
         server.settings.feature_gates,
     );
-    strategy::check_create(server, resource, &object)?;
+    strategy::check_create(resource, &object, server.settings.feature_gates)?;
     for warning in strategy::warnings_on_create(resource, &object) {
         call.notes.warn(&warning);
     }
@@ -168,12 +169,12 @@ async fn insert_once(
             if let Some(settling) = settling {
                 settling.settle().await;
             }
-            stored::set_version(&mut object, revision);
+            encoding::set_version(&mut object, revision);
             Ok(object)
         }
         Err(WriteError::AlreadyExists(entry)) => {
             let mut failure = taken();
-            let current = stored::parse_entry(&entry, resource.shown());
+            let current = encoding::parse_entry(&entry, resource.type_meta());
             if metadata::is_deleting(&current) {
                 failure.0.message = format!("object is being deleted: {}", failure.0.message);
             }

@@ -10,8 +10,8 @@
 
 use lockgate_admission::object::Object;
 use lockgate_admission::request::Operation;
-use lockgate_api::go::json as go_json;
 use lockgate_api::meta::time::Time;
+use lockgate_go::json as go_json;
 use lockgate_kinds::protobuf;
 use lockgate_kinds::strategy::grace_period;
 use lockgate_store::{Entry, ReadAt, Revision, WriteError};
@@ -19,17 +19,18 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::decode::body::Parsed;
-use crate::decode::negotiate;
 use crate::decode::options::DeleteOptions;
+use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, conflict, internal, not_found, read_failed};
+use crate::http::negotiate;
+use crate::metadata;
 use crate::read::list;
 use crate::read::selection::Selection;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::stored;
 use crate::write::admission::{Attempt, Facts};
-use crate::write::{metadata, strategy};
+use crate::write::strategy;
 
 /// Holds an object until its dependents are free of it.
 pub(crate) const ORPHAN: &str = "orphan";
@@ -48,7 +49,7 @@ pub(crate) async fn delete(
         server,
         resource,
         namespace,
-        told_name: Some(name.clone()),
+        admission_name: Some(name.clone()),
         name,
     };
     let deleted = deletion.run(call, options.clone()).await?;
@@ -78,7 +79,7 @@ pub(crate) async fn delete_collection(
             namespace: metadata::text(&object, "namespace").to_owned(),
             name: metadata::text(&object, "name").to_owned(),
             // Webhooks are told no name, as the request has none.
-            told_name: Some(String::new()),
+            admission_name: Some(String::new()),
         };
         match deletion.run(call, options.clone()).await {
             Ok(_) => {}
@@ -134,7 +135,7 @@ pub(crate) struct Deletion<'d> {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// The name that webhooks are told; without one they are not asked.
-    pub(crate) told_name: Option<String>,
+    pub(crate) admission_name: Option<String>,
 }
 
 /// What became of an object.
@@ -293,7 +294,7 @@ impl Deletion<'_> {
     }
 
     async fn admit(&self, call: &mut Call, object: &Value, options: &DeleteOptions) -> Outcome<()> {
-        let Some(told_name) = &self.told_name else {
+        let Some(admission_name) = &self.admission_name else {
             return Ok(());
         };
         let mut facts = Facts::new(
@@ -303,10 +304,10 @@ impl Deletion<'_> {
             options.to_value(),
             options.is_dry_run(),
         );
-        facts.name.clone_from(told_name);
+        facts.name.clone_from(admission_name);
         let is_namespace = strategy::is_namespace(self.resource);
         facts.namespace.clone_from(if is_namespace {
-            told_name
+            admission_name
         } else {
             &self.namespace
         });
@@ -329,7 +330,7 @@ impl Deletion<'_> {
         let kept = self.server.to_storage(object, self.resource).await?;
         match self.server.swap(self.resource, key, expected, &kept).await {
             Ok(revision) => {
-                stored::set_version(object, revision);
+                encoding::set_version(object, revision);
                 Ok(Some(revision))
             }
             Err(WriteError::Conflict(_)) => Ok(None),
@@ -346,7 +347,7 @@ impl Deletion<'_> {
     ) -> Outcome<Round> {
         if !dry_run {
             match self.server.remove(self.resource, key, expected).await {
-                Ok(revision) => stored::set_version(&mut object, revision),
+                Ok(revision) => encoding::set_version(&mut object, revision),
                 Err(WriteError::Conflict(_)) => return Ok(Round::Lost),
                 Err(error) => return Err(self.failed(error)),
             }

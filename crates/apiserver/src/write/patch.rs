@@ -6,24 +6,25 @@ use std::sync::Mutex;
 
 use lockgate_admission::json_patch::Patch as JsonPatch;
 use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
 use lockgate_kinds::tree;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::decode::body;
-use crate::decode::negotiate::{self, PatchType, Sent};
 use crate::decode::options::{FieldValidation, WriteOptions};
 use crate::error::{
     Failure, Outcome, bad_request, conflict, internal, invalid, too_large, unprocessable,
 };
 use crate::http::limits;
+use crate::http::negotiate::{self, PatchType, Sent};
+use crate::metadata;
 use crate::registry::{Resource, Shape};
 use crate::respond::Reply;
 use crate::server::Server;
 use crate::write::update::{Change, New, check_name};
-use crate::write::{metadata, owners, strategy};
+use crate::write::{managed_fields, strategy};
 
 /// A patch that was read.
 #[derive(Debug)]
@@ -50,7 +51,8 @@ pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource)
     let validation = options.field_validation();
     let make = |call: &Call, old: Option<&Value>| {
         if let Patch::Apply(configuration) = &patch {
-            let mut tracked = owners::apply(server, call, resource, &options, old, configuration)?;
+            let mut tracked =
+                managed_fields::apply(server, call, resource, &options, old, configuration)?;
             let uid = metadata::text(&tracked.object, "uid");
             if old.is_none() && !uid.is_empty() {
                 let why = format!(

@@ -17,9 +17,8 @@ use serde_json::{Value, json};
 
 use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
+use crate::metadata;
 use crate::registry::Resource;
-use crate::server::Server;
-use crate::write::metadata;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
 
@@ -70,14 +69,13 @@ fn with_context<T>(
     let mut context = Context::new(metadata::now(), requester);
     context.expressions = &MatchConditionChecker;
     context.match_conditions = gates.match_conditions;
+    context.static_manifests = gates.static_manifests;
     then(&context)
 }
 
 /// The facts that validation uses, which do not include the user.
-fn validating<T>(then: impl FnOnce(&mut Context<'_>) -> T) -> T {
-    with_context(&UserInfo::default(), FeatureGates::default(), |context| {
-        then(&mut context.clone())
-    })
+fn validating<T>(then: impl FnOnce(&Context<'_>) -> T) -> T {
+    with_context(&UserInfo::default(), FeatureGates::default(), then)
 }
 
 /// Garbage collection never looks for dependents.
@@ -129,10 +127,13 @@ pub(crate) fn prepare_create(
 }
 
 /// Validates a new object.
-pub(crate) fn check_create(server: &Server, resource: &Resource, object: &Value) -> Outcome<()> {
+pub(crate) fn check_create(
+    resource: &Resource,
+    object: &Value,
+    gates: FeatureGates,
+) -> Outcome<()> {
     let mut new = Written::new(object, resource.names.namespaced);
-    let mut errors = validating(|context| {
-        context.static_manifests = server.static_manifests;
+    let mut errors = with_context(&UserInfo::default(), gates, |context| {
         resource.shape.kind().validate_create(&new, context)
     });
     if errors.is_empty() {

@@ -8,14 +8,14 @@ use lockgate_admission::request::Operation;
 use serde_json::{Value, json};
 
 use crate::call::Call;
-use crate::custom::scale;
 use crate::decode::body::{self, Expected};
-use crate::decode::negotiate::{self, PatchType};
 use crate::decode::options::{DeleteOptions, WriteOptions};
 use crate::error::{
     Outcome, bad_request, conflict, internal, invalid, method_not_allowed, no_such_resource,
 };
+use crate::http::negotiate::{self, PatchType};
 use crate::http::request_info::Verb;
+use crate::metadata;
 use crate::read::get;
 use crate::registry::{Resource, Shape, Subresource};
 use crate::respond::Reply;
@@ -24,7 +24,7 @@ use crate::write::admission::{Attempt, Facts};
 use crate::write::delete::Deletion;
 use crate::write::patch::Patch;
 use crate::write::update::{Change, Changed};
-use crate::write::{metadata, patch, scale_owners, strategy, update};
+use crate::write::{patch, scale, strategy, token_request, update};
 
 /// Serves a part of an object.
 pub(crate) async fn serve(
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
         (Verb::Patch, _) if speaks_parent => patch::patch(server, call, resource).await,
         (Verb::Create, "eviction") => evict(server, call, resource, part).await,
         (Verb::Create, "binding") => bind(server, call, resource, part).await,
-        (Verb::Create, "token") => crate::token::create(server, call, resource, part).await,
+        (Verb::Create, "token") => token_request::create(server, call, resource, part).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -74,9 +74,9 @@ pub(crate) fn read_body(
         shape: &shape,
     };
     let mut object = call.read_object(expected, options)?;
-    crate::stored::set_type(
+    crate::encoding::set_type(
         &mut object,
-        crate::stored::ShownAs {
+        crate::encoding::TypeMeta {
             api_version: &body::api_version(&part.group, &part.version),
             kind: &part.kind,
         },
@@ -131,7 +131,7 @@ async fn set_scale(
     let ty = lockgate_kinds::typed::type_of(&part.group, &part.version, &part.kind)
         .ok_or_else(|| internal("the type of a scale is unknown"))?;
     let shape = Shape::Plain(ty);
-    let replicas_owners = scale_owners::Replicas::of(server, resource);
+    let replicas_owners = scale::managed_fields::Replicas::of(server, resource);
     loop {
         let old = get::get_value(server, call, resource).await?;
         let mut old_scale = scale::of(resource, &old)?;
@@ -145,7 +145,7 @@ async fn set_scale(
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
             return Err(crate::error::modified(resource, &call.target.name));
         }
-        let wanted = scale_owners::track(call, ty, &options, &old_scale, wanted);
+        let wanted = scale::managed_fields::track(call, ty, &options, &old_scale, wanted);
         let facts = facts(Operation::Update, call, resource, part, &options);
         let mut attempt = Attempt::new(
             server,
@@ -228,7 +228,7 @@ async fn evict(
         server,
         resource,
         namespace: call.target.namespace.clone(),
-        told_name: None,
+        admission_name: None,
         name,
     };
     deletion.run(call, delete).await?;
@@ -310,7 +310,7 @@ async fn bind(
         if !current.is_empty() {
             return refused(format!(
                 "pod {name} is already assigned to node {}",
-                lockgate_api::go::quote::quote(current)
+                lockgate_go::quote::quote(current)
             ));
         }
         if let Some(uid) = Some(metadata::text(&binding, "uid")).filter(|uid| !uid.is_empty())

@@ -16,19 +16,20 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::decode::options::WriteOptions;
+use crate::encoding;
 use crate::error::{
     Failure, Outcome, bad_request, conflict, internal, modified, not_found, read_failed,
     version_required,
 };
+use crate::metadata;
 use crate::read::list;
 use crate::registry::Resource;
 use crate::respond::Reply;
 use crate::server::Server;
-use crate::stored;
 use crate::write::admission::{Attempt, Facts};
 use crate::write::create::insert_new;
-use crate::write::owners::Tracked;
-use crate::write::{metadata, owners, strategy};
+use crate::write::managed_fields::Tracked;
+use crate::write::{managed_fields, strategy};
 
 /// Replaces the object a call is about with the one in its body.
 pub(crate) async fn update(
@@ -183,7 +184,7 @@ impl<'c> Change<'c> {
         let kept = server.to_storage(&object, self.resource).await?;
         match server.swap(self.resource, &key, expected, &kept).await {
             Ok(revision) => {
-                stored::set_version(&mut object, revision);
+                encoding::set_version(&mut object, revision);
                 Ok(Some(Changed {
                     object,
                     created: false,
@@ -219,7 +220,7 @@ impl<'c> Change<'c> {
         match new {
             New::Tracked(tracked) => tracked,
             New::Object(object) => {
-                owners::track(server, call, self.resource, self.options, old, object)
+                managed_fields::track(server, call, self.resource, self.options, old, object)
             }
         }
     }
@@ -331,7 +332,7 @@ impl<'c> Change<'c> {
         attempt.validate(call, Some(&object), &name).await?;
         self.resource.shape.complete(&mut object);
         let dry_run = self.options.is_dry_run();
-        if is_gone_now(self.resource, &object, old) {
+        if is_deleted_by(self.resource, &object, old) {
             if !dry_run && let Err(error) = server.remove(self.resource, key, entry.revision).await
             {
                 return lost_or(error, self.resource, &name);
@@ -343,8 +344,8 @@ impl<'c> Change<'c> {
         }
         let kept = server.to_storage(&object, self.resource).await?;
         if dry_run {
-            if stored::encode(&kept) == entry.value {
-                stored::set_version(&mut object, entry.revision);
+            if encoding::encode(&kept) == entry.value {
+                encoding::set_version(&mut object, entry.revision);
             }
             return Ok(Round::Done(Changed {
                 object,
@@ -353,7 +354,7 @@ impl<'c> Change<'c> {
         }
         match server.swap(self.resource, key, entry.revision, &kept).await {
             Ok(revision) => {
-                stored::set_version(&mut object, revision);
+                encoding::set_version(&mut object, revision);
                 Ok(Round::Done(Changed {
                     object,
                     created: false,
@@ -390,7 +391,7 @@ impl<'c> Change<'c> {
         let told = match told {
             "" | "0" => None,
             text => Some(text.parse::<u64>().map_err(|_| {
-                let quoted = lockgate_api::go::quote::quote(text);
+                let quoted = lockgate_go::quote::quote(text);
                 let detail = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
                 let error = lockgate_api::field::FieldError::invalid(
                     &lockgate_api::field::Path::root("resourceVersion"),
@@ -406,7 +407,7 @@ impl<'c> Change<'c> {
             Some(told) if told != current.0 => return Err(modified(self.resource, name)),
             Some(_) => {}
         }
-        stored::set_version(object, current);
+        encoding::set_version(object, current);
         Ok(())
     }
 }
@@ -416,7 +417,7 @@ impl<'c> Change<'c> {
 /// UPSTREAM: kubernetes pkg/kubeapiserver/default_storage_factory_builder.go
 fn upstream_key(resource: &Resource, key: &str) -> String {
     let (group, plural) = (resource.storage.0.as_str(), resource.storage.1.as_str());
-    let prefix = stored::prefix(group, plural, None);
+    let prefix = encoding::prefix(group, plural, None);
     let rest = key.strip_prefix(&prefix).unwrap_or(key);
     match (group, plural) {
         ("", "services") => format!("/registry/services/specs/{rest}"),
@@ -445,7 +446,7 @@ fn lost_or(error: WriteError, resource: &Resource, name: &str) -> Outcome<Round>
 /// Whether the change took the last finalizer from an object that is on its way out.
 ///
 /// UPSTREAM: apiserver pkg/registry/generic/registry/store.go (ShouldDeleteDuringUpdate)
-fn is_gone_now(resource: &Resource, object: &Value, old: &Value) -> bool {
+fn is_deleted_by(resource: &Resource, object: &Value, old: &Value) -> bool {
     let held = !metadata::finalizers(object).is_empty()
         || strategy::is_namespace(resource) && !strategy::namespace_finalizers(object).is_empty();
     let grace = metadata::number(old, "deletionGracePeriodSeconds").unwrap_or_default();

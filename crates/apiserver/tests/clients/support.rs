@@ -115,7 +115,7 @@ impl Client {
             .lines()
             .find_map(|line| line.trim().strip_prefix("certificate-authority-data: "))
             .unwrap();
-        let pem = lockgate_api::go::base64::decode(authority).unwrap();
+        let pem = lockgate_go::base64::decode(authority).unwrap();
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             roots.add(certificate.unwrap()).unwrap();

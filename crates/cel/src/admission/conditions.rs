@@ -8,15 +8,14 @@ use std::sync::{Arc, LazyLock};
 use super::compile_condition;
 use super::request::Evaluator;
 use crate::eval::Program;
+use crate::limits::MATCH_CONDITIONS_BUDGET;
 use crate::program::ProgramCache;
-
-/// Most units the conditions of one webhook may cost together.
-pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
 
 pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";
 
-static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);
+/// The programs of all hooks and policies.
+pub(super) static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);
 
 /// What happens when conditions cannot be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +91,14 @@ impl MatchConditions {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
+    }
+
+    /// Whether the condition at a position runs this very program.
+    #[must_use]
+    pub fn shares_program(&self, at: usize, program: &Arc<Program>) -> bool {
+        let condition = self.conditions.get(at);
+        let own = condition.and_then(|condition| condition.program.as_ref().ok());
+        own.is_some_and(|own| Arc::ptr_eq(own, program))
     }
 
     /// Evaluates all conditions and decides by the failure policy.

@@ -23,26 +23,111 @@
 //! ```
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
-use super::conditions::OUT_OF_BUDGET;
-use super::policy_environment;
+use super::conditions::{OUT_OF_BUDGET, PROGRAMS};
+use super::{match_condition_environment, policy_environment};
 use crate::check::Environment;
-use crate::eval::{Error, Evaluation, Limits, Named, NamedExpression, Program};
+use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program};
+use crate::limits::POLICY_BUDGET;
 use crate::program::{self, CompileError};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::constructed::{JSON_PATCH, OBJECT};
+use crate::value::{Error, Value};
 
-/// Most units the expressions of one policy may cost together, with one binding.
-pub const POLICY_BUDGET: u64 = 10_000_000;
+/// What an expression of a policy is for: it decides what the expression can refer to and which
+/// type its result must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A named expression, of any type.
+    Variable,
+    /// A match condition or a validation.
+    Condition,
+    /// What is said when a validation fails. It cannot ask the authorizer.
+    Message,
+    /// The value of an audit annotation: a text, or nothing.
+    AuditAnnotation,
+    /// The object that is merged into the one of the request.
+    ApplyConfiguration,
+    /// A list of patch operations.
+    JsonPatch,
+}
 
-/// The named expressions of a policy, compiled, and the environment of its other expressions.
+static ANNOTATION_TYPES: [Type; 2] = [Type::String, Type::Null];
+static CONFIGURATION_TYPE: LazyLock<[Type; 1]> = LazyLock::new(|| [Type::object(OBJECT)]);
+static PATCH_TYPE: LazyLock<[Type; 1]> = LazyLock::new(|| [Type::list(Type::object(JSON_PATCH))]);
+
+impl Role {
+    /// The types the result can have; any without any.
+    fn types(self) -> &'static [Type] {
+        match self {
+            Self::Variable => &[],
+            Self::Condition => &[Type::Bool],
+            Self::Message => &[Type::String],
+            Self::AuditAnnotation => &ANNOTATION_TYPES,
+            Self::ApplyConfiguration => &*CONFIGURATION_TYPE,
+            Self::JsonPatch => &*PATCH_TYPE,
+        }
+    }
+
+    /// What this role makes of an environment.
+    fn adjust(self, environment: Environment) -> Environment {
+        match self {
+            Self::Message => environment.without_variable("authorizer"),
+            Self::ApplyConfiguration | Self::JsonPatch => environment.with_construction(),
+            Self::Variable | Self::Condition | Self::AuditAnnotation => environment,
+        }
+    }
+}
+
+/// A named expression, compiled or not.
+#[derive(Debug, Clone)]
+pub struct Variable {
+    /// What it is selected by.
+    pub name: Box<str>,
+    /// Its program, or why there is none.
+    pub program: Result<Arc<Program>, CompileError>,
+}
+
+/// Which named expressions there are while a policy is compiled, and the environment of its other
+/// expressions.
 #[derive(Debug)]
 pub struct Composition {
+    has_params: bool,
     environment: Environment,
-    variables: Vec<(String, Result<Program, CompileError>)>,
+    /// The names with the types others see.
+    fields: Vec<(String, Type)>,
+    variables: Vec<Variable>,
 }
 
 impl Composition {
+    /// No named expressions yet.
+    #[must_use]
+    pub fn new(has_params: bool) -> Self {
+        Self {
+            has_params,
+            environment: policy_environment(has_params, []),
+            fields: Vec::new(),
+            variables: Vec::new(),
+        }
+    }
+
+    /// An environment in which named expressions are not even known, as the API server checks
+    /// policies in that have none.
+    #[must_use]
+    pub fn without_variables(has_params: bool) -> Self {
+        let environment = match_condition_environment().clone();
+        let environment = if has_params {
+            environment.variable("params", Type::Dyn)
+        } else {
+            environment
+        };
+        Self {
+            environment,
+            ..Self::new(has_params)
+        }
+    }
+
     /// Compiles named expressions, each of which can select those before it.
     ///
     /// One that does not compile can be selected; that is an error when it happens.
@@ -51,25 +136,36 @@ impl Composition {
         has_params: bool,
         variables: impl IntoIterator<Item = (&'v str, &'v str)>,
     ) -> Self {
-        let mut environment = policy_environment(has_params, []);
-        let mut fields: Vec<(String, Type)> = Vec::new();
-        let mut compiled = Vec::new();
+        let mut composition = Self::new(has_params);
         for (name, expression) in variables {
-            let program = program::compile(expression, &environment, None);
-            let declared = match &program {
-                Ok(program) => declared(program.output_type()),
-                Err(_) => Type::Dyn,
-            };
-            fields.retain(|(other, _)| other != name);
-            fields.push((name.to_owned(), declared));
-            let known = fields.iter().map(|(name, of)| (name.as_str(), of.clone()));
-            environment = policy_environment(has_params, known);
-            compiled.push((name.to_owned(), program));
+            // What does not compile is kept, and told when it is selected.
+            let _ = composition.declare(name, expression);
         }
-        Self {
-            environment,
-            variables: compiled,
-        }
+        composition
+    }
+
+    /// Compiles a named expression, which those after it can select.
+    ///
+    /// # Errors
+    ///
+    /// What Kubernetes says about the expression. It can be selected all the same.
+    pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), CompileError> {
+        let program = self.program(expression, Role::Variable);
+        let declared = match &program {
+            Ok(program) => declared(program.output_type()),
+            Err(_) => Type::Dyn,
+        };
+        self.fields.retain(|(other, _)| other != name);
+        self.fields.push((name.to_owned(), declared));
+        let fields = self.fields.iter();
+        let known = fields.map(|(name, of)| (name.as_str(), of.clone()));
+        self.environment = policy_environment(self.has_params, known);
+        let outcome = program.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.variables.push(Variable {
+            name: name.into(),
+            program,
+        });
+        outcome
     }
 
     /// The environment of the policy's expressions, in which all named ones can be selected.
@@ -79,8 +175,15 @@ impl Composition {
     }
 
     /// The named expressions with their programs, in order.
-    pub fn variables(&self) -> impl Iterator<Item = (&str, &Result<Program, CompileError>)> {
-        self.variables.iter().map(|(name, p)| (name.as_str(), p))
+    #[must_use]
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    /// The named expressions alone. What was needed to compile others is given up.
+    #[must_use]
+    pub fn into_variables(self) -> Vec<Variable> {
+        self.variables
     }
 
     /// The program of an expression of the policy; with `expected`, its result is of that type.
@@ -96,17 +199,79 @@ impl Composition {
         program::compile(expression, &self.environment, expected)
     }
 
+    /// The program of an expression in a role. Equal expressions of policies that declare the same
+    /// share one, and those that refer to no more than match conditions of webhooks share theirs.
+    ///
+    /// # Errors
+    ///
+    /// What Kubernetes says about the expression.
+    pub fn program(&self, expression: &str, role: Role) -> Result<Arc<Program>, CompileError> {
+        let key = self.key(expression, role);
+        PROGRAMS.get_or_compile(&key, |_| {
+            let environment = role.adjust(self.environment.clone());
+            program::compile_one_of(expression, &environment, role.types())
+        })
+    }
+
+    /// What programs are shared by: the text, the role, and what the text can refer to.
+    fn key(&self, expression: &str, role: Role) -> String {
+        use std::fmt::Write as _;
+        let refers = expression.contains("variables") || expression.contains("params");
+        if role == Role::Condition && !refers {
+            return expression.to_owned();
+        }
+        let mut key = format!("{role:?}\0");
+        if refers {
+            let _ = write!(key, "{}\0", self.has_params);
+            for (name, of) in &self.fields {
+                let _ = write!(key, "{name}:{of}\0");
+            }
+        }
+        key.push_str(expression);
+        key
+    }
+
+    /// Checks a condition in the plain environment of match conditions, which has no named
+    /// expressions.
+    ///
+    /// # Errors
+    ///
+    /// What Kubernetes says about the expression.
+    pub fn check_match_condition(&self, expression: &str) -> Result<(), CompileError> {
+        let plain = Self::without_variables(self.has_params);
+        program::compile(expression, &plain.environment, Some(&Type::Bool)).map(drop)
+    }
+
+    /// Checks an expression without keeping its program.
+    ///
+    /// # Errors
+    ///
+    /// What Kubernetes says about the expression.
+    pub fn check(&self, expression: &str, role: Role) -> Result<(), CompileError> {
+        let environment = role.adjust(self.environment.clone());
+        program::compile_one_of(expression, &environment, role.types()).map(drop)
+    }
+
     /// The named expressions in the form an evaluation takes them.
     #[must_use]
     pub fn named(&self) -> Vec<NamedExpression<'_>> {
-        self.variables
-            .iter()
-            .map(|(name, program)| NamedExpression {
-                name,
-                program: program.as_ref().map_err(ToString::to_string),
-            })
-            .collect()
+        named(&self.variables)
     }
+}
+
+/// Named expressions in the form an evaluation takes them.
+#[must_use]
+pub fn named(variables: &[Variable]) -> Vec<NamedExpression<'_>> {
+    variables
+        .iter()
+        .map(|variable| NamedExpression {
+            name: &variable.name,
+            program: match &variable.program {
+                Ok(program) => Ok(program),
+                Err(error) => Err(error.to_string()),
+            },
+        })
+        .collect()
 }
 
 /// The type others see of a named expression: what is no plain data is checked when evaluated.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::declarations::{Environment, Function, OverloadId, functions};
+use super::declarations::{Environment, Function, OverloadId};
 use super::unify::{Substitution, instantiate, most_general};
 use super::validators;
 use crate::source::Issue;
@@ -380,7 +380,7 @@ impl<'s> Checker<'s, '_> {
         };
         let (function, args) = (function.clone(), args.clone());
         let Some(target) = *target else {
-            let Some(found) = functions().find(&function) else {
+            let Some(found) = self.env.function(&function) else {
                 self.undeclared(self.ast.offset(id), &function);
                 self.set(id, Type::Error);
                 return None;
@@ -394,10 +394,10 @@ impl<'s> Checker<'s, '_> {
         // `a.b.c()` may be a function `a.b.c` before it is a method of `a.b`.
         let namespaced = self
             .first_name(target)
-            .is_some_and(|n| functions().is_namespace(n));
+            .is_some_and(|n| self.env.is_function_namespace(n));
         if namespaced
             && let Some(prefix) = self.ast.qualified_name(target)
-            && let Some(found) = functions().find(&format!("{prefix}.{function}"))
+            && let Some(found) = self.env.function(&format!("{prefix}.{function}"))
         {
             self.rename(id, found.name, &args);
             self.resolve(id, found, None, &args);
@@ -412,7 +412,7 @@ impl<'s> Checker<'s, '_> {
             return;
         };
         let (function, args) = (function.clone(), args.clone());
-        match functions().find(&function) {
+        match self.env.function(&function) {
             Some(found) => self.resolve(id, found, Some(target), &args),
             None => {
                 self.set(id, Type::Error);

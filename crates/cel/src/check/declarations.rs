@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use crate::crd::KEYWORDS;
+use crate::syntax::identifier::KEYWORDS;
 use crate::types::Type;
+use crate::value::constructed::{JSON_PATCH, OBJECT, is_constructible};
 
 /// The index of an overload in the table of all overloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -215,6 +216,8 @@ pub struct Environment {
     namespaces: BTreeSet<String>,
     /// Whether names of fields may be keywords, spelled `__name__` in the schema.
     pub(crate) keyword_fields: bool,
+    /// Whether objects and patches can be constructed.
+    constructs: bool,
 }
 
 impl Environment {
@@ -225,6 +228,38 @@ impl Environment {
             keyword_fields: true,
             ..Self::default()
         }
+    }
+
+    /// Lets expressions construct objects and patches, and knows the function for it.
+    #[must_use]
+    pub fn with_construction(mut self) -> Self {
+        self.constructs = true;
+        self
+    }
+
+    /// Hides a variable, and those below it. The others keep their places.
+    #[must_use]
+    pub fn without_variable(mut self, name: &str) -> Self {
+        for (known, _) in &mut self.variables {
+            let rest = known.strip_prefix(name);
+            if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+                known.clear();
+            }
+        }
+        self.namespaces.remove(name);
+        self
+    }
+
+    /// The function with this name, if this kind of expression has it.
+    pub(crate) fn function(&self, name: &str) -> Option<&'static Function> {
+        let found = functions().find(name)?;
+        let is_known = self.constructs || !found.name.starts_with("jsonpatch.");
+        is_known.then_some(found)
+    }
+
+    /// Whether a function's name begins with `first` and a dot.
+    pub(crate) fn is_function_namespace(&self, first: &str) -> bool {
+        functions().is_namespace(first) && (self.constructs || first != "jsonpatch")
     }
 
     /// Declares a variable; its name may contain dots.
@@ -264,7 +299,9 @@ impl Environment {
     }
 
     pub(crate) fn is_namespace(&self, first: &str) -> bool {
-        self.namespaces.contains(first) || matches!(first, "google" | "net")
+        self.namespaces.contains(first)
+            || matches!(first, "google" | "net")
+            || (self.constructs && first == OBJECT)
     }
 
     /// The type a name stands for when it is the name of a type.
@@ -292,7 +329,7 @@ impl Environment {
             "google.protobuf.ListValue" => Type::list(Type::Dyn),
             _ => match wrapper(name) {
                 Some(wrapped) => wrapped,
-                None if self.objects.contains_key(name) => Type::object(name),
+                None if self.has_object(name) => Type::object(name),
                 None => return None,
             },
         };
@@ -301,11 +338,20 @@ impl Environment {
 
     /// Whether fields of this message type are known.
     pub(crate) fn has_object(&self, name: &str) -> bool {
-        self.objects.contains_key(name)
+        self.objects.contains_key(name) || (self.constructs && is_constructible(name))
     }
 
     /// The type of a field of a message type.
     pub(crate) fn field(&self, object: &str, field: &str) -> Option<&Type> {
+        if self.constructs && is_constructible(object) {
+            // Which fields an object has is found out when it is merged.
+            return match (object, field) {
+                (JSON_PATCH, "op" | "path" | "from") => Some(&Type::String),
+                (JSON_PATCH, "value") => Some(&Type::Dyn),
+                (JSON_PATCH, _) => None,
+                _ => Some(&Type::Dyn),
+            };
+        }
         let fields = self.objects.get(object)?;
         fields.get(field).or_else(|| {
             let keyword = self.keyword_fields && KEYWORDS.contains(&field);

@@ -5,11 +5,10 @@
 use serde_json::{Map as Object, Value as Json};
 
 use crate::eval::cost::Argument;
-use crate::eval::error::{Error, Failure};
 use crate::eval::machine::Machine;
 use crate::eval::program::{Attribute, Path, Qualifier, QualifierKey, Root};
 use crate::eval::record::Trace;
-use crate::value::Value;
+use crate::value::{Error, Failure, Value};
 
 /// A value, and whether it is still the document's own.
 ///
@@ -400,7 +399,7 @@ pub(crate) fn list_index(key: &Value<'_>) -> Result<i64, Error> {
     };
     match key {
         Value::Int(index) => Ok(*index),
-        Value::Double(d) => match crate::number::double_to_int(*d) {
+        Value::Double(d) => match lockgate_go::number::double_to_int(*d) {
             Ok(index) if index as f64 == *d => Ok(index),
             _ => unsupported(),
         },

@@ -2,12 +2,11 @@
 //!
 //! UPSTREAM: cel-go common/types (ConvertToType of each type)
 
+use lockgate_go::number;
+use lockgate_go::time::{Duration, ParseTimestampError, Timestamp};
+
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
-use crate::ext::opaque::Opaque;
-use crate::number;
-use crate::time::{Duration, Timestamp};
-use crate::value::Value;
+use crate::value::{Error, Opaque, Value};
 
 fn impossible<'a>(from: &Value<'_>, to: &str) -> Argument<'a> {
     let from = from.type_name();
@@ -110,7 +109,7 @@ pub(crate) fn to_duration<'a>(value: &Value<'a>) -> Argument<'a> {
         _ => match value.as_str() {
             Some(text) => Duration::parse(text)
                 .map(Value::Duration)
-                .map_err(Error::text),
+                .or_else(|_| impossible(value, "google.protobuf.Duration")),
             None => impossible(value, "google.protobuf.Duration"),
         },
     }
@@ -123,9 +122,11 @@ pub(crate) fn to_timestamp<'a>(value: &Value<'a>) -> Argument<'a> {
             .map(Value::Timestamp)
             .map_err(Error::text),
         _ => match value.as_str() {
-            Some(text) => Timestamp::parse(text)
-                .map(Value::Timestamp)
-                .map_err(Error::text),
+            Some(text) => match Timestamp::parse(text) {
+                Ok(timestamp) => Ok(Value::Timestamp(timestamp)),
+                Err(ParseTimestampError::Form(_)) => impossible(value, "google.protobuf.Timestamp"),
+                Err(ParseTimestampError::Range(error)) => Err(Error::text(error)),
+            },
             None => impossible(value, "google.protobuf.Timestamp"),
         },
     }

@@ -3,8 +3,7 @@
 //! UPSTREAM: cel-go interpreter/runtimecost.go, ext/lists.go, ext/sets.go;
 //! apiserver pkg/cel/library/cost.go
 
-use crate::eval::error::Error;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// An argument as the evaluator has it: a value, or why there is none.
 pub(crate) type Argument<'a> = Result<Value<'a>, Error>;
@@ -137,10 +136,20 @@ impl CallCost {
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::DeepTraversal,
             "ip" if overload == Some("cidr_ip") => Self::Fixed(1),
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP"
-            | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
-                Self::Traversal(1)
-            }
+            "url"
+            | "jsonpatch.escapeKey"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "ip"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver" => Self::Traversal(1),
             "replace" | "split" | "ip.isCanonical" => Self::Traversal(2),
             "join" => Self::Result,
             "find" | "findAll" => Self::Pattern,

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use lockgate_go::time::{Duration, Timestamp};
+
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::machine::Machine;
 use crate::eval::program::{Message, MessageField};
 use crate::eval::record::Trace;
-use crate::time::{Duration, Timestamp};
-use crate::value::{Map, Value};
+use crate::value::constructed::is_constructible;
+use crate::value::{Constructed, Error, Map, Value};
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
     pub(crate) fn message(&mut self, message: &'a Message) -> Argument<'a> {
@@ -21,6 +22,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             return Err(error.clone());
         }
         self.charge_once(40)?;
+        if is_constructible(&message.type_name) {
+            return Ok(Value::Object(Arc::new(Constructed {
+                type_name: &message.type_name,
+                fields: fields?,
+            })));
+        }
         build(&message.type_name, &fields?)
     }
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use lockgate_go::regex::Regex;
+
 use crate::check::{Function, OverloadId};
 use crate::eval::cost::CallCost;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
-use crate::go_regex::Regex;
 use crate::source::Span;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// The index of a step in its [`Program`].
 pub(crate) type StepId = u32;
@@ -310,9 +310,9 @@ impl ConstSet {
                 Value::Bool(false) => set.no = true,
                 Value::Double(d) => {
                     set.doubles.push(*d);
-                    let int = crate::number::double_to_int(*d).ok();
+                    let int = lockgate_go::number::double_to_int(*d).ok();
                     set.ints.extend(int.filter(|i| *i as f64 == *d));
-                    let uint = crate::number::double_to_uint(*d).ok();
+                    let uint = lockgate_go::number::double_to_uint(*d).ok();
                     set.uints.extend(uint.filter(|u| *u as f64 == *d));
                 }
                 Value::Int(i) => {

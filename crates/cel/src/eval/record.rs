@@ -7,8 +7,9 @@ use std::fmt::{self, Write as _};
 
 use serde_json::Value as Json;
 
+use lockgate_go::quote::{quote, quote_bytes};
+
 use crate::eval::cost::Argument;
-use crate::quote::{quote, quote_bytes};
 use crate::source::Span;
 use crate::value::Value;
 

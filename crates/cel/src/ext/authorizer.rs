@@ -1,110 +1,12 @@
-//! Questions to the authorizer.
+//! The variables and values of the authorizer library.
 //!
 //! UPSTREAM: apiserver pkg/cel/library/authz.go
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
+
 use crate::ext::named_format::NamedFormat;
-
-/// Who a question is asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct User {
-    /// The user's name.
-    pub name: String,
-    /// The user's id.
-    pub uid: String,
-    /// The groups the user belongs to.
-    pub groups: Vec<String>,
-    /// Anything else the authenticator knows.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl User {
-    /// The user a service account acts as.
-    #[must_use]
-    pub fn service_account(namespace: &str, name: &str) -> Self {
-        Self {
-            name: format!("system:serviceaccount:{namespace}:{name}"),
-            groups: vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-            ],
-            ..Self::default()
-        }
-    }
-}
-
-/// A question: may this user do this?
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessRequest<'a> {
-    /// Who asks.
-    pub user: &'a User,
-    /// What is to be done.
-    pub verb: &'a str,
-    /// To what.
-    pub object: AccessObject<'a>,
-}
-
-/// What a question is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessObject<'a> {
-    /// A path outside the API.
-    Path(&'a str),
-    /// A resource of the API, in any version.
-    Resource {
-        /// The API group.
-        group: &'a str,
-        /// The plural name of the resource.
-        resource: &'a str,
-        /// The subresource, or nothing.
-        subresource: &'a str,
-        /// The namespace, or nothing.
-        namespace: &'a str,
-        /// The name of the object, or nothing.
-        name: &'a str,
-        /// A field selector as written, or nothing.
-        field_selector: &'a str,
-        /// A label selector as written, or nothing.
-        label_selector: &'a str,
-    },
-}
-
-/// What an authorizer answers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether it is allowed.
-    pub allowed: bool,
-    /// Why, in words.
-    pub reason: String,
-    /// What went wrong while deciding, if anything.
-    pub error: Option<String>,
-}
-
-/// Answers questions about access.
-pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// Decides whether the user may do what the request says.
-    fn authorize(&self, request: &AccessRequest<'_>) -> Decision;
-}
-
-/// Allows everything, or nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FixedAuthorizer {
-    /// Every question is answered with yes.
-    AllowAll,
-    /// Every question is answered with no.
-    DenyAll,
-}
-
-impl Authorizer for FixedAuthorizer {
-    fn authorize(&self, _: &AccessRequest<'_>) -> Decision {
-        Decision {
-            allowed: *self == Self::AllowAll,
-            ..Decision::default()
-        }
-    }
-}
 
 /// The variable `authorizer`: who asks, and who answers.
 #[derive(Debug, Clone)]

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use lockgate_go::number::atoi;
+use lockgate_go::quote::quote;
+
 use super::ip::{self, Ip};
-use crate::number::atoi;
-use crate::quote::quote;
 
 /// An address with the length of its network prefix. Bits beyond the prefix are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +24,7 @@ pub struct CidrError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
     NoSlash,
-    Address(ip::ParseError),
+    Address(lockgate_go::ip::ParseError),
     Zone,
     Bits(String),
     Range,
@@ -73,7 +74,7 @@ impl Cidr {
 
     fn read(text: &str) -> Result<Self, Reason> {
         let (address, bits) = text.rsplit_once('/').ok_or(Reason::NoSlash)?;
-        let parsed = ip::parse(address).map_err(Reason::Address)?;
+        let parsed = lockgate_go::ip::parse(address.as_bytes()).map_err(Reason::Address)?;
         if parsed.has_zone {
             return Err(Reason::Zone);
         }

@@ -1,14 +1,13 @@
 //! IP addresses, read as Go's `net/netip` reads them and with Kubernetes' restrictions.
 
-mod parse;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
-use crate::quote::quote;
+use lockgate_go::quote::quote;
 
-pub(super) use parse::{ParseError, parse};
+use lockgate_go::ip::{ParseError, parse};
 
 /// An IPv4 or IPv6 address, without a zone and never an IPv4 address mapped into IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +72,7 @@ impl Ip {
             text: text.to_owned(),
             reason,
         };
-        let parsed = parse(text).map_err(|e| error(Reason::Parse(e)))?;
+        let parsed = parse(text.as_bytes()).map_err(|e| error(Reason::Parse(e)))?;
         if parsed.has_zone {
             return Err(error(Reason::Zone));
         }

@@ -5,6 +5,8 @@
 // UPSTREAM: k8s.io/apiserver/pkg/cel/library/format.go; the checks are those of
 // k8s.io/apimachinery/pkg/util/validation, pkg/api/validate/content and of kube-openapi's strfmt.
 
+use lockgate_go::url::Url;
+
 mod check;
 #[cfg(test)]
 mod tests;
@@ -129,9 +131,9 @@ impl NamedFormat {
             Self::Dns1035LabelPrefix => check::dns1035_label(&check::masked(bytes)),
             Self::QualifiedName => check::qualified_name(text),
             Self::LabelValue => check::label_value(bytes),
-            Self::Uri => match super::url::Url::check(text) {
-                Ok(()) => Vec::new(),
-                Err(error) => vec![error.go_text()],
+            Self::Uri => match Url::parse_request_uri(text) {
+                Ok(_) => Vec::new(),
+                Err(error) => vec![error.to_string()],
             },
             Self::Uuid => unless(check::is_uuid(bytes), "does not match the UUID format"),
             Self::Byte => unless(check::is_base64(bytes), "invalid base64"),

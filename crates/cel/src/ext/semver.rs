@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use crate::quote::quote;
+use lockgate_go::quote::quote;
 
 /// A version. Build metadata is read but takes no part in comparing.
 #[derive(Clone, Debug)]

@@ -1,321 +1,53 @@
-//! URLs, read as Go's `net/url` reads them.
+//! The function `url`.
 
-mod escape;
-mod parse;
-#[cfg(test)]
-mod tests;
+use std::fmt;
 
-use escape::{Mode, escape, is_valid_encoded, unescape};
+use lockgate_go::url::{Url, UrlError};
 
-use crate::quote::{quote, quote_bytes};
-
-/// Query parameters beyond which Go gives none at all.
-const MAX_PARAMETERS: usize = 10_000;
-
-/// A URL taken apart. Decoded parts may hold any bytes.
-#[derive(Clone, Debug, Default)]
-pub struct Url {
-    scheme: String,
-    /// What follows the scheme if it does not start with a slash.
-    opaque: String,
-    /// User name and, after a colon, password.
-    user: Option<(Vec<u8>, Option<Vec<u8>>)>,
-    host: Vec<u8>,
-    path: Vec<u8>,
-    /// The path as written, if escaping it again would give another text.
-    raw_path: String,
-    raw_query: String,
-    /// Whether there is a question mark without a query.
-    force_query: bool,
-    fragment: Vec<u8>,
-    raw_fragment: String,
-    /// Whether the scheme is followed by a path at once.
-    omit_host: bool,
-}
-
-/// A text that is no URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UrlError {
-    text: String,
-    reason: Reason,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reason {
-    ControlCharacter,
-    Empty,
-    MissingScheme,
-    NoRequestUri,
-    ColonInFirstSegment,
-    UserInfo,
-    IpLiteral,
-    MissingBracket,
-    Port(String),
-    Host(super::ip::ParseError),
-    HostCharacter(char),
-    Escape(Vec<u8>),
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::ControlCharacter => f.write_str("net/url: invalid control character in URL"),
-            Self::Empty => f.write_str("empty url"),
-            Self::MissingScheme => f.write_str("missing protocol scheme"),
-            Self::NoRequestUri => f.write_str("invalid URI for request"),
-            Self::ColonInFirstSegment => {
-                f.write_str("first path segment in URL cannot contain colon")
-            }
-            Self::UserInfo => f.write_str("net/url: invalid userinfo"),
-            Self::IpLiteral => f.write_str("invalid IP-literal"),
-            Self::MissingBracket => f.write_str("missing ']' in host"),
-            Self::Port(port) => write!(f, "invalid port {} after host", quote(port)),
-            Self::Host(error) => write!(f, "invalid host: {error}"),
-            Self::HostCharacter(c) => {
-                write!(
-                    f,
-                    "invalid character {} in host name",
-                    quote(c.encode_utf8(&mut [0; 4]))
-                )
-            }
-            Self::Escape(part) => write!(f, "invalid URL escape {}", quote_bytes(part)),
-        }
-    }
-}
+/// A text that is no absolute URL and no absolute path.
+#[derive(Debug)]
+pub(crate) struct ConversionError(UrlError);
 
 // UPSTREAM: k8s.io/apiserver/pkg/cel/library/urls.go (stringToUrl).
-impl std::fmt::Display for UrlError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "URL parse error during conversion from string: {}",
-            self.go_text()
-        )
+impl fmt::Display for ConversionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(error) = self;
+        write!(f, "URL parse error during conversion from string: {error}")
     }
 }
 
-impl std::error::Error for UrlError {}
-
-impl UrlError {
-    /// The text without the words CEL puts before it: what Go itself says.
-    #[must_use]
-    pub fn go_text(&self) -> String {
-        format!("parse {}: {}", quote(&self.text), self.reason)
-    }
+/// `url(text)`: upstream checks the text as a request would carry it, and parses it as a reference.
+pub(crate) fn parse(text: &str) -> Result<Url, ConversionError> {
+    Url::parse_request_uri(text).map_err(ConversionError)?;
+    Url::parse(text).map_err(ConversionError)
 }
 
-impl Url {
-    /// `url(text)`
-    ///
-    /// ```
-    /// use lockgate_cel::ext::url::Url;
-    /// let url = Url::parse("https://user@example.com:8080/a%20b?q=1#f").unwrap();
-    /// assert_eq!(url.host(), "example.com:8080");
-    /// assert_eq!(url.escaped_path(), "/a%20b");
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Text that is no absolute URL and no absolute path.
-    pub fn parse(text: &str) -> Result<Self, UrlError> {
-        // Upstream checks the text as a request would carry it, and reads it as a reference.
-        let error = |text: &str, reason| UrlError {
-            text: text.to_owned(),
-            reason,
-        };
-        Self::check(text)?;
-        let (body, fragment) = text.split_once('#').unwrap_or((text, ""));
-        let mut url =
-            parse::parse(body, parse::Kind::Reference).map_err(|reason| error(body, reason))?;
-        url.set_fragment(fragment)
-            .map_err(|reason| error(text, reason))?;
-        Ok(url)
-    }
-
-    /// `isURL(text)`, which is laxer about fragments than [`Url::parse`].
-    #[must_use]
-    pub fn is_valid(text: &str) -> bool {
-        Self::check(text).is_ok()
-    }
-
-    /// Says why a text is no URL for a request.
-    ///
-    /// # Errors
-    ///
-    /// Whatever makes [`Url::is_valid`] false.
-    pub fn check(text: &str) -> Result<(), UrlError> {
-        match parse::parse(text, parse::Kind::Request) {
-            Ok(_) => Ok(()),
-            Err(reason) => Err(UrlError {
-                text: text.to_owned(),
-                reason,
-            }),
-        }
-    }
-
-    /// `getScheme()`
-    #[must_use]
-    pub fn scheme(&self) -> &str {
-        &self.scheme
-    }
-
-    /// `getHost()`: the host with the port if there is one.
-    #[must_use]
-    pub fn host(&self) -> String {
-        lossy(&self.host)
-    }
-
-    /// `getHostname()`: the host without port and brackets.
-    #[must_use]
-    pub fn hostname(&self) -> String {
-        let (host, _) = self.split_host();
-        let inner = host
-            .strip_prefix(b"[")
-            .and_then(|host| host.strip_suffix(b"]"));
-        lossy(inner.unwrap_or(host))
-    }
-
-    /// `getPort()`: the port or nothing.
-    #[must_use]
-    pub fn port(&self) -> String {
-        lossy(self.split_host().1)
-    }
-
-    fn split_host(&self) -> (&[u8], &[u8]) {
-        let colon = self.host.iter().rposition(|b| *b == b':');
-        if let Some((host, [_, port @ ..])) = colon.and_then(|at| self.host.split_at_checked(at))
-            && port.iter().all(u8::is_ascii_digit)
-        {
-            return (host, port);
-        }
-        (&self.host, &[])
-    }
-
-    /// `getEscapedPath()`: the path as written, or escaped anew if that was no proper escaping.
-    #[must_use]
-    pub fn escaped_path(&self) -> String {
-        if !self.raw_path.is_empty() && is_valid_encoded(&self.raw_path, Mode::Path) {
-            return self.raw_path.clone();
-        }
-        if self.path == b"*" {
-            return "*".to_owned();
-        }
-        escape(&self.path, Mode::Path)
-    }
-
-    fn escaped_fragment(&self) -> String {
-        if !self.raw_fragment.is_empty() && is_valid_encoded(&self.raw_fragment, Mode::Fragment) {
-            return self.raw_fragment.clone();
-        }
-        escape(&self.fragment, Mode::Fragment)
-    }
-
-    /// `getQuery()`: the values of each parameter, parameters in the order they first appear.
-    /// What cannot be decoded is left out.
-    #[must_use]
-    pub fn query(&self) -> Vec<(String, Vec<String>)> {
-        let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
-        if self.raw_query.matches('&').count() >= MAX_PARAMETERS {
-            return parameters;
-        }
-        let mut positions = std::collections::HashMap::new();
-        for part in self.raw_query.split('&') {
-            if part.is_empty() || part.contains(';') {
-                continue;
-            }
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            let (Ok(key), Ok(value)) = (unescape(key, Mode::Query), unescape(value, Mode::Query))
-            else {
-                continue;
-            };
-            let at = *positions.entry(key.clone()).or_insert_with(|| {
-                parameters.push((lossy(&key), Vec::new()));
-                parameters.len() - 1
-            });
-            if let Some((_, values)) = parameters.get_mut(at) {
-                values.push(lossy(&value));
-            }
-        }
-        parameters
-    }
-
-    fn set_path(&mut self, path: &str) -> Result<(), Reason> {
-        self.path = unescape(path, Mode::Path)?;
-        if escape(&self.path, Mode::Path) != path {
-            self.raw_path = path.to_owned();
-        }
-        Ok(())
-    }
-
-    fn set_fragment(&mut self, fragment: &str) -> Result<(), Reason> {
-        self.fragment = unescape(fragment, Mode::Fragment)?;
-        if escape(&self.fragment, Mode::Fragment) != fragment {
-            self.raw_fragment = fragment.to_owned();
-        }
-        Ok(())
-    }
+/// `isURL(text)`, which accepts fragments that [`parse`] refuses.
+pub(crate) fn is_valid(text: &str) -> bool {
+    Url::parse_request_uri(text).is_ok()
 }
 
-/// Two URLs are equal if they print the same.
-impl PartialEq for Url {
-    fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Eq for Url {}
-
-/// Puts the URL together again.
-impl std::fmt::Display for Url {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if !self.scheme.is_empty() {
-            write!(f, "{}:", self.scheme)?;
+    #[test]
+    fn refuses_what_either_reading_refuses() {
+        for (text, want) in [
+            ("a", "parse \"a\": invalid URI for request"),
+            // These two pass as requests, but not when read again.
+            (
+                "//a b",
+                "parse \"//a b\": invalid character \" \" in host name",
+            ),
+            ("/?#%zz", "parse \"/?#%zz\": invalid URL escape \"%zz\""),
+        ] {
+            assert_eq!(
+                parse(text).unwrap_err().to_string(),
+                format!("URL parse error during conversion from string: {want}")
+            );
         }
-        if self.opaque.is_empty() {
-            self.fmt_hierarchy(f)?;
-        } else {
-            f.write_str(&self.opaque)?;
-        }
-        if self.force_query || !self.raw_query.is_empty() {
-            write!(f, "?{}", self.raw_query)?;
-        }
-        if !self.fragment.is_empty() {
-            write!(f, "#{}", self.escaped_fragment())?;
-        }
-        Ok(())
+        assert!(is_valid("//a b"));
+        assert!(!is_valid("a"));
     }
-}
-
-impl Url {
-    fn fmt_hierarchy(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let has_authority = !self.host.is_empty() || self.user.is_some();
-        if has_authority || (!self.scheme.is_empty() && !self.omit_host) {
-            if has_authority || !self.path.is_empty() {
-                f.write_str("//")?;
-            }
-            if let Some((name, password)) = &self.user {
-                f.write_str(&escape(name, Mode::UserPassword))?;
-                if let Some(password) = password {
-                    write!(f, ":{}", escape(password, Mode::UserPassword))?;
-                }
-                f.write_str("@")?;
-            }
-            f.write_str(&escape(&self.host, Mode::Host))?;
-        }
-        let path = self.escaped_path();
-        if !path.is_empty() && !path.starts_with('/') && !self.host.is_empty() {
-            f.write_str("/")?;
-        }
-        f.write_str(&path)
-    }
-}
-
-/// Bytes as text, each one that is no UTF-8 as a replacement character, as Go prints them.
-fn lossy(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        out.push_str(chunk.valid());
-        out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
-    }
-    out
 }

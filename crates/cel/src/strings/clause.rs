@@ -1,6 +1,6 @@
 //! Reads the format string of `format`.
 
-use crate::number::{self, AtoiError};
+use lockgate_go::number::{self, AtoiError};
 
 /// What a clause prints its argument as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

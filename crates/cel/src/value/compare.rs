@@ -4,8 +4,7 @@
 
 use std::cmp::Ordering;
 
-use super::Value;
-use crate::crd::typed;
+use super::{Value, typed};
 
 /// What comparing for equality says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +56,16 @@ impl Value<'_> {
                 (a, b) => (a.is_none() && b.is_none()).into(),
             },
             (Value::Opaque(a), _) => a.equals(other),
+            (Value::Object(a), Value::Object(b)) => {
+                let same = |(name, value): &(&str, Value<'_>)| {
+                    b.field(name)
+                        .is_some_and(|other| value.equals(other) == Equality::Equal)
+                };
+                let is_equal = a.type_name == b.type_name
+                    && a.fields.len() == b.fields.len()
+                    && a.fields.iter().all(same);
+                is_equal.into()
+            }
             (Value::Variables, Value::Variables) => Equality::Equal,
             (Value::Variables, _) => Equality::Undefined,
             _ => {

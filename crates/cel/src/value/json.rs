@@ -22,7 +22,11 @@ impl Value<'_> {
             Value::Str(_) | Value::String(_) => json!({ "stringValue": self.as_str() }),
             Value::Duration(_) | Value::Timestamp(_) => json!({ "objectValue": self.to_any()? }),
             Value::Optional(Some(value)) => json!({ "objectValue": value.to_any()? }),
-            Value::Optional(None) | Value::Opaque(_) | Value::Variables | Value::Failed(_) => {
+            Value::Optional(None)
+            | Value::Object(_)
+            | Value::Opaque(_)
+            | Value::Variables
+            | Value::Failed(_) => {
                 return None;
             }
             _ if self.is_list() => {
@@ -55,7 +59,11 @@ impl Value<'_> {
             Value::Str(_) | Value::String(_) => ("StringValue", json!(self.as_str())),
             Value::Duration(d) => ("Duration", json!(duration(d.nanos()))),
             Value::Timestamp(t) => ("Timestamp", json!(t.to_string())),
-            Value::Type(_) | Value::Opaque(_) | Value::Variables | Value::Failed(_) => return None,
+            Value::Type(_)
+            | Value::Object(_)
+            | Value::Opaque(_)
+            | Value::Variables
+            | Value::Failed(_) => return None,
             Value::Optional(Some(inner)) => return inner.to_any(),
             Value::Optional(None) => return None,
             _ if self.is_list() => ("ListValue", self.to_json()?),
@@ -82,6 +90,13 @@ impl Value<'_> {
             Value::Duration(d) => json!(d.to_string()),
             Value::Timestamp(t) => json!(t.to_string()),
             Value::Type(name) => json!(&**name),
+            Value::Object(object) => Json::Object(
+                object
+                    .fields
+                    .iter()
+                    .map(|(name, value)| Some(((*name).to_owned(), value.to_json()?)))
+                    .collect::<Option<Object<_, _>>>()?,
+            ),
             Value::Optional(Some(inner)) => inner.to_json()?,
             Value::Optional(None) | Value::Opaque(_) | Value::Variables | Value::Failed(_) => {
                 return None;

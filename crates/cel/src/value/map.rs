@@ -86,10 +86,10 @@ impl<'a> Map<'a> {
     pub fn get(&self, key: &Value<'_>) -> Option<&Value<'a>> {
         let position = self.position(key).or_else(|| match key {
             Value::Double(d) => {
-                let int = crate::number::double_to_int(*d)
+                let int = lockgate_go::number::double_to_int(*d)
                     .ok()
                     .filter(|i| *i as f64 == *d);
-                let uint = crate::number::double_to_uint(*d)
+                let uint = lockgate_go::number::double_to_uint(*d)
                     .ok()
                     .filter(|u| *u as f64 == *d);
                 int.and_then(|i| self.position(&Value::Int(i)))

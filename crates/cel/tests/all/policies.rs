@@ -3,7 +3,12 @@
 //! `policies.jsonl` holds policies with what kube-apiserver's own code made of them, and what was
 //! left of the budget.
 
-use lockgate_cel::admission::{Composition, PolicyEvaluation, Request, Variables};
+use std::sync::Arc;
+
+use lockgate_cel::Value;
+use lockgate_cel::admission::{
+    Composition, MatchConditions, PolicyEvaluation, Request, Role, Variables,
+};
 use lockgate_cel::eval::Program;
 use lockgate_cel::program::CompileError;
 use serde_json::{Value as Json, json};
@@ -69,7 +74,7 @@ fn named_expressions_are_evaluated_as_kubernetes_does() {
         let expressions = texts(&case["Expressions"]);
         let expressions: Vec<_> = expressions.iter().map(String::as_str).collect();
         let budget = match case["Budget"].as_u64() {
-            None | Some(0) => lockgate_cel::admission::POLICY_BUDGET,
+            None | Some(0) => lockgate_cel::limits::POLICY_BUDGET,
             Some(units) => units,
         };
         let expected = (texts(&case["Results"]), case["Remaining"].as_i64().unwrap());
@@ -135,4 +140,193 @@ fn expressions_that_select_one_another_are_bounded() {
             "{refused}"
         );
     });
+}
+
+/// What an expression in a role yields, or what is wrong with it.
+fn in_role(expression: &str, role: Role) -> Result<String, String> {
+    let composition = Composition::compile(true, [("v", "object.metadata.name")]);
+    let program = composition
+        .program(expression, role)
+        .map_err(|error| error.to_string())?;
+    let object = json!({"metadata": {"name": "web"}, "spec": {"c": [{"name": "a"}]}});
+    let request = Request::default().to_json();
+    let inputs = Variables::new(&request)
+        .object(Some(&object))
+        .policy_inputs(None, None);
+    let named = composition.named();
+    let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
+    match evaluation.evaluate(&program).unwrap() {
+        Ok(Value::Object(object)) => {
+            object.check_type_names()?;
+            object.to_tree().map(|tree| tree.to_string())
+        }
+        Ok(value) => Ok(value.to_json().unwrap().to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn objects_and_patches_are_constructed_where_they_are_known() {
+    use Role::{ApplyConfiguration, JsonPatch};
+    for (expression, role, want) in [
+        ("Object{}", ApplyConfiguration, "{}"),
+        (
+            "Object{metadata: Object.metadata{labels: {'a': 'b'}}, data: {'n': 1}}",
+            ApplyConfiguration,
+            r#"{"data":{"n":1},"metadata":{"labels":{"a":"b"}}}"#,
+        ),
+        (
+            "Object{spec: Object.spec{c: object.spec.c.map(c, Object.spec.c{name: string(c.name), n: 2})}}",
+            ApplyConfiguration,
+            r#"{"spec":{"c":[{"n":2,"name":"a"}]}}"#,
+        ),
+        (
+            "Object{spec: Object.spec{?x: optional.none(), ?y: optional.of(null)}}",
+            ApplyConfiguration,
+            r#"{"spec":{"y":null}}"#,
+        ),
+        (
+            "has(object.zzz) ? Object{a: 1} : Object{b: string(variables.v)}",
+            ApplyConfiguration,
+            r#"{"b":"web"}"#,
+        ),
+        (
+            "[JSONPatch{op: 'add', path: '/a/' + jsonpatch.escapeKey('x/y~z'), value: Object.a{n: 1}}]",
+            JsonPatch,
+            r#"[{"op":"add","path":"/a/x~1y~0z","value":{"n":1}}]"#,
+        ),
+        ("true ? [] : [JSONPatch{op: 'x'}]", JsonPatch, "[]"),
+    ] {
+        assert_eq!(
+            in_role(expression, role).as_deref(),
+            Ok(want),
+            "{expression}"
+        );
+    }
+    let mismatch = "unexpected type name \"Object.spec\", expected \"Object.metadata\", which \
+                    matches field name path from root Object type";
+    for (expression, role, want) in [
+        (
+            "Object{metadata: Object.spec{}}",
+            ApplyConfiguration,
+            mismatch,
+        ),
+        (
+            "Object{metadata: [{'a': Object.spec{}}]}",
+            ApplyConfiguration,
+            mismatch,
+        ),
+        (
+            "{'a': 'b'}",
+            ApplyConfiguration,
+            "must evaluate to Object but got map(string, string)",
+        ),
+        (
+            "Object.spec{}",
+            ApplyConfiguration,
+            "must evaluate to Object but got Object.spec",
+        ),
+        (
+            "JSONPatch{op: 'add'}",
+            JsonPatch,
+            "must evaluate to list(JSONPatch) but got JSONPatch",
+        ),
+        (
+            "[]",
+            JsonPatch,
+            "must evaluate to list(JSONPatch) but got list(dyn)",
+        ),
+        (
+            "Object{}",
+            Role::Variable,
+            "compilation failed: ERROR: <input>:1:7: undeclared reference to 'Object' (in container '')\n | Object{}\n | ......^",
+        ),
+        (
+            "jsonpatch.escapeKey('a') == 'a'",
+            Role::Condition,
+            "compilation failed: ERROR: <input>:1:1: undeclared reference to 'jsonpatch' (in container '')\n | jsonpatch.escapeKey('a') == 'a'\n | ^\nERROR: <input>:1:20: undeclared reference to 'escapeKey' (in container '')\n | jsonpatch.escapeKey('a') == 'a'\n | ...................^",
+        ),
+    ] {
+        assert_eq!(in_role(expression, role).unwrap_err(), want, "{expression}");
+    }
+}
+
+#[test]
+fn each_role_has_its_types_and_names() {
+    let undeclared = |expression: &str, name: &str| {
+        format!(
+            "compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container \
+             '')\n | {expression}\n | ^"
+        )
+    };
+    for (expression, role, want) in [
+        (
+            "object.a",
+            Role::Condition,
+            "must evaluate to bool but got dyn".to_owned(),
+        ),
+        (
+            "object.a",
+            Role::Message,
+            "must evaluate to string but got dyn".to_owned(),
+        ),
+        (
+            "object.a",
+            Role::AuditAnnotation,
+            "must evaluate to one of [string null_type] but got dyn".to_owned(),
+        ),
+        (
+            "authorizer",
+            Role::Message,
+            undeclared("authorizer", "authorizer"),
+        ),
+    ] {
+        assert_eq!(in_role(expression, role).unwrap_err(), want);
+    }
+    assert_eq!(
+        in_role("null", Role::AuditAnnotation).as_deref(),
+        Ok("null")
+    );
+    assert_eq!(
+        in_role("'a'", Role::AuditAnnotation).as_deref(),
+        Ok("\"a\"")
+    );
+    let plain = Composition::without_variables(false);
+    let error = plain
+        .check("variables.v == 1", Role::Condition)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("undeclared reference to 'variables'")
+    );
+    let composition = Composition::compile(false, [("v", "1")]);
+    assert!(
+        composition
+            .check("variables.v == 1", Role::Condition)
+            .is_ok()
+    );
+    assert!(
+        composition
+            .check_match_condition("variables.v == 1")
+            .is_err()
+    );
+}
+
+#[test]
+fn equal_expressions_of_policies_and_webhooks_share_a_program() {
+    let one = Composition::compile(false, [("v", "1")]);
+    let other = Composition::compile(true, [("w", "2")]);
+    let program =
+        |composition: &Composition, text| composition.program(text, Role::Condition).unwrap();
+    let text = "object.kind == 'shared by text'";
+    assert!(Arc::ptr_eq(&program(&one, text), &program(&other, text)));
+    let hook = MatchConditions::compile([("c", text)]);
+    assert!(hook.shares_program(0, &program(&one, text)));
+    // What a name stands for differs, and so do the programs.
+    let same = Composition::compile(false, [("v", "1")]);
+    let text = "variables.v == 1";
+    assert!(Arc::ptr_eq(&program(&one, text), &program(&same, text)));
+    let typed = Composition::compile(false, [("v", "'1'")]);
+    assert!(typed.program(text, Role::Condition).is_err());
 }

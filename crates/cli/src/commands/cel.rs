@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
+use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_api::document::{Span, json, yaml};
-use lockgate_api::go::json::to_string_plain;
 use lockgate_cel::admission::{
     GroupVersionKind, GroupVersionResource, Request, Variables, compile_expression,
 };
 use lockgate_cel::eval::{
     Evaluation, Limits, Program, Recorded, Recording, evaluate, evaluate_recorded,
 };
-use lockgate_cel::ext::authorizer::{AuthorizerValue, FixedAuthorizer, User};
+use lockgate_cel::ext::authorizer::AuthorizerValue;
 use lockgate_cel::program::CompileError;
+use lockgate_go::json::to_string_plain;
 use serde_json::{Map, Value as Json, json};
 
 use super::{CommandError, Stop};

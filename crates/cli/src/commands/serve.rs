@@ -191,11 +191,9 @@ enum Authorization {
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || String::from("expected a duration such as `60s` or `1m30s`");
-    let span = lockgate_cel::time::Duration::parse(text).map_err(|_| expected())?;
-    match u64::try_from(span.nanos()) {
-        Ok(0) | Err(_) => Err(String::from("a request needs some time")),
-        Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds)),
-    }
+    let span = lockgate_go::time::Duration::parse(text).map_err(|_| expected())?;
+    let span = span.to_std().filter(|span| !span.is_zero());
+    span.ok_or_else(|| String::from("a request needs some time"))
 }
 
 /// `NS/NAME`.

@@ -1,7 +1,7 @@
 //! Finding the place a field path names.
 
 use lockgate_api::document::{Kind, Span, Value};
-use lockgate_api::go::quote::{quote, quote_json};
+use lockgate_go::quote::{quote, quote_json};
 
 /// Finds places in one object.
 pub(super) struct Locator<'d> {

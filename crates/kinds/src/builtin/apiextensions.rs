@@ -65,10 +65,6 @@ impl Kind for Definition {
         crd::warnings_on_create(new.value)
     }
 
-    fn resets_metadata_on_status_update(&self) -> bool {
-        true
-    }
-
     fn prepare_update(
         &self,
         subresource: &str,

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use lockgate_api::field::{FieldErrors, Path as FieldPath};
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::names;
 use lockgate_api::meta::validation::{
     SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
 };
 use lockgate_cel::ext::named_format::NamedFormat;
+use lockgate_go::quote::quote;
 
 use super::scale::ScalePaths;
 use crate::structural::json::{copy, equal, shown, verbose};

@@ -11,8 +11,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value as Json, json};
 
 use lockgate_api::field::aggregate;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::time::Time;
+use lockgate_go::quote::quote;
 
 use super::defaults::storage_version;
 use super::validation;

@@ -19,11 +19,11 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value as Json};
 
 use lockgate_api::field::{FieldError, FieldErrors, Path as FieldPath};
-use lockgate_api::go::quote::{quote, quote_json, quote_json_list};
 use lockgate_api::meta::names;
 use lockgate_api::meta::validation::{
     SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
 };
+use lockgate_go::quote::{quote, quote_json, quote_json_list};
 
 use super::status::has_status;
 use crate::structural::json::shown;

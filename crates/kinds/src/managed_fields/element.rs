@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use lockgate_api::go::json::to_string;
+use lockgate_go::json::to_string;
 
 use super::value;
 

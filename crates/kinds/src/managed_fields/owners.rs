@@ -6,9 +6,9 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use lockgate_api::go::json::to_string;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::time::Time;
+use lockgate_go::json::to_string;
+use lockgate_go::quote::quote;
 
 use crate::tree;
 

@@ -485,7 +485,7 @@ impl<'s> List<'s> {
         }
         if found.is_empty() && keys.len() > 0 {
             let names: Vec<_> = (0..keys.len())
-                .map(|at| lockgate_api::go::quote::quote(&keys.get(at)))
+                .map(|at| lockgate_go::quote::quote(&keys.get(at)))
                 .collect();
             return Err(format!(
                 "associative list with keys has an element that omits all key fields [{}] (and \

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use lockgate_api::go::quote::quote;
-use lockgate_cel::number::format_double;
+use lockgate_go::number::format_double;
+use lockgate_go::quote::quote;
 
 use crate::structural::json::Go;
 

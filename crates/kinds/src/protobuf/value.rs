@@ -3,8 +3,8 @@
 use serde_json::{Number, Value};
 
 use lockgate_api::document::json;
-use lockgate_api::go::base64;
 use lockgate_api::meta::time::Time;
+use lockgate_go::base64;
 
 use crate::tree;
 use crate::typed::{Form, Type};

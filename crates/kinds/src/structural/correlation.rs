@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json};
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use super::json::{Go, equal};
 use super::schema::{ListType, Node, Type};

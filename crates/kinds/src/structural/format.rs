@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 
 use lockgate_cel::ext::named_format::NamedFormat;
-use lockgate_cel::go_regex::Regex;
-use lockgate_cel::time::Duration;
+use lockgate_go::regex::Regex;
+use lockgate_go::time::Duration;
 
 use super::schema::Type;
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value as Json};
 
-use lockgate_api::go::json::to_string;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::number::format_double;
+use lockgate_go::json::to_string;
+use lockgate_go::number::format_double;
+use lockgate_go::quote::quote;
 
 /// What Go's decoder makes of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq)]

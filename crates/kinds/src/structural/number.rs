@@ -2,7 +2,7 @@
 //!
 //! UPSTREAM: kube-openapi pkg/validation/validate/validator.go (numberValidator), values.go
 
-use lockgate_cel::number::{format_double, format_double_decimal};
+use lockgate_go::number::{format_double, format_double_decimal};
 
 use super::format::Format;
 use super::json::Go;

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value as Json;
 
-use lockgate_cel::go_regex::{self, Regex};
+use lockgate_go::regex::{self, Regex};
 
 use super::format::Format;
 use super::json::copy;
@@ -183,11 +183,11 @@ pub(crate) struct Checks {
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) source: Box<str>,
-    regex: OnceLock<Result<Regex, go_regex::Error>>,
+    regex: OnceLock<Result<Regex, regex::Error>>,
 }
 
 impl Pattern {
-    pub(crate) fn regex(&self) -> &Result<Regex, go_regex::Error> {
+    pub(crate) fn regex(&self) -> &Result<Regex, regex::Error> {
         self.regex.get_or_init(|| Regex::new(&self.source))
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value as Json};
 
 use lockgate_api::field::{FieldError, FieldErrors};
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use super::correlation::Correlation;
 use super::error::{self, MAX_ERRORS};

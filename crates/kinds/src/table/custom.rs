@@ -2,8 +2,8 @@
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/registry/customresource/tableconvertor/tableconvertor.go
 
-use lockgate_api::go::json as go_json;
 use lockgate_api::meta::time::Time;
+use lockgate_go::json as go_json;
 use serde_json::{Value, json};
 
 use crate::crd::Column;

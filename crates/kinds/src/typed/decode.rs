@@ -18,8 +18,8 @@ use serde_json::{Number, Value};
 
 use lockgate_api::document;
 use lockgate_api::document::Kind;
-use lockgate_api::go::base64;
-use lockgate_api::go::quote::quote;
+use lockgate_go::base64;
+use lockgate_go::quote::quote;
 
 use crate::tree;
 
@@ -146,7 +146,7 @@ impl<'s> Source<'s> for Tree<'s> {
 
 /// The text of a number as Go's encoder wrote it before it is read again.
 fn number_text(number: &Number) -> String {
-    lockgate_api::go::json::to_string_plain(number)
+    lockgate_go::json::to_string_plain(number)
 }
 
 /// A container that is being read.

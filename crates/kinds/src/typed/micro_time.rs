@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use lockgate_api::go::quote::quote;
-use lockgate_cel::time::Timestamp;
+use lockgate_go::quote::quote;
+use lockgate_go::time::Timestamp;
 
 const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 

@@ -3,9 +3,9 @@
 use serde_json::{Number, Value};
 
 use lockgate_api::document::Kind;
-use lockgate_api::go::base64;
 use lockgate_api::meta::time::Time;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::base64;
+use lockgate_go::quantity::Quantity;
 
 use super::data::Shape;
 use super::micro_time;

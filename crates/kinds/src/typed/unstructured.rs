@@ -8,7 +8,7 @@
 
 use serde_json::{Number, Value};
 
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 
 use super::data::Shape;
 use super::decode::Decoded;
@@ -208,7 +208,7 @@ fn own_reader(shape: Shape, value: &Value) -> Result<(), String> {
         Value::Null => Scalar::Null,
         Value::Bool(flag) => Scalar::Bool(*flag),
         Value::Number(written) => {
-            number = lockgate_api::go::json::to_string_plain(written);
+            number = lockgate_go::json::to_string_plain(written);
             Scalar::Number(&number)
         }
         Value::String(text) => Scalar::Text(text),

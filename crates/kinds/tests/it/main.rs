@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lockgate_api::document::json::parse;
-use lockgate_api::go::base64;
 use lockgate_api::meta::time::Time;
+use lockgate_go::base64;
 use lockgate_kinds::resource::by_kind;
 use lockgate_kinds::strategy::{
     Context, Requester, prepare_create, prepare_update, validate_create, validate_update,

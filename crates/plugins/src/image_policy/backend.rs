@@ -9,8 +9,8 @@ use lockgate_admission::call::{Caller, Client, Post};
 use lockgate_admission::https::credentials::parse_kubeconfig;
 use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes as CaBundle;
-use lockgate_api::go::base64;
 use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::base64;
 use lockgate_webhook::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -184,7 +184,7 @@ impl Backend for HttpsBackend {
                 api_version: API_VERSION,
                 spec,
             };
-            let body = Bytes::from(lockgate_api::go::json::to_string(&question));
+            let body = Bytes::from(lockgate_go::json::to_string(&question));
             let deadline = Some(Instant::now() + TIMEOUT);
             let posted = self.client.post(Post { body, deadline }).await;
             let answer = posted.result.map_err(|error| BackendError {

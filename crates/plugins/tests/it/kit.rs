@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use lockgate_admission::json_patch::Patch;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use lockgate_plugins::ReadyMade;
 use lockgate_webhook::{Response, ReviewError, Role, Webhook};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 //! Every line is a request with the answer of the Go code. Limits name one resource each, since the
 //! order of several is that of a Go map.
 
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 use lockgate_plugins::lookup::{LIMIT_RANGES, Memory, NAMESPACES};
 use lockgate_plugins::{LimitRanger, PodTolerationRestriction, ReadyMade};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What a webhook answered, and what a test says about it.
 
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 use serde_json::{Map, Value};
 
 use super::apply::apply;

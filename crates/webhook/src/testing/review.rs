@@ -1,7 +1,7 @@
 //! Reviews as the API server sends them.
 
 use bytes::Bytes;
-use lockgate_api::go::json;
+use lockgate_go::json;
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;

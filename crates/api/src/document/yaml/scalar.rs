@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use lockgate_go::base64;
+use lockgate_go::json::format_float;
+
 use crate::document::Kind;
-use crate::go::base64;
-use crate::go::json::format_float;
 
 /// A scalar with its type.
 #[derive(Debug, Clone, PartialEq)]

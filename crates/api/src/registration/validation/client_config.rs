@@ -2,9 +2,10 @@
 //!
 //! UPSTREAM: k8s.io/apiserver pkg/util/webhook/validation.go.
 
+use lockgate_go::quote::{quote, quote_bytes};
+use lockgate_go::url::Url;
+
 use crate::field::{FieldError, FieldErrors, Path, Shown};
-use crate::go::quote::{quote, quote_bytes};
-use crate::go::url::Url;
 use crate::meta::names;
 use crate::registration::hub::{ClientConfig, ServiceReference};
 
@@ -33,28 +34,28 @@ fn validate_url(errors: &mut FieldErrors, text: &str, path: &Path<'_>) {
             return;
         }
     };
-    if url.scheme != "https" {
+    if url.scheme() != "https" {
         let detail = format!("'https' is the only allowed URL scheme{URL_FORM}");
-        errors.push(FieldError::invalid(path, Shown::Text(&url.scheme), detail));
+        errors.push(FieldError::invalid(path, Shown::Text(url.scheme()), detail));
     }
-    if url.host.is_empty() {
+    if url.host().is_empty() {
         let detail = format!("host must be specified{URL_FORM}");
         errors.push(FieldError::invalid(path, Shown::Text(""), detail));
     }
-    if let Some(user) = &url.user {
+    if let Some(user) = &url.user() {
         let detail = "user information is not permitted in the URL";
         errors.push(FieldError::invalid(path, Shown::Text(user), detail));
     }
-    if !url.fragment.is_empty() {
-        let shown = quote_bytes(&url.fragment);
+    if !url.fragment().is_empty() {
+        let shown = quote_bytes(url.fragment());
         let detail = "fragments are not permitted in the URL";
         errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
     }
-    if !url.raw_query.is_empty() {
+    if !url.raw_query().is_empty() {
         let detail = "query parameters are not permitted in the URL";
         errors.push(FieldError::invalid(
             path,
-            Shown::Text(&url.raw_query),
+            Shown::Text(url.raw_query()),
             detail,
         ));
     }

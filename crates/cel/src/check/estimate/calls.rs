@@ -199,7 +199,7 @@ impl Coster<'_, '_, '_> {
                     None => only(text(self.sized(list))),
                 }
             }
-            "url" => {
+            "url" | "jsonpatch.escapeKey" => {
                 let size = self.sized(first?);
                 with(text(size), size)
             }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use lockgate_api::access::Decision;
+use lockgate_go::quantity::Quantity;
+use lockgate_go::url::Url;
+
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
-use crate::ext::authorizer::{AuthorizerValue, Decision, GroupCheck, ResourceCheck, ResourcePart};
+use crate::ext;
+use crate::ext::authorizer::{AuthorizerValue, GroupCheck, ResourceCheck, ResourcePart};
 use crate::ext::cidr::Cidr;
 use crate::ext::ip::Ip;
 use crate::ext::named_format::NamedFormat;
-use crate::ext::opaque::Opaque;
-use crate::ext::quantity::Quantity;
 use crate::ext::semver::Semver;
-use crate::ext::url::Url;
-use crate::value::{Map, Value};
+use crate::value::{Error, Map, Opaque, Value};
 
 /// Defines how a library's value is taken out of an argument.
 macro_rules! taken {
@@ -170,8 +171,14 @@ fn networks(overload: &str) -> Option<Implementation> {
 
 fn urls_and_versions(overload: &str) -> Option<Implementation> {
     Some(match overload {
-        "string_to_url" => |_, args| opaque(Url::parse(text(one(args)?)?), Opaque::Url),
-        "is_url_string" => |_, args| Ok(Url::is_valid(text(one(args)?)?).into()),
+        "string_to_url" => |_, args| opaque(ext::url::parse(text(one(args)?)?), Opaque::Url),
+        "string_jsonpatch_escapeKey_string" => |_, args| {
+            Ok(text(one(args)?)?
+                .replace('~', "~0")
+                .replace('/', "~1")
+                .into())
+        },
+        "is_url_string" => |_, args| Ok(ext::url::is_valid(text(one(args)?)?).into()),
         "url_get_scheme" => |_, args| Ok(url(one(args)?)?.scheme().to_owned().into()),
         "url_get_host" => |_, args| Ok(url(one(args)?)?.host().into()),
         "url_get_hostname" => |_, args| Ok(url(one(args)?)?.hostname().into()),

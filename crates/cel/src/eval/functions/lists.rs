@@ -4,13 +4,13 @@
 
 use std::cmp::Ordering;
 
+use lockgate_go::time::Duration;
+
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::eval::machine::contains;
 use crate::eval::operators;
-use crate::time::Duration;
-use crate::value::{Equality, Value};
+use crate::value::{Equality, Error, Value};
 
 pub(super) fn find(overload: &str) -> Option<Implementation> {
     if overload.starts_with("list_") {
@@ -77,7 +77,7 @@ pub(super) fn find(overload: &str) -> Option<Implementation> {
 }
 
 /// The type of a value as upstream spells it in full.
-fn spelled(value: &Value<'_>) -> &'static str {
+fn spelled<'v>(value: &'v Value<'_>) -> &'v str {
     match value.type_name() {
         "map" => "map(dyn, dyn)",
         "list" => "list(dyn)",

@@ -1,11 +1,11 @@
 //! The standard library, times and optional values.
 
+use lockgate_go::regex::Regex;
+use lockgate_go::time::{Timestamp, Zone};
+
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
-use crate::go_regex::Regex;
-use crate::time::{Timestamp, Zone};
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 pub(super) fn identity<'a>(_: u64, args: &[Value<'a>]) -> Argument<'a> {
     args.first().cloned().ok_or_else(Error::no_such_overload)
@@ -104,7 +104,7 @@ fn texts<'a>(args: &[Value<'a>], test: fn(&str, &str) -> bool) -> Argument<'a> {
     }
 }
 
-fn duration<'a>(args: &[Value<'a>], get: fn(crate::time::Duration) -> i64) -> Argument<'a> {
+fn duration<'a>(args: &[Value<'a>], get: fn(lockgate_go::time::Duration) -> i64) -> Argument<'a> {
     match args {
         [Value::Duration(d)] => Ok(Value::Int(get(*d))),
         _ => Err(Error::no_such_overload()),

@@ -1,6 +1,6 @@
 //! One function per format.
 
-use crate::time::is_date as is_calendar_date;
+use lockgate_go::time::is_date as is_calendar_date;
 
 /// How a text that is too long is measured in the error: two generations of upstream's checks
 /// count the same bytes under two names.

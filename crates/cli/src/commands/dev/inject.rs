@@ -7,8 +7,8 @@ use lockgate_admission::host::BoxFuture;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_admission::request::Operation;
 use lockgate_api::document::yaml;
-use lockgate_api::go::base64;
 use lockgate_api::registration::{ConfigurationKind, GROUP};
+use lockgate_go::base64;
 use serde_json::{Value, json};
 
 use super::authority::Authority;

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use lockgate_api::document::json::parse;
 use lockgate_api::field::{FieldError, FieldErrors, Path};
-use lockgate_api::go::json::to_string;
 use lockgate_api::registration::{
     Configuration, ConfigurationKind, Version, codec, strategy, validation,
 };
+use lockgate_go::json::to_string;
 
 use crate::cells::{Common, Row, count_cell, read};
 use crate::kind::{Context, Kind, Resource, Written, cluster};

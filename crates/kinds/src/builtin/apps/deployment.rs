@@ -12,7 +12,7 @@ use crate::kind::{
 };
 use crate::object::{Object, fill, get, get_mut, has, number, open, text, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json::to_string;
+use lockgate_go::json::to_string;
 use serde_json::{Value, json};
 
 pub(super) const DEPLOYMENTS: Resource = namespaced(

@@ -83,7 +83,7 @@ impl Kind for Job {
     }
 
     fn unsupported_field_label(&self, label: &str) -> String {
-        let quoted = lockgate_api::go::quote::quote(label);
+        let quoted = lockgate_go::quote::quote(label);
         format!("field label {quoted} not supported for Job")
     }
 

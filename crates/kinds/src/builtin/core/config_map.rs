@@ -6,7 +6,7 @@ use crate::checks::{check_config_key, invalid_each};
 use crate::kind::{Context, Kind, Resource, Written, namespaced};
 use crate::object::{Object, flag, get};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 use serde_json::Value;
 
 pub(super) const CONFIG_MAPS: Resource = namespaced(

@@ -9,7 +9,7 @@ use crate::kind::{
 };
 use crate::object::{Object, fill_text, get, open, text, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path};
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 use serde_json::Value;
 
 pub(super) const SECRETS: Resource = namespaced(

@@ -6,9 +6,9 @@ use crate::checks::{invalid_each, required};
 use crate::kind::{Context, Kind, Resource, Written, cluster, namespaced};
 use crate::object::{Object, each, fill_text, get, get_mut, list, text, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::go::json::to_string;
 use lockgate_api::meta::names::{check_path_segment, check_subdomain};
 use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
+use lockgate_go::json::to_string;
 use serde_json::Value;
 
 pub(super) const ROLE_BINDINGS: Resource = namespaced(

@@ -6,8 +6,8 @@
 use serde_json::Value as Json;
 
 use lockgate_api::field::FieldError;
-use lockgate_api::go::quote::quote;
-use lockgate_cel::ext::url::Url;
+use lockgate_go::quote::quote;
+use lockgate_go::url::Url;
 
 use crate::structural::error;
 
@@ -40,8 +40,10 @@ fn annotation(definition: &Json) -> &str {
 pub(in crate::crd) fn approval(definition: &Json) -> (Approval, String) {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let text = annotation(definition);
-    let is_url =
-        || Url::parse(text).is_ok_and(|url| !url.host().is_empty() && !url.scheme().is_empty());
+    let is_url = || {
+        Url::parse_request_uri(text)
+            .is_ok_and(|url| !url.host().is_empty() && !url.scheme().is_empty())
+    };
     if text.is_empty() {
         let name = quote(ANNOTATION);
         let reason = format!("protected groups must have approval annotation {name}, {SEE}");

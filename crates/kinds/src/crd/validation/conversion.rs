@@ -6,10 +6,10 @@
 use std::collections::HashSet;
 
 use lockgate_api::field::FieldErrors;
-use lockgate_api::go::base64;
-use lockgate_api::go::quote::{quote, quote_bytes, quote_json, quote_json_list};
-use lockgate_api::go::url::Url;
 use lockgate_api::meta::names;
+use lockgate_go::base64;
+use lockgate_go::quote::{quote, quote_bytes, quote_json, quote_json_list};
+use lockgate_go::url::Url;
 
 use super::{Options, validate_choice};
 use crate::structural::error;
@@ -138,25 +138,25 @@ fn validate_url(text: &str, place: &Path<'_>, errors: &mut FieldErrors) {
             return;
         }
     };
-    if url.scheme != "https" {
+    if url.scheme() != "https" {
         let detail = format!("'https' is the only allowed URL scheme{URL_FORM}");
-        errors.push(error::invalid_text(place, &url.scheme, detail));
+        errors.push(error::invalid_text(place, url.scheme(), detail));
     }
-    if url.host.is_empty() {
+    if url.host().is_empty() {
         let detail = format!("host must be specified{URL_FORM}");
         errors.push(error::invalid_text(place, "", detail));
     }
-    if let Some(user) = &url.user {
+    if let Some(user) = &url.user() {
         let detail = "user information is not permitted in the URL";
         errors.push(error::invalid_text(place, user, detail));
     }
-    if !url.fragment.is_empty() {
+    if !url.fragment().is_empty() {
         let detail = "fragments are not permitted in the URL";
-        errors.push(error::invalid(place, &quote_bytes(&url.fragment), detail));
+        errors.push(error::invalid(place, &quote_bytes(url.fragment()), detail));
     }
-    if !url.raw_query.is_empty() {
+    if !url.raw_query().is_empty() {
         let detail = "query parameters are not permitted in the URL";
-        errors.push(error::invalid_text(place, &url.raw_query, detail));
+        errors.push(error::invalid_text(place, url.raw_query(), detail));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::Value as Json;
 
-use lockgate_api::go::quote::quote_json;
+use lockgate_go::quote::quote_json;
 
 use super::versions::Version;
 use crate::structural::json::compact;

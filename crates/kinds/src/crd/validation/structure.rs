@@ -6,7 +6,7 @@
 use serde_json::Value as Json;
 
 use lockgate_api::field::FieldErrors;
-use lockgate_cel::go_regex::Regex;
+use lockgate_go::regex::Regex;
 
 use crate::structural::error;
 use crate::structural::path::Path;

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use serde_json::Value as Json;
 
 use lockgate_api::field::FieldErrors;
-use lockgate_api::go::quote::quote;
 use lockgate_api::meta::names;
+use lockgate_go::quote::quote;
 
 use super::{Options, internal, schema};
 use crate::structural::error;

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use lockgate_api::go::base64;
+use lockgate_go::base64;
 
 /// Whether a text is one mail address.
 pub(super) fn is_address(text: &str) -> bool {

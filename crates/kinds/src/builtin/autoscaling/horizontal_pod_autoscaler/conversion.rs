@@ -8,9 +8,9 @@
 use serde_json::{Value, json};
 
 use lockgate_api::document::json::parse;
-use lockgate_api::go::json::to_string;
 use lockgate_api::meta::label_selector::LabelSelector;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::json::to_string;
+use lockgate_go::quantity::Quantity;
 
 use crate::object::{Object, get, get_mut, has, list, open, text};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 
 use crate::object::{Object, get, is_empty, list, number, text};
 

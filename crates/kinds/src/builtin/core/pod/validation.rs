@@ -9,7 +9,7 @@ use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_label_value, check_qualified_name, check_subdomain};
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::validate_metadata;
-use lockgate_cel::ext::quantity::Quantity;
+use lockgate_go::quantity::Quantity;
 
 use crate::equality::semantically_equal;
 use crate::object::{Object, get, has, is_empty, list, number, text};
@@ -655,14 +655,14 @@ pub(in crate::builtin) fn ephemeral_containers(
                 &path,
                 format!(
                     "existing ephemeral containers {} may not be removed\n",
-                    lockgate_api::go::quote::quote(name)
+                    lockgate_go::quote::quote(name)
                 ),
             )),
             Some(at) if new.get(at) != Some(former) => errors.push(FieldError::forbidden(
                 &path,
                 format!(
                     "existing ephemeral containers {} may not be changed\n",
-                    lockgate_api::go::quote::quote(name)
+                    lockgate_go::quote::quote(name)
                 ),
             )),
             Some(_) => {}

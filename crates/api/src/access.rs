@@ -1,0 +1,137 @@
+//! Access checks: the question put to an authorizer, and the trait that answers it.
+//!
+//! The API server's own authorization, access reviews and the CEL variable `authorizer` all ask
+//! through this trait. It is synchronous: an authorizer answers from what it has in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The user access is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// The name, such as `system:admin`.
+    pub name: String,
+    /// The identity behind the name, which is never given to another user.
+    pub uid: String,
+    /// The groups the user belongs to.
+    pub groups: Vec<String>,
+    /// Further attributes from the authenticator.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// The user of a service account.
+    #[must_use]
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+            ],
+            ..Self::default()
+        }
+    }
+}
+
+/// One access check: may this user do this?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRequest<'a> {
+    /// The user.
+    pub user: &'a User,
+    /// The verb, such as `create`, or an HTTP method in lower case for non-resource paths.
+    pub verb: &'a str,
+    /// The resource or path.
+    pub object: AccessObject<'a>,
+}
+
+/// The resource or non-resource path of an [`AccessRequest`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessObject<'a> {
+    /// A non-resource path, such as `/healthz`.
+    Path(&'a str),
+    /// A resource in any version.
+    Resource {
+        /// The API group.
+        group: &'a str,
+        /// The plural name of the resource.
+        resource: &'a str,
+        /// The subresource; empty for none.
+        subresource: &'a str,
+        /// The namespace; empty for all, and for resources without one.
+        namespace: &'a str,
+        /// The name of the object; empty for all.
+        name: &'a str,
+        /// The field selector as written; empty for none.
+        field_selector: &'a str,
+        /// The label selector as written; empty for none.
+        label_selector: &'a str,
+    },
+}
+
+/// The answer of an authorizer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// True grants access; anything else denies it.
+    pub allowed: bool,
+    /// The reason, for people.
+    pub reason: String,
+    /// An error met while deciding, such as a role that does not exist.
+    pub error: Option<String>,
+}
+
+/// Decides who may do what.
+pub trait Authorizer: fmt::Debug + Send + Sync {
+    /// Decides one access check.
+    fn authorize(&self, request: &AccessRequest<'_>) -> Decision;
+}
+
+/// An authorizer with one answer to everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FixedAuthorizer {
+    /// Allows everything.
+    AllowAll,
+    /// Denies everything.
+    DenyAll,
+}
+
+impl Authorizer for FixedAuthorizer {
+    fn authorize(&self, _: &AccessRequest<'_>) -> Decision {
+        Decision {
+            allowed: *self == Self::AllowAll,
+            ..Decision::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_accounts_belong_to_their_groups() {
+        let user = User::service_account("ci", "robot");
+        assert_eq!(user.name, "system:serviceaccount:ci:robot");
+        assert_eq!(
+            user.groups,
+            ["system:serviceaccounts", "system:serviceaccounts:ci"]
+        );
+    }
+
+    #[test]
+    fn a_decision_denies_by_default() {
+        assert!(!Decision::default().allowed);
+    }
+
+    #[test]
+    fn fixed_authorizers_give_one_answer() {
+        let user = User::default();
+        let request = AccessRequest {
+            user: &user,
+            verb: "get",
+            object: AccessObject::Path("/healthz"),
+        };
+        assert!(FixedAuthorizer::AllowAll.authorize(&request).allowed);
+        assert!(!FixedAuthorizer::DenyAll.authorize(&request).allowed);
+    }
+}

@@ -1,0 +1,639 @@
+//! Admission policies and their bindings: `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` and
+//! the two kinds that put them in force.
+//!
+//! Both kinds of policy say in the same words what they are about; only what they do to an object
+//! differs. [`Policy`] and [`Binding`] are either kind, so that matching, parameters and validation
+//! are written once. Only `v1` of the group has these kinds.
+
+use super::hub::{self, MatchCondition};
+use super::v1;
+use crate::decode::{DecodeError, Decoded, WireStruct, decode_value, wire_struct};
+use crate::document::Value;
+use crate::meta::label_selector::LabelSelector;
+use crate::meta::object::ObjectMeta;
+use crate::meta::time::Time;
+
+/// Which of the two kinds a policy is, or a binding is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// `ValidatingAdmissionPolicy`
+    Validating,
+    /// `MutatingAdmissionPolicy`
+    Mutating,
+}
+
+impl PolicyKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Validating, Self::Mutating];
+
+    /// The kind's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingAdmissionPolicy",
+            Self::Mutating => "MutatingAdmissionPolicy",
+        }
+    }
+
+    /// The name of the kind of its bindings.
+    #[must_use]
+    pub fn binding_name(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingAdmissionPolicyBinding",
+            Self::Mutating => "MutatingAdmissionPolicyBinding",
+        }
+    }
+
+    /// The plural of its resource.
+    #[must_use]
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingadmissionpolicies",
+            Self::Mutating => "mutatingadmissionpolicies",
+        }
+    }
+
+    /// The plural of the resource of its bindings.
+    #[must_use]
+    pub fn binding_resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingadmissionpolicybindings",
+            Self::Mutating => "mutatingadmissionpolicybindings",
+        }
+    }
+}
+
+/// One of the four kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Registered {
+    /// A policy.
+    Policy(PolicyKind),
+    /// A binding.
+    Binding(PolicyKind),
+}
+
+impl Registered {
+    /// The kind a document claims to be, when it is one of the four.
+    #[must_use]
+    pub fn identify(api_version: &str, kind: &str) -> Option<Self> {
+        if api_version.strip_prefix(super::GROUP)? != "/v1" {
+            return None;
+        }
+        PolicyKind::ALL.into_iter().find_map(|known| {
+            if known.name() == kind {
+                Some(Self::Policy(known))
+            } else {
+                (known.binding_name() == kind).then_some(Self::Binding(known))
+            }
+        })
+    }
+
+    /// The kind of a resource of the group.
+    #[must_use]
+    pub fn of_resource(plural: &str) -> Option<Self> {
+        PolicyKind::ALL.into_iter().find_map(|known| {
+            if known.resource() == plural {
+                Some(Self::Policy(known))
+            } else {
+                (known.binding_resource() == plural).then_some(Self::Binding(known))
+            }
+        })
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Policy(kind) => kind.name(),
+            Self::Binding(kind) => kind.binding_name(),
+        }
+    }
+}
+
+/// A policy of either kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Validating or mutating.
+    pub kind: PolicyKind,
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// The kind of its parameters.
+    pub param_kind: Option<ParamKind>,
+    /// What it is about.
+    pub match_constraints: Option<MatchResources>,
+    /// Expressions that must hold for it to apply.
+    pub match_conditions: Option<Vec<MatchCondition>>,
+    /// Named expressions, each of which sees those before it.
+    pub variables: Option<Vec<Variable>>,
+    /// `Fail` or `Ignore`: what an error means.
+    pub failure_policy: Option<String>,
+    /// What must hold; validating policies only.
+    pub validations: Option<Vec<Validation>>,
+    /// What the audit log is told; validating policies only.
+    pub audit_annotations: Option<Vec<AuditAnnotation>>,
+    /// What is changed; mutating policies only.
+    pub mutations: Option<Vec<Mutation>>,
+    /// `Never` or `IfNeeded`; mutating policies only.
+    pub reinvocation_policy: String,
+}
+
+/// A binding of either kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// The kind of policy it is for.
+    pub kind: PolicyKind,
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// The policy it puts in force.
+    pub policy_name: String,
+    /// Where the parameters are.
+    pub param_ref: Option<ParamRef>,
+    /// What it is about; everything the policy is about without it.
+    pub match_resources: Option<MatchResources>,
+    /// What follows from a failed validation; validating policies only.
+    pub validation_actions: Option<Vec<String>>,
+}
+
+/// What a policy or a binding is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MatchResources {
+    /// Which namespaces.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Which objects.
+    pub object_selector: Option<LabelSelector>,
+    /// Which requests.
+    pub resource_rules: Option<Vec<NamedRule>>,
+    /// Which requests not, whatever the other rules say.
+    pub exclude_resource_rules: Option<Vec<NamedRule>>,
+    /// `Exact` or `Equivalent`: whether other versions of a resource match too.
+    pub match_policy: Option<String>,
+}
+
+/// A rule that may be about some objects only.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamedRule {
+    /// The names of these objects; all without any.
+    pub resource_names: Option<Vec<String>>,
+    /// The rule.
+    pub rule: hub::Rule,
+}
+
+wire_struct! {
+    /// A policy that refuses requests.
+    pub struct ValidatingAdmissionPolicy = "v1.ValidatingAdmissionPolicy" {
+        /// `ValidatingAdmissionPolicy`.
+        kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+        /// The group and version.
+        api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+        /// Its metadata.
+        metadata: ObjectMeta = "metadata", always, object;
+        /// What it says.
+        spec: ValidatingAdmissionPolicySpec = "spec", always, object;
+        /// What a controller found out about it.
+        status: ValidatingAdmissionPolicyStatus = "status", always, object;
+    }
+}
+
+wire_struct! {
+    /// What a validating policy says.
+    pub struct ValidatingAdmissionPolicySpec = "v1.ValidatingAdmissionPolicySpec" {
+        /// The kind of its parameters.
+        param_kind: Option<ParamKind> = "paramKind", omit_empty, opt_object;
+        /// What it is about.
+        match_constraints: Option<WireMatchResources> = "matchConstraints", omit_empty, opt_object;
+        /// What must hold.
+        validations: Option<Vec<Validation>> = "validations", omit_empty, objects;
+        /// What an error means.
+        failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text("v1.FailurePolicyType");
+        /// What the audit log is told.
+        audit_annotations: Option<Vec<AuditAnnotation>> = "auditAnnotations", omit_empty, objects;
+        /// Expressions that must hold for it to apply.
+        match_conditions: Option<Vec<v1::MatchCondition>> = "matchConditions", omit_empty, objects;
+        /// Named expressions.
+        variables: Option<Vec<Variable>> = "variables", omit_empty, objects;
+    }
+}
+
+wire_struct! {
+    /// What a controller found out about a validating policy.
+    pub struct ValidatingAdmissionPolicyStatus = "v1.ValidatingAdmissionPolicyStatus" {
+        /// The generation this is about.
+        observed_generation: i64 = "observedGeneration", omit_empty, int64;
+        /// What checking expressions against the types of objects found.
+        type_checking: Option<TypeChecking> = "typeChecking", omit_empty, opt_object;
+        /// Conditions.
+        conditions: Option<Vec<Condition>> = "conditions", omit_empty, objects;
+    }
+}
+
+wire_struct! {
+    /// What checking expressions against the types of objects found.
+    pub struct TypeChecking = "v1.TypeChecking" {
+        /// What is odd.
+        expression_warnings: Option<Vec<ExpressionWarning>> = "expressionWarnings", omit_empty, objects;
+    }
+}
+
+wire_struct! {
+    /// What is odd about one expression.
+    pub struct ExpressionWarning = "v1.ExpressionWarning" {
+        /// Where the expression is.
+        field_ref: String = "fieldRef", always, text("string");
+        /// What is odd.
+        warning: String = "warning", always, text("string");
+    }
+}
+
+wire_struct! {
+    /// A condition in a status.
+    pub struct Condition = "v1.Condition" {
+        /// Its type.
+        condition_type: String = "type", always, text("string");
+        /// `True`, `False` or `Unknown`.
+        status: String = "status", always, text("v1.ConditionStatus");
+        /// The generation this is about.
+        observed_generation: i64 = "observedGeneration", omit_empty, int64;
+        /// Since when.
+        last_transition_time: Option<Time> = "lastTransitionTime", always, time;
+        /// Why, for programs.
+        reason: String = "reason", always, text("string");
+        /// Why, for people.
+        message: String = "message", always, text("string");
+    }
+}
+
+wire_struct! {
+    /// A policy that changes objects.
+    pub struct MutatingAdmissionPolicy = "v1.MutatingAdmissionPolicy" {
+        /// `MutatingAdmissionPolicy`.
+        kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+        /// The group and version.
+        api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+        /// Its metadata.
+        metadata: ObjectMeta = "metadata", always, object;
+        /// What it says.
+        spec: MutatingAdmissionPolicySpec = "spec", always, object;
+    }
+}
+
+wire_struct! {
+    /// What a mutating policy says.
+    pub struct MutatingAdmissionPolicySpec = "v1.MutatingAdmissionPolicySpec" {
+        /// The kind of its parameters.
+        param_kind: Option<ParamKind> = "paramKind", omit_empty, opt_object;
+        /// What it is about.
+        match_constraints: Option<WireMatchResources> = "matchConstraints", omit_empty, opt_object;
+        /// Named expressions.
+        variables: Option<Vec<Variable>> = "variables", omit_empty, objects;
+        /// What is changed.
+        mutations: Option<Vec<Mutation>> = "mutations", omit_empty, objects;
+        /// What an error means.
+        failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text("v1.FailurePolicyType");
+        /// Expressions that must hold for it to apply.
+        match_conditions: Option<Vec<v1::MatchCondition>> = "matchConditions", omit_empty, objects;
+        /// Whether it runs again after others changed the object.
+        reinvocation_policy: String = "reinvocationPolicy", omit_empty, text("v1.ReinvocationPolicyType");
+    }
+}
+
+wire_struct! {
+    /// Puts a validating policy in force.
+    pub struct ValidatingAdmissionPolicyBinding = "v1.ValidatingAdmissionPolicyBinding" {
+        /// `ValidatingAdmissionPolicyBinding`.
+        kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+        /// The group and version.
+        api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+        /// Its metadata.
+        metadata: ObjectMeta = "metadata", always, object;
+        /// What it says.
+        spec: ValidatingAdmissionPolicyBindingSpec = "spec", always, object;
+    }
+}
+
+wire_struct! {
+    /// What a binding of a validating policy says.
+    pub struct ValidatingAdmissionPolicyBindingSpec = "v1.ValidatingAdmissionPolicyBindingSpec" {
+        /// The policy.
+        policy_name: String = "policyName", omit_empty, text("string");
+        /// Where the parameters are.
+        param_ref: Option<ParamRef> = "paramRef", omit_empty, opt_object;
+        /// What it is about.
+        match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
+        /// What follows from a failed validation.
+        validation_actions: Option<Vec<String>> = "validationActions", omit_empty, texts("v1.ValidationAction");
+    }
+}
+
+wire_struct! {
+    /// Puts a mutating policy in force.
+    pub struct MutatingAdmissionPolicyBinding = "v1.MutatingAdmissionPolicyBinding" {
+        /// `MutatingAdmissionPolicyBinding`.
+        kind: String = "kind" in "TypeMeta", omit_empty, text("string");
+        /// The group and version.
+        api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
+        /// Its metadata.
+        metadata: ObjectMeta = "metadata", always, object;
+        /// What it says.
+        spec: MutatingAdmissionPolicyBindingSpec = "spec", always, object;
+    }
+}
+
+wire_struct! {
+    /// What a binding of a mutating policy says.
+    pub struct MutatingAdmissionPolicyBindingSpec = "v1.MutatingAdmissionPolicyBindingSpec" {
+        /// The policy.
+        policy_name: String = "policyName", omit_empty, text("string");
+        /// Where the parameters are.
+        param_ref: Option<ParamRef> = "paramRef", omit_empty, opt_object;
+        /// What it is about.
+        match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
+    }
+}
+
+wire_struct! {
+    /// The kind of the parameters of a policy.
+    pub struct ParamKind = "v1.ParamKind" {
+        /// Its group and version.
+        api_version: String = "apiVersion", omit_empty, text("string");
+        /// Its name.
+        kind: String = "kind", omit_empty, text("string");
+    }
+}
+
+wire_struct! {
+    /// Where the parameters of a binding are.
+    pub struct ParamRef = "v1.ParamRef" {
+        /// The name of the one there is.
+        name: String = "name", omit_empty, text("string");
+        /// Their namespace; that of the request without it.
+        namespace: String = "namespace", omit_empty, text("string");
+        /// The labels of those there are.
+        selector: Option<LabelSelector> = "selector", omit_empty, opt_object;
+        /// `Allow` or `Deny`: what it means that there is none.
+        parameter_not_found_action: Option<String> = "parameterNotFoundAction", omit_empty, opt_text("v1.ParameterNotFoundActionType");
+    }
+}
+
+wire_struct! {
+    /// What a policy or a binding is about, on the wire.
+    pub struct WireMatchResources = "v1.MatchResources" {
+        /// Which namespaces.
+        namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
+        /// Which objects.
+        object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
+        /// Which requests.
+        resource_rules: Option<Vec<NamedRuleWithOperations>> = "resourceRules", omit_empty, objects;
+        /// Which requests not.
+        exclude_resource_rules: Option<Vec<NamedRuleWithOperations>> = "excludeResourceRules", omit_empty, objects;
+        /// Whether other versions match.
+        match_policy: Option<String> = "matchPolicy", omit_empty, opt_text("v1.MatchPolicyType");
+    }
+}
+
+wire_struct! {
+    /// A rule that may be about some objects only, on the wire.
+    pub struct NamedRuleWithOperations = "v1.NamedRuleWithOperations" {
+        /// The names of these objects.
+        resource_names: Option<Vec<String>> = "resourceNames", omit_empty, texts("string");
+        /// The operations.
+        operations: Option<Vec<String>> = "operations" in "RuleWithOperations", omit_empty, texts("v1.OperationType");
+        /// The API groups.
+        api_groups: Option<Vec<String>> = "apiGroups" in "RuleWithOperations.Rule", omit_empty, texts("string");
+        /// The API versions.
+        api_versions: Option<Vec<String>> = "apiVersions" in "RuleWithOperations.Rule", omit_empty, texts("string");
+        /// The resources.
+        resources: Option<Vec<String>> = "resources" in "RuleWithOperations.Rule", omit_empty, texts("string");
+        /// The scope.
+        scope: Option<String> = "scope" in "RuleWithOperations.Rule", omit_empty, opt_text("v1.ScopeType");
+    }
+}
+
+wire_struct! {
+    /// What must hold.
+    pub struct Validation = "v1.Validation" {
+        /// The expression.
+        expression: String = "expression", always, text("string");
+        /// What is said when it does not hold.
+        message: String = "message", omit_empty, text("string");
+        /// The reason in the answer.
+        reason: Option<String> = "reason", omit_empty, opt_text("v1.StatusReason");
+        /// An expression that says it instead of `message`.
+        message_expression: String = "messageExpression", omit_empty, text("string");
+    }
+}
+
+wire_struct! {
+    /// What the audit log is told.
+    pub struct AuditAnnotation = "v1.AuditAnnotation" {
+        /// The key after the name of the policy.
+        key: String = "key", always, text("string");
+        /// The value.
+        value_expression: String = "valueExpression", always, text("string");
+    }
+}
+
+wire_struct! {
+    /// A named expression.
+    pub struct Variable = "v1.Variable" {
+        /// What it is selected by.
+        name: String = "name", always, text("string");
+        /// The expression.
+        expression: String = "expression", always, text("string");
+    }
+}
+
+wire_struct! {
+    /// A change of the object.
+    pub struct Mutation = "v1.Mutation" {
+        /// `ApplyConfiguration` or `JSONPatch`.
+        patch_type: String = "patchType", omit_empty, text("v1.PatchType");
+        /// An object to merge with.
+        apply_configuration: Option<ApplyConfiguration> = "applyConfiguration", omit_empty, opt_object;
+        /// A patch.
+        json_patch: Option<JsonPatch> = "jsonPatch", omit_empty, opt_object;
+    }
+}
+
+wire_struct! {
+    /// An object to merge with.
+    pub struct ApplyConfiguration = "v1.ApplyConfiguration" {
+        /// What makes the object.
+        expression: String = "expression", omit_empty, text("string");
+    }
+}
+
+wire_struct! {
+    /// A patch.
+    pub struct JsonPatch = "v1.JSONPatch" {
+        /// What makes the patch.
+        expression: String = "expression", omit_empty, text("string");
+    }
+}
+
+impl From<NamedRuleWithOperations> for NamedRule {
+    fn from(wire: NamedRuleWithOperations) -> Self {
+        Self {
+            resource_names: wire.resource_names,
+            rule: hub::Rule {
+                operations: wire.operations,
+                api_groups: wire.api_groups,
+                api_versions: wire.api_versions,
+                resources: wire.resources,
+                scope: wire.scope,
+            },
+        }
+    }
+}
+
+impl From<WireMatchResources> for MatchResources {
+    fn from(wire: WireMatchResources) -> Self {
+        Self {
+            namespace_selector: wire.namespace_selector,
+            object_selector: wire.object_selector,
+            resource_rules: wire.resource_rules.map(hub::convert_list),
+            exclude_resource_rules: wire.exclude_resource_rules.map(hub::convert_list),
+            match_policy: wire.match_policy,
+        }
+    }
+}
+
+impl From<ValidatingAdmissionPolicy> for Policy {
+    fn from(wire: ValidatingAdmissionPolicy) -> Self {
+        let spec = wire.spec;
+        Self {
+            kind: PolicyKind::Validating,
+            metadata: wire.metadata,
+            param_kind: spec.param_kind,
+            match_constraints: spec.match_constraints.map(Into::into),
+            match_conditions: spec.match_conditions.map(hub::convert_list),
+            variables: spec.variables,
+            failure_policy: spec.failure_policy,
+            validations: spec.validations,
+            audit_annotations: spec.audit_annotations,
+            mutations: None,
+            reinvocation_policy: String::new(),
+        }
+    }
+}
+
+impl From<MutatingAdmissionPolicy> for Policy {
+    fn from(wire: MutatingAdmissionPolicy) -> Self {
+        let spec = wire.spec;
+        Self {
+            kind: PolicyKind::Mutating,
+            metadata: wire.metadata,
+            param_kind: spec.param_kind,
+            match_constraints: spec.match_constraints.map(Into::into),
+            match_conditions: spec.match_conditions.map(hub::convert_list),
+            variables: spec.variables,
+            failure_policy: spec.failure_policy,
+            validations: None,
+            audit_annotations: None,
+            mutations: spec.mutations,
+            reinvocation_policy: spec.reinvocation_policy,
+        }
+    }
+}
+
+impl From<ValidatingAdmissionPolicyBinding> for Binding {
+    fn from(wire: ValidatingAdmissionPolicyBinding) -> Self {
+        let spec = wire.spec;
+        Self {
+            kind: PolicyKind::Validating,
+            metadata: wire.metadata,
+            policy_name: spec.policy_name,
+            param_ref: spec.param_ref,
+            match_resources: spec.match_resources.map(Into::into),
+            validation_actions: spec.validation_actions,
+        }
+    }
+}
+
+impl From<MutatingAdmissionPolicyBinding> for Binding {
+    fn from(wire: MutatingAdmissionPolicyBinding) -> Self {
+        let spec = wire.spec;
+        Self {
+            kind: PolicyKind::Mutating,
+            metadata: wire.metadata,
+            policy_name: spec.policy_name,
+            param_ref: spec.param_ref,
+            match_resources: spec.match_resources.map(Into::into),
+            validation_actions: None,
+        }
+    }
+}
+
+impl MatchResources {
+    /// Fills in what the client left out.
+    ///
+    /// UPSTREAM: kubernetes pkg/apis/admissionregistration/v1/defaults.go
+    fn apply_defaults(&mut self) {
+        self.match_policy
+            .get_or_insert_with(|| String::from("Equivalent"));
+        self.namespace_selector.get_or_insert_default();
+        self.object_selector.get_or_insert_default();
+        let rules = self.resource_rules.iter_mut().flatten();
+        for rule in rules.chain(self.exclude_resource_rules.iter_mut().flatten()) {
+            rule.rule.scope.get_or_insert_with(|| String::from("*"));
+        }
+    }
+}
+
+impl Policy {
+    /// Fills in what the client left out.
+    pub fn apply_defaults(&mut self) {
+        self.failure_policy
+            .get_or_insert_with(|| String::from("Fail"));
+        if let Some(constraints) = &mut self.match_constraints {
+            constraints.apply_defaults();
+        }
+    }
+}
+
+impl Binding {
+    /// Fills in what the client left out.
+    pub fn apply_defaults(&mut self) {
+        if let Some(resources) = &mut self.match_resources {
+            resources.apply_defaults();
+        }
+    }
+}
+
+fn decode_as<W, T>(value: Value<'_>) -> Result<Decoded<T>, DecodeError>
+where
+    W: WireStruct + Default + Into<T>,
+{
+    let Decoded { value, findings } = decode_value::<W>(value)?;
+    Ok(Decoded {
+        value: value.into(),
+        findings,
+    })
+}
+
+/// Decodes a policy and applies the defaults.
+///
+/// # Errors
+///
+/// The first member whose value has the wrong type.
+pub fn decode_policy(value: Value<'_>, kind: PolicyKind) -> Result<Decoded<Policy>, DecodeError> {
+    let mut decoded = match kind {
+        PolicyKind::Validating => decode_as::<ValidatingAdmissionPolicy, Policy>(value),
+        PolicyKind::Mutating => decode_as::<MutatingAdmissionPolicy, Policy>(value),
+    }?;
+    decoded.value.apply_defaults();
+    Ok(decoded)
+}
+
+/// Decodes a binding and applies the defaults.
+///
+/// # Errors
+///
+/// The first member whose value has the wrong type.
+pub fn decode_binding(value: Value<'_>, kind: PolicyKind) -> Result<Decoded<Binding>, DecodeError> {
+    let mut decoded = match kind {
+        PolicyKind::Validating => decode_as::<ValidatingAdmissionPolicyBinding, Binding>(value),
+        PolicyKind::Mutating => decode_as::<MutatingAdmissionPolicyBinding, Binding>(value),
+    }?;
+    decoded.value.apply_defaults();
+    Ok(decoded)
+}

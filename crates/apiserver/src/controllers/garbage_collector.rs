@@ -1,0 +1,396 @@
+//! Collecting what nobody owns any more, and doing what the finalizers `orphan` and
+//! `foregroundDeletion` say. Every change is a write like any other: webhooks are asked.
+//!
+//! ```text
+//!   owner deleted      dependents without another owner go (background)
+//!   foregroundDeletion dependents go first; those that block hold the owner
+//!   orphan             dependents lose the reference, then the owner goes
+//! ```
+//!
+//! UPSTREAM: kubernetes pkg/controller/garbagecollector/garbagecollector.go
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockgate_store::{Entry, ReadAt};
+use serde_json::Value;
+
+use super::owner_graph::{Graph, Meta, Reference};
+use super::{account, call};
+use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
+use crate::error::{Failure, Outcome, internal, read_failed};
+use crate::http::request_info::Verb;
+use crate::metadata;
+use crate::registry::{Resource, Snapshot};
+use crate::server::Server;
+use crate::write::delete::{Deletion, FOREGROUND, ORPHAN};
+use crate::write::update::{Change, New};
+
+const ACCOUNT: &str = "generic-garbage-collector";
+
+/// Whether an object has owners that count, and can be one. Events neither have nor are.
+pub(super) fn is_ignored(key: &str) -> bool {
+    let (group, plural, _) = split(key);
+    matches!(group, "core" | "events.k8s.io") && plural == "events"
+}
+
+/// The group, the plural, and what else there is in a key.
+fn split(key: &str) -> (&str, &str, &str) {
+    let mut parts = key.trim_start_matches('/').splitn(3, '/');
+    let mut next = || parts.next().unwrap_or_default();
+    (next(), next(), next())
+}
+
+/// An object to look at.
+struct Item<'i> {
+    resource: &'i Resource,
+    namespace: &'i str,
+    name: &'i str,
+    entry: Entry,
+    meta: Meta,
+}
+
+/// The owners of an object, by what has become of them.
+#[derive(Default)]
+struct Owners<'r> {
+    solid: usize,
+    /// Not there, or not the ones that are meant.
+    dangling: Vec<&'r str>,
+    /// On their way out as soon as this object is gone.
+    waiting: Vec<&'r str>,
+}
+
+enum OwnerState {
+    Solid,
+    Dangling,
+    Waiting,
+}
+
+/// Looks at one object. Returns the keys of those to look at next.
+pub(super) async fn look(
+    server: &Server,
+    graph: &Mutex<Graph>,
+    key: &str,
+) -> Outcome<Vec<Arc<str>>> {
+    let snapshot = server.registry.snapshot();
+    let Some(item) = Item::find(server, &snapshot, key).await? else {
+        return Ok(Vec::new());
+    };
+    if item.meta.orphans_dependents() {
+        item.orphan_dependents(server, graph, &snapshot).await?;
+        return Ok(Vec::new());
+    }
+    if item.meta.waits_for_dependents() {
+        return item.wait_for_dependents(server, graph).await;
+    }
+    if !item.meta.is_deleting() && !item.meta.references().is_empty() {
+        item.collect(server, graph, &snapshot).await?;
+    }
+    Ok(Vec::new())
+}
+
+/// The resource to which the object with a key belongs, in the version objects are kept in if it is
+/// served.
+fn served<'s>(snapshot: &'s Snapshot, key: &str) -> Option<&'s Arc<Resource>> {
+    let (group, plural, _) = split(key);
+    let group = if group == "core" { "" } else { group };
+    let mut versions = snapshot.resources().iter().filter(|resource| {
+        (resource.storage.0.as_str(), resource.storage.1.as_str()) == (group, plural)
+    });
+    let first = versions.clone().next();
+    versions
+        .find(|resource| resource.is_storage_version())
+        .or(first)
+}
+
+async fn read(server: &Server, key: &str) -> Outcome<Option<Entry>> {
+    let (entry, _) = server
+        .store
+        .get(key, ReadAt::Latest)
+        .await
+        .map_err(|error| read_failed(error, 0))?;
+    Ok(entry)
+}
+
+fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
+    graph.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'i> Item<'i> {
+    /// The object with a key. None if it is gone.
+    async fn find(server: &Server, snapshot: &'i Snapshot, key: &'i str) -> Outcome<Option<Self>> {
+        let found = read(server, key).await?;
+        let Some((entry, meta)) = found.and_then(|entry| {
+            let meta = Meta::read(&entry)?;
+            Some((entry, meta))
+        }) else {
+            return Ok(None);
+        };
+        let resource = served(snapshot, key)
+            .ok_or_else(|| internal("the kind of the object is not served"))?;
+        let (_, _, rest) = split(key);
+        let (namespace, name) = match rest.split_once('/') {
+            Some(parts) if resource.names.namespaced => parts,
+            _ => ("", rest),
+        };
+        Ok(Some(Self {
+            resource,
+            namespace,
+            name,
+            entry,
+            meta,
+        }))
+    }
+
+    /// Deletes the object if no owner of it is left, and frees it of those that are gone otherwise.
+    async fn collect(
+        &self,
+        server: &Server,
+        graph: &Mutex<Graph>,
+        snapshot: &Snapshot,
+    ) -> Outcome<()> {
+        let mut owners = Owners::default();
+        for reference in self.meta.references() {
+            let uid = reference.uid.as_str();
+            match self.owner(server, graph, snapshot, reference).await? {
+                None => return Ok(()),
+                Some(OwnerState::Solid) => owners.solid += 1,
+                Some(OwnerState::Dangling) => owners.dangling.push(uid),
+                Some(OwnerState::Waiting) => owners.waiting.push(uid),
+            }
+        }
+        if owners.solid > 0 {
+            owners.dangling.append(&mut owners.waiting);
+            if owners.dangling.is_empty() {
+                return Ok(());
+            }
+            return self.disown(server, &owners.dangling).await;
+        }
+        let policy = if !owners.waiting.is_empty() && lock(graph).has_dependents(&self.meta.uid) {
+            let in_a_circle = {
+                let graph = lock(graph);
+                let dependents = graph.dependents_of(&self.meta.uid);
+                dependents.iter().any(|key| graph.is_waiting(key))
+            };
+            if in_a_circle && self.blocks_owners() {
+                // Nobody of a circle would go first: this one waits, its owners need not.
+                self.unblock(server).await?;
+                let key = server.key(self.resource, self.namespace, self.name);
+                return match Item::find(server, snapshot, &key).await? {
+                    Some(freed) if freed.meta.uid == self.meta.uid => {
+                        freed.delete(server, "Foreground").await
+                    }
+                    _ => Ok(()),
+                };
+            }
+            "Foreground"
+        } else if self.meta.has_finalizer(ORPHAN) {
+            "Orphan"
+        } else if self.meta.has_finalizer(FOREGROUND) {
+            "Foreground"
+        } else {
+            "Background"
+        };
+        self.delete(server, policy).await
+    }
+
+    /// What has become of an owner. None if the reference can never be right: an object of the
+    /// cluster cannot be owned by one in a namespace, and is left alone.
+    async fn owner(
+        &self,
+        server: &Server,
+        graph: &Mutex<Graph>,
+        snapshot: &Snapshot,
+        reference: &Reference,
+    ) -> Outcome<Option<OwnerState>> {
+        if lock(graph).is_gone(&reference.uid) {
+            return Ok(Some(OwnerState::Dangling));
+        }
+        let (group, version) = match reference.api_version.split_once('/') {
+            Some(parts) => parts,
+            None => ("", reference.api_version.as_str()),
+        };
+        let Some(resource) = snapshot.by_kind(group, version, &reference.kind) else {
+            // The kind may come to be served. Until then nobody knows.
+            return Err(internal("the kind of an owner is not served"));
+        };
+        if self.namespace.is_empty() && resource.names.namespaced {
+            return Ok(None);
+        }
+        // An owner in another namespace is none: it is looked for where the object is.
+        let key = server.key(resource, self.namespace, &reference.name);
+        let owner = read(server, &key)
+            .await?
+            .as_ref()
+            .and_then(Meta::read)
+            .filter(|owner| owner.uid == reference.uid);
+        Ok(Some(match owner {
+            None => OwnerState::Dangling,
+            Some(owner) if owner.waits_for_dependents() => OwnerState::Waiting,
+            Some(_) => OwnerState::Solid,
+        }))
+    }
+
+    /// Lets the object go when nothing that blocks it is left. Returns what is in the way.
+    async fn wait_for_dependents(
+        &self,
+        server: &Server,
+        graph: &Mutex<Graph>,
+    ) -> Outcome<Vec<Arc<str>>> {
+        let (blocking, in_the_way) = {
+            let graph = lock(graph);
+            let mut keys = graph.blocking_dependents_of(&self.meta.uid);
+            let blocking = !keys.is_empty();
+            // Those that wait themselves go when theirs are gone.
+            keys.retain(|key| !graph.is_waiting(key));
+            (blocking, keys)
+        };
+        if !blocking {
+            self.remove_finalizer(server, FOREGROUND).await?;
+        }
+        Ok(in_the_way)
+    }
+
+    /// Takes the references to the object from its dependents, and lets it go.
+    async fn orphan_dependents(
+        &self,
+        server: &Server,
+        graph: &Mutex<Graph>,
+        snapshot: &Snapshot,
+    ) -> Outcome<()> {
+        let mut failed = None;
+        let keys = lock(graph).dependents_of(&self.meta.uid);
+        for key in keys {
+            let freed = match Item::find(server, snapshot, &key).await {
+                Ok(Some(dependent)) => dependent.disown(server, &[&self.meta.uid]).await,
+                other => other.map(drop),
+            };
+            failed = freed.err().or(failed);
+        }
+        match failed {
+            Some(failure) => Err(failure),
+            None => self.remove_finalizer(server, ORPHAN).await,
+        }
+    }
+
+    async fn remove_finalizer(&self, server: &Server, name: &str) -> Outcome<()> {
+        self.change(server, |object| {
+            metadata::change(object, |metadata| {
+                let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
+                if let Some(finalizers) = finalizers {
+                    finalizers.retain(|finalizer| finalizer != name);
+                    if finalizers.is_empty() {
+                        metadata.remove("finalizers");
+                    }
+                }
+            });
+        })
+        .await
+    }
+
+    /// Takes the references to these owners away.
+    async fn disown(&self, server: &Server, uids: &[&str]) -> Outcome<()> {
+        self.change(server, |object| {
+            change_references(object, |references| {
+                references.retain(|reference| {
+                    let uid = reference.get("uid").and_then(Value::as_str);
+                    !uid.is_some_and(|uid| uids.contains(&uid))
+                });
+            });
+        })
+        .await
+    }
+
+    fn blocks_owners(&self) -> bool {
+        let mut references = self.meta.references().iter();
+        references.any(|reference| reference.block_owner_deletion == Some(true))
+    }
+
+    /// Lets the owners go without waiting for the object.
+    async fn unblock(&self, server: &Server) -> Outcome<()> {
+        self.change(server, |object| {
+            change_references(object, |references| {
+                let references = references.iter_mut().filter_map(Value::as_object_mut);
+                for reference in references.filter(|it| it.contains_key("blockOwnerDeletion")) {
+                    reference.insert(String::from("blockOwnerDeletion"), false.into());
+                }
+            });
+        })
+        .await
+    }
+
+    async fn change(&self, server: &Server, change: impl Fn(&mut Value)) -> Outcome<()> {
+        let mut call = call(
+            account(ACCOUNT),
+            Verb::Patch,
+            self.resource,
+            self.namespace,
+            self.name,
+            "",
+        );
+        call.deadline = Some(std::time::Instant::now() + server.settings.request_timeout);
+        let options = WriteOptions::default();
+        let it = Change {
+            uid: Some(&self.meta.uid),
+            ..Change::new(self.resource, &options)
+        };
+        let changed = it
+            .apply(server, &mut call, |_, old| {
+                let mut object = old.cloned().unwrap_or_default();
+                change(&mut object);
+                Ok(New::Object(object))
+            })
+            .await;
+        unless_gone(changed.map(drop))
+    }
+
+    async fn delete(&self, server: &Server, policy: &str) -> Outcome<()> {
+        let mut call = call(
+            account(ACCOUNT),
+            Verb::Delete,
+            self.resource,
+            self.namespace,
+            self.name,
+            "",
+        );
+        call.deadline = Some(std::time::Instant::now() + server.settings.request_timeout);
+        let deletion = Deletion {
+            server,
+            resource: self.resource,
+            namespace: self.namespace.to_owned(),
+            admission_name: Some(self.name.to_owned()),
+            name: self.name.to_owned(),
+        };
+        let options = DeleteOptions {
+            propagation_policy: Some(policy.to_owned()),
+            // What was decided holds for the object that was looked at.
+            preconditions: Some(Preconditions {
+                uid: Some(self.meta.uid.clone()),
+                resource_version: Some(self.entry.revision.to_string()),
+            }),
+            ..DeleteOptions::default()
+        };
+        unless_gone(deletion.run(&mut call, options).await.map(drop))
+    }
+}
+
+/// An object that is gone, or another one by now, needs nothing any more.
+fn unless_gone(result: Outcome<()>) -> Outcome<()> {
+    match result {
+        Err(Failure(status)) if status.code == 404 => Ok(()),
+        other => other,
+    }
+}
+
+fn change_references(object: &mut Value, change: impl FnOnce(&mut Vec<Value>)) {
+    metadata::change(object, |metadata| {
+        let references = metadata
+            .get_mut("ownerReferences")
+            .and_then(Value::as_array_mut);
+        if let Some(references) = references {
+            change(references);
+            if references.is_empty() {
+                metadata.remove("ownerReferences");
+            }
+        }
+    });
+}

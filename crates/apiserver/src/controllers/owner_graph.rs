@@ -1,0 +1,377 @@
+//! Who owns whom, as far as it matters: objects that have owners, and owners whose dependents go
+//! first. An object without owners takes no room here.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use lockgate_store::Entry;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::encoding;
+use crate::write::delete::{FOREGROUND, ORPHAN};
+
+/// How many owners that are gone are remembered.
+///
+/// UPSTREAM: kubernetes pkg/controller/garbagecollector/graph_builder.go (absentOwnerCache)
+const GONE_MAX: usize = 500;
+
+/// What matters of an object's metadata.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Meta {
+    pub(super) uid: String,
+    owner_references: Option<Vec<Reference>>,
+    finalizers: Option<Vec<String>>,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+/// A reference to an owner.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Reference {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) block_owner_deletion: Option<bool>,
+}
+
+impl Meta {
+    /// The metadata of a stored object.
+    pub(super) fn read(entry: &Entry) -> Option<Self> {
+        encoding::read_metadata(&entry.value)
+    }
+
+    pub(super) fn references(&self) -> &[Reference] {
+        self.owner_references.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn has_finalizer(&self, name: &str) -> bool {
+        let finalizers = self.finalizers.iter().flatten();
+        finalizers.into_iter().any(|finalizer| finalizer == name)
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// Whether it goes when its dependents are gone.
+    pub(super) fn waits_for_dependents(&self) -> bool {
+        self.is_deleting() && self.has_finalizer(FOREGROUND)
+    }
+
+    /// Whether it goes when its dependents are free of it.
+    pub(super) fn orphans_dependents(&self) -> bool {
+        self.is_deleting() && self.has_finalizer(ORPHAN)
+    }
+}
+
+/// An object that has owners.
+#[derive(Debug)]
+struct Dependent {
+    uid: Arc<str>,
+    owners: Vec<Owner>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    uid: Arc<str>,
+    blocks: bool,
+    /// Tells references apart that name one owner in different words.
+    words: u64,
+}
+
+/// Who owns whom.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    /// By key.
+    dependents: HashMap<Arc<str>, Dependent>,
+    /// The keys of dependents by the uid of an owner.
+    by_owner: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// The keys of owners that wait for their dependents to go, by uid.
+    waiting: HashMap<Arc<str>, Arc<str>>,
+    gone: Gone,
+}
+
+/// Owners that were seen to go, so that nobody asks for objects of a kind that is gone with them.
+#[derive(Debug, Default)]
+struct Gone {
+    order: VecDeque<Arc<str>>,
+    uids: HashSet<Arc<str>>,
+}
+
+impl Gone {
+    fn add(&mut self, uid: &Arc<str>) {
+        if !self.uids.insert(Arc::clone(uid)) {
+            return;
+        }
+        self.order.push_back(Arc::clone(uid));
+        if self.order.len() > GONE_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
+        }
+    }
+}
+
+impl Graph {
+    /// Takes note of an object that was stored. Returns the keys of those to look at.
+    pub(super) fn stored(&mut self, entry: &Entry, previous: Option<&Entry>) -> Vec<Arc<str>> {
+        let Some(meta) = Meta::read(entry) else {
+            return Vec::new();
+        };
+        let mut look = Vec::new();
+        if let Some(known) = self.dependents.get(&entry.key)
+            && *known.uid != *meta.uid
+        {
+            // Another object of the same name.
+            self.forget(&entry.key, &mut look);
+        }
+        self.set_owners(&entry.key, &meta, &mut look);
+        if meta.waits_for_dependents() {
+            if !self.waiting.contains_key(meta.uid.as_str()) {
+                self.waiting
+                    .insert(meta.uid.as_str().into(), Arc::clone(&entry.key));
+                look.extend(self.dependents_of(&meta.uid));
+                look.push(Arc::clone(&entry.key));
+            }
+        } else {
+            self.waiting.remove(meta.uid.as_str());
+        }
+        if meta.orphans_dependents() {
+            let before = previous.and_then(Meta::read).unwrap_or_default();
+            if !before.orphans_dependents() {
+                look.push(Arc::clone(&entry.key));
+            }
+        }
+        look
+    }
+
+    /// Takes note of an object that is gone. Returns the keys of those to look at.
+    pub(super) fn removed(&mut self, previous: &Entry) -> Vec<Arc<str>> {
+        let Some(meta) = Meta::read(previous) else {
+            return Vec::new();
+        };
+        let mut look = Vec::new();
+        self.waiting.remove(meta.uid.as_str());
+        if let Some((uid, dependents)) = self.by_owner.get_key_value(meta.uid.as_str()) {
+            look.extend(dependents.iter().cloned());
+            self.gone.add(uid);
+        }
+        self.forget(&previous.key, &mut look);
+        look
+    }
+
+    fn set_owners(&mut self, key: &Arc<str>, meta: &Meta, look: &mut Vec<Arc<str>>) {
+        if meta.references().is_empty() {
+            self.forget(key, look);
+            return;
+        }
+        let owners: Vec<Owner> = meta
+            .references()
+            .iter()
+            .map(|reference| self.owner(reference))
+            .collect();
+        let before = match self.dependents.get(key) {
+            Some(known) if known.owners == owners => return,
+            Some(known) => known.owners.clone(),
+            None => Vec::new(),
+        };
+        for old in &before {
+            let still = owners.iter().any(|owner| owner.uid == old.uid);
+            let freed = old.blocks
+                && !owners
+                    .iter()
+                    .any(|owner| owner.uid == old.uid && owner.blocks);
+            if freed && let Some(waiting) = self.waiting.get(&old.uid) {
+                look.push(Arc::clone(waiting));
+            }
+            if !still {
+                self.disown(key, &old.uid);
+            }
+        }
+        let named =
+            |known: &Owner, owner: &Owner| (&known.uid, known.words) == (&owner.uid, owner.words);
+        if owners
+            .iter()
+            .any(|owner| !before.iter().any(|known| named(known, owner)))
+        {
+            look.push(Arc::clone(key));
+        }
+        for owner in &owners {
+            self.by_owner
+                .entry(Arc::clone(&owner.uid))
+                .or_default()
+                .insert(Arc::clone(key));
+        }
+        let uid = meta.uid.as_str().into();
+        self.dependents
+            .insert(Arc::clone(key), Dependent { uid, owners });
+    }
+
+    fn owner(&self, reference: &Reference) -> Owner {
+        let known = self.by_owner.get_key_value(reference.uid.as_str());
+        let uid = match known {
+            Some((uid, _)) => Arc::clone(uid),
+            None => reference.uid.as_str().into(),
+        };
+        let mut hasher = DefaultHasher::new();
+        let words = (&reference.api_version, &reference.kind, &reference.name);
+        words.hash(&mut hasher);
+        Owner {
+            uid,
+            blocks: reference.block_owner_deletion == Some(true),
+            words: hasher.finish(),
+        }
+    }
+
+    /// Forgets the owners of an object; those that wait for it are to be looked at.
+    fn forget(&mut self, key: &Arc<str>, look: &mut Vec<Arc<str>>) {
+        let Some(dependent) = self.dependents.remove(key) else {
+            return;
+        };
+        for owner in dependent.owners {
+            if let Some(waiting) = self.waiting.get(&owner.uid) {
+                look.push(Arc::clone(waiting));
+            }
+            self.disown(key, &owner.uid);
+        }
+    }
+
+    fn disown(&mut self, key: &Arc<str>, owner: &Arc<str>) {
+        if let Some(keys) = self.by_owner.get_mut(owner) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_owner.remove(owner);
+            }
+        }
+    }
+
+    /// The keys of the objects that an object owns.
+    pub(super) fn dependents_of(&self, uid: &str) -> Vec<Arc<str>> {
+        let keys = self.by_owner.get(uid).into_iter().flatten();
+        keys.cloned().collect()
+    }
+
+    /// Whether an object owns any other.
+    pub(super) fn has_dependents(&self, uid: &str) -> bool {
+        self.by_owner.contains_key(uid)
+    }
+
+    /// The keys of the objects that hold an owner until they are gone.
+    pub(super) fn blocking_dependents_of(&self, uid: &str) -> Vec<Arc<str>> {
+        let blocks = |key: &&Arc<str>| {
+            self.dependents.get(*key).is_some_and(|dependent| {
+                let mut owners = dependent.owners.iter();
+                owners.any(|owner| *owner.uid == *uid && owner.blocks)
+            })
+        };
+        let keys = self.by_owner.get(uid).into_iter().flatten();
+        keys.filter(blocks).cloned().collect()
+    }
+
+    /// Whether the object with this key waits for its dependents to go.
+    pub(super) fn is_waiting(&self, key: &str) -> bool {
+        self.dependents
+            .get(key)
+            .is_some_and(|dependent| self.waiting.contains_key(&dependent.uid))
+    }
+
+    /// Whether an object was seen to go.
+    pub(super) fn is_gone(&self, uid: &str) -> bool {
+        self.gone.uids.contains(uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockgate_store::Revision;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn entry(key: &str, metadata: Value) -> Entry {
+        Entry {
+            key: key.into(),
+            value: encoding::encode(&json!({"metadata": metadata})),
+            created: Revision(1),
+            revision: Revision(1),
+        }
+    }
+
+    fn owned(key: &str, uid: &str, owner: &str, blocks: bool) -> Entry {
+        let reference = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": owner,
+            "blockOwnerDeletion": blocks,
+        });
+        entry(key, json!({"uid": uid, "ownerReferences": [reference]}))
+    }
+
+    fn keys(look: Vec<Arc<str>>) -> Vec<String> {
+        look.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn keeps_nothing_of_objects_without_owners() {
+        let mut graph = Graph::default();
+        let plain = entry("/a", json!({"uid": "1"}));
+        assert_eq!(keys(graph.stored(&plain, None)), [""; 0]);
+        assert_eq!(keys(graph.removed(&plain)), [""; 0]);
+        assert!(graph.dependents.is_empty() && graph.gone.order.is_empty());
+        let child = owned("/b", "2", "1", false);
+        assert_eq!(keys(graph.stored(&child, None)), ["/b"]);
+        assert_eq!(keys(graph.removed(&plain)), ["/b"]);
+        assert!(graph.is_gone("1"));
+        graph.removed(&child);
+        assert!(graph.dependents.is_empty() && graph.by_owner.is_empty());
+    }
+
+    #[test]
+    fn looks_at_an_object_when_its_owners_change() {
+        let mut graph = Graph::default();
+        let child = owned("/b", "2", "1", false);
+        assert_eq!(keys(graph.stored(&child, None)), ["/b"]);
+        assert_eq!(keys(graph.stored(&child, Some(&child))), [""; 0]);
+        let other = owned("/b", "2", "3", false);
+        assert_eq!(keys(graph.stored(&other, Some(&child))), ["/b"]);
+        assert!(!graph.has_dependents("1"));
+        assert_eq!(keys(graph.dependents_of("3")), ["/b"]);
+    }
+
+    #[test]
+    fn tells_an_owner_that_waits_when_nothing_holds_it_any_more() {
+        let mut graph = Graph::default();
+        let child = owned("/b", "2", "1", true);
+        graph.stored(&child, None);
+        let going = json!({"uid": "1", "deletionTimestamp": "now", "finalizers": [FOREGROUND]});
+        let owner = entry("/a", going);
+        assert_eq!(keys(graph.stored(&owner, None)), ["/b", "/a"]);
+        assert_eq!(keys(graph.stored(&owner, Some(&owner))), [""; 0]);
+        assert_eq!(keys(graph.blocking_dependents_of("1")), ["/b"]);
+        let free = owned("/b", "2", "1", false);
+        assert_eq!(keys(graph.stored(&free, Some(&child))), ["/a"]);
+        assert_eq!(keys(graph.blocking_dependents_of("1")), [""; 0]);
+        assert_eq!(keys(graph.removed(&free)), ["/a"]);
+    }
+
+    #[test]
+    fn looks_once_at_an_owner_that_lets_its_dependents_go_free() {
+        let mut graph = Graph::default();
+        let going = json!({"uid": "1", "deletionTimestamp": "now", "finalizers": [ORPHAN]});
+        let owner = entry("/a", going);
+        assert_eq!(keys(graph.stored(&owner, None)), ["/a"]);
+        assert_eq!(keys(graph.stored(&owner, Some(&owner))), [""; 0]);
+    }
+
+    #[test]
+    fn remembers_few_of_the_gone() {
+        let mut gone = Gone::default();
+        for number in 0..2 * GONE_MAX {
+            gone.add(&number.to_string().into());
+        }
+        assert_eq!((gone.order.len(), gone.uids.len()), (GONE_MAX, GONE_MAX));
+        assert!(gone.uids.contains("999") && !gone.uids.contains("1"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Cluster roles with an aggregation rule have the rules of those it selects.
+//!
+//! UPSTREAM: kubernetes pkg/controller/clusterroleaggregation
+
+use lockgate_api::decode;
+use lockgate_api::document::json as document;
+use lockgate_api::meta::label_selector::LabelSelector;
+use lockgate_api::meta::selector::Selector;
+use lockgate_go::json;
+use lockgate_store::List;
+use serde_json::{Value, json};
+
+use super::{account, request};
+use crate::encoding;
+use crate::error::{Outcome, read_failed};
+use crate::http::request_info::Verb;
+use crate::metadata;
+use crate::server::Server;
+use crate::write::patch;
+
+const ACCOUNT: &str = "clusterrole-aggregation-controller";
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The rules a role is to have because of its aggregation rule; none if it has no such rule. `roles`
+/// are all cluster roles, by name.
+pub(crate) fn rules<'r>(
+    role: &Value,
+    roles: impl Iterator<Item = &'r Value> + Clone,
+) -> Option<Vec<Value>> {
+    let aggregation = role.get("aggregationRule").filter(|rule| !rule.is_null())?;
+    let selectors = aggregation
+        .get("clusterRoleSelectors")
+        .and_then(Value::as_array);
+    let name = metadata::text(role, "name");
+    let mut rules: Vec<Value> = Vec::new();
+    for selector in selectors.into_iter().flatten().filter_map(compile) {
+        let selected = roles.clone().filter(|other| {
+            let labels = metadata::of(other).and_then(|metadata| metadata.get("labels"));
+            metadata::text(other, "name") != name
+                && selector.matches_with(|key| labels?.get(key)?.as_str())
+        });
+        let given = selected.filter_map(|other| other.get("rules")?.as_array());
+        for rule in given.flatten() {
+            if !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    Some(rules)
+}
+
+fn compile(selector: &Value) -> Option<Selector> {
+    let parsed = document::parse(json::to_string(selector).as_bytes()).ok()?;
+    let decoded = decode::decode_value::<LabelSelector>(parsed.root()).ok()?;
+    decoded.value.compile().ok()
+}
+
+/// Brings every role up to date that is made from others. Returns whether any was not.
+pub(super) async fn look(server: &Server) -> Outcome<bool> {
+    let snapshot = server.registry.snapshot();
+    let Some(resource) = snapshot.find(GROUP, "v1", "clusterroles") else {
+        return Ok(false);
+    };
+    let page = server
+        .store
+        .list(List::all(&server.prefix(resource, "")))
+        .await
+        .map_err(|error| read_failed(error, 0))?;
+    // In the order of keys, which is that of names.
+    let roles: Vec<Value> = page
+        .entries
+        .iter()
+        .map(|entry| encoding::parse_entry(entry, resource.type_meta()))
+        .collect();
+    let mut changed = false;
+    let mut failed = None;
+    for role in &roles {
+        let Some(rules) = rules(role, roles.iter()) else {
+            continue;
+        };
+        let has = role.get("rules").and_then(Value::as_array);
+        if has.map(Vec::as_slice).unwrap_or_default() == rules.as_slice() {
+            continue;
+        }
+        let name = metadata::text(role, "name");
+        let mut configuration = json!({
+            "apiVersion": resource.api_version(), "kind": resource.kind(), "metadata": {"name": name},
+        });
+        if !rules.is_empty() {
+            configuration["rules"] = rules.into();
+        }
+        let mut call = request(
+            account(ACCOUNT),
+            Verb::Patch,
+            resource,
+            ("", name),
+            "application/apply-patch+yaml",
+            &configuration,
+        );
+        call.query =
+            crate::http::query::Query::parse(&format!("fieldManager={ACCOUNT}&force=true"));
+        match patch::patch(server, &mut call, resource).await {
+            Ok(_) => changed = true,
+            Err(failure) if failure.0.code == 404 => {}
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    failed.map_or(Ok(changed), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_rules_of_those_selected_once_each() {
+        let role = |name: &str, label: &str, verb: &str| {
+            json!({
+                "metadata": {"name": name, "labels": {"to": label}},
+                "rules": [{"verbs": [verb]}, {"verbs": ["shared"]}],
+            })
+        };
+        let all = json!({
+            "metadata": {"name": "all", "labels": {"to": "x"}},
+            "rules": [{"verbs": ["own"]}],
+            "aggregationRule": {"clusterRoleSelectors": [
+                {"matchLabels": {"to": "y"}},
+                {"matchExpressions": [{"key": "to", "operator": "In", "values": ["x"]}]},
+            ]},
+        });
+        let roles = [
+            role("a", "x", "one"),
+            all.clone(),
+            role("b", "y", "two"),
+            role("c", "z", "none"),
+        ];
+        assert_eq!(
+            rules(&all, roles.iter()).unwrap(),
+            [
+                json!({"verbs": ["two"]}),
+                json!({"verbs": ["shared"]}),
+                json!({"verbs": ["one"]}),
+            ]
+        );
+        assert_eq!(rules(&roles[0], roles.iter()), None);
+    }
+}

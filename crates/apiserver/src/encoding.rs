@@ -1,0 +1,213 @@
+//! How objects are kept: keys, and the bytes behind them.
+//!
+//! The bytes are the JSON of the object without `apiVersion`, `kind` and `metadata.resourceVersion`,
+//! and begin with its metadata. So what a client reads is made by putting three short texts in front
+//! of bytes that are never parsed:
+//!
+//! ```text
+//!   {"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"7",  "name":"a",…},…}
+//!   └────────────── made for the answer ──────────────────────────────┘└─ as stored ──
+//! ```
+
+use bytes::Bytes;
+use lockgate_go::json;
+use lockgate_store::{Entry, Revision};
+use serde_json::{Map, Value};
+
+use crate::http::limits;
+
+/// What every stored text begins with.
+const HEAD: &str = "{\"metadata\":{";
+
+/// Which objects of a resource a key or a prefix is about.
+pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> String {
+    let group = if group.is_empty() { "core" } else { group };
+    match namespace {
+        None => format!("/{group}/{plural}/"),
+        Some(namespace) => format!("/{group}/{plural}/{namespace}/"),
+    }
+}
+
+/// The bytes to store.
+pub(crate) fn encode(object: &Value) -> Bytes {
+    let empty = Map::new();
+    let members = object.as_object().unwrap_or(&empty);
+    let metadata = members
+        .get("metadata")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
+    let mut text = Vec::with_capacity(1024);
+    text.extend_from_slice(HEAD.as_bytes());
+    push_members(&mut text, metadata, &["resourceVersion"], true);
+    text.push(b'}');
+    push_members(
+        &mut text,
+        members,
+        &["apiVersion", "kind", "metadata"],
+        false,
+    );
+    text.push(b'}');
+    // What is kept for long keeps no room to grow.
+    text.shrink_to_fit();
+    text.into()
+}
+
+fn push_members(
+    text: &mut Vec<u8>,
+    members: &Map<String, Value>,
+    without: &[&str],
+    mut first: bool,
+) {
+    for (key, value) in members
+        .iter()
+        .filter(|(key, _)| !without.contains(&key.as_str()))
+    {
+        if !std::mem::take(&mut first) {
+            text.push(b',');
+        }
+        json::append(text, key);
+        text.push(b':');
+        json::append(text, value);
+    }
+}
+
+/// The `apiVersion` and `kind` an object is shown with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TypeMeta<'t> {
+    pub(crate) api_version: &'t str,
+    pub(crate) kind: &'t str,
+}
+
+/// The text of an object for a client. Items of lists of built-in kinds do not say their type.
+pub(crate) fn render(
+    into: &mut String,
+    value: &[u8],
+    revision: Revision,
+    type_meta: Option<TypeMeta<'_>>,
+) {
+    let stored = std::str::from_utf8(value).unwrap_or(HEAD);
+    let rest = stored.strip_prefix(HEAD).unwrap_or("}}");
+    into.push('{');
+    if let Some(TypeMeta { api_version, kind }) = type_meta {
+        into.push_str("\"apiVersion\":");
+        into.push_str(&json::to_string(api_version));
+        into.push_str(",\"kind\":");
+        into.push_str(&json::to_string(kind));
+        into.push(',');
+    }
+    into.push_str("\"metadata\":{\"resourceVersion\":\"");
+    into.push_str(&revision.to_string());
+    into.push('"');
+    if !rest.starts_with('}') {
+        into.push(',');
+    }
+    into.push_str(rest);
+}
+
+/// The object as a tree, with its type and its version.
+pub(crate) fn parse(value: &[u8], revision: Revision, shown: TypeMeta<'_>) -> Value {
+    let mut object = tree(value).unwrap_or_default();
+    set_type(&mut object, shown);
+    set_version(&mut object, revision);
+    object
+}
+
+/// A text as a tree. The fast reader stops at 128 levels, and objects may have more.
+pub(crate) fn tree(text: &[u8]) -> Option<Value> {
+    serde_json::from_slice(text).ok().or_else(|| {
+        let document = lockgate_api::document::json::parse(text).ok()?;
+        lockgate_kinds::tree::from_document_within(document.root(), limits::STORED_DEPTH)
+    })
+}
+
+/// What is asked of the metadata alone. The rest of the object is not looked at.
+pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Option<T> {
+    // Stored texts begin with their metadata, whose first byte is the last one of the head.
+    let text = value.get(HEAD.len() - 1..)?;
+    serde_json::Deserializer::from_slice(text)
+        .into_iter()
+        .next()?
+        .ok()
+}
+
+/// The object of an entry.
+pub(crate) fn parse_entry(entry: &Entry, shown: TypeMeta<'_>) -> Value {
+    parse(&entry.value, entry.revision, shown)
+}
+
+/// Says of which type an object is.
+pub(crate) fn set_type(object: &mut Value, shown: TypeMeta<'_>) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(String::from("apiVersion"), shown.api_version.into());
+        members.insert(String::from("kind"), shown.kind.into());
+    }
+}
+
+/// Says of which version an object is.
+pub(crate) fn set_version(object: &mut Value, revision: Revision) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert(String::from("resourceVersion"), revision.to_string().into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn shows_what_was_stored_with_type_and_version() {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "resourceVersion": "3"},
+            "data": {"k": "<v>"},
+        });
+        let bytes = encode(&object);
+        assert_eq!(
+            bytes,
+            r#"{"metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
+        );
+        let shown = TypeMeta {
+            api_version: "v1",
+            kind: "ConfigMap",
+        };
+        let mut text = String::new();
+        render(&mut text, &bytes, Revision(7), Some(shown));
+        let mut want = object;
+        want["metadata"]["resourceVersion"] = "7".into();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), want);
+        assert_eq!(parse(&bytes, Revision(7), shown), want);
+        let mut item = String::new();
+        render(&mut item, &bytes, Revision(7), None);
+        assert!(item.starts_with(r#"{"metadata":{"resourceVersion":"7","name":"a"}"#));
+    }
+
+    #[test]
+    fn reads_objects_as_deep_as_a_body_can_be() {
+        let depth = limits::BODY_DEPTH - 1;
+        let deep = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+        let text = format!("{{\"metadata\":{{}},\"spec\":{deep}}}");
+        let object = tree(text.as_bytes()).unwrap();
+        assert_eq!(json::to_string(&object["spec"]), deep);
+    }
+
+    #[test]
+    fn reads_metadata_alone() {
+        #[derive(serde::Deserialize)]
+        struct Name {
+            name: String,
+        }
+        let bytes = encode(&json!({"metadata": {"name": "a", "labels": {}}, "data": {"k": "v"}}));
+        assert_eq!(read_metadata::<Name>(&bytes).unwrap().name, "a");
+        assert!(read_metadata::<Name>(b"{\"metadata\":{}}").is_none());
+        assert!(read_metadata::<Name>(b"{").is_none());
+    }
+
+    #[test]
+    fn copes_with_an_object_without_metadata() {
+        let mut text = String::new();
+        render(&mut text, &encode(&json!({})), Revision(1), None);
+        assert_eq!(text, r#"{"metadata":{"resourceVersion":"1"}}"#);
+    }
+}

@@ -1,0 +1,305 @@
+//! Which form a client sends and which it wants.
+//!
+//! UPSTREAM: apiserver pkg/endpoints/handlers/negotiation/negotiate.go
+
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use lockgate_go::mime;
+
+use crate::error::{Failure, Outcome, not_acceptable, unsupported_media_type};
+use crate::http::query::Query;
+
+/// The forms of built-in kinds.
+pub(crate) const ACCEPTED: [&str; 3] = [JSON, YAML, PROTOBUF];
+/// The forms of custom resources.
+pub(crate) const ACCEPTED_CUSTOM: [&str; 2] = [JSON, YAML];
+
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const YAML: &str = "application/yaml";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json { pretty: bool },
+    Yaml,
+}
+
+/// What an answer shows of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum View {
+    /// All of it.
+    Object,
+    /// Its metadata.
+    Metadata,
+    /// A row of a table, in this version of `meta.k8s.io`.
+    Table(&'static str),
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) encoding: Encoding,
+    pub(crate) view: View,
+}
+
+impl Wanted {
+    /// What everybody gets who does not say what they want.
+    pub(crate) const PLAIN: Self = Self {
+        encoding: Encoding::Json { pretty: false },
+        view: View::Object,
+    };
+}
+
+/// Reads the `Accept` header. The first form that can be given is given.
+pub(crate) fn wanted(headers: &HeaderMap, query: &Query, accepted: &[&str]) -> Outcome<Wanted> {
+    let texts = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut clauses: Vec<Clause<'_>> = texts
+        .flat_map(|text| text.split(','))
+        .map(Clause::read)
+        .collect();
+    if clauses.is_empty() {
+        clauses.push(Clause::read("*/*"));
+    }
+    // Stable: clauses of the same weight stay in their order.
+    clauses.sort_by_key(|clause| std::cmp::Reverse(clause.weight));
+    let pretty = is_pretty(headers, query);
+    clauses
+        .iter()
+        .find_map(|clause| clause.satisfy(pretty))
+        .ok_or_else(|| not_acceptable(accepted))
+}
+
+fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    if let Some(pretty) = query.flag("pretty") {
+        return pretty;
+    }
+    let agent = headers
+        .get(USER_AGENT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    ["curl", "Wget", "Mozilla/5.0"]
+        .iter()
+        .any(|browser| agent.starts_with(browser))
+}
+
+/// One alternative of an `Accept` header.
+struct Clause<'t> {
+    media_type: &'t str,
+    weight: u32,
+    view: &'t str,
+    group: &'t str,
+    version: &'t str,
+}
+
+impl<'t> Clause<'t> {
+    fn read(text: &'t str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let mut clause = Self {
+            media_type: parts.next().unwrap_or_default(),
+            weight: 1000,
+            view: "",
+            group: "",
+            version: "",
+        };
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key.trim() {
+                "q" => {
+                    let weight = value.trim().parse::<f32>().unwrap_or(1.0).clamp(0.0, 1.0);
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "between 0 and 1000"
+                    )]
+                    let weight = (weight * 1000.0) as u32;
+                    clause.weight = weight;
+                }
+                "as" => clause.view = value,
+                "g" => clause.group = value,
+                "v" => clause.version = value,
+                _ => {}
+            }
+        }
+        clause
+    }
+
+    fn satisfy(&self, pretty: bool) -> Option<Wanted> {
+        let encoding = match self.media_type {
+            JSON | "*/*" | "application/*" => Encoding::Json { pretty },
+            YAML => Encoding::Yaml,
+            _ => return None,
+        };
+        let known = self.group == "meta.k8s.io";
+        let view = match (self.view, self.version) {
+            ("", _) => View::Object,
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") if known => {
+                View::Metadata
+            }
+            ("Table", "v1") if known => View::Table("v1"),
+            ("Table", "v1beta1") if known => View::Table("v1beta1"),
+            _ => return None,
+        };
+        Some(Wanted { encoding, view })
+    }
+}
+
+/// The form of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+/// Reads the `Content-Type` of a write. None at all means JSON.
+pub(crate) fn sent(headers: &HeaderMap, accepted: &[&str]) -> Outcome<Sent> {
+    match media_type(headers).as_deref() {
+        None | Some(JSON) => Ok(Sent::Json),
+        Some(YAML) => Ok(Sent::Yaml),
+        Some(PROTOBUF) if accepted.contains(&PROTOBUF) => Ok(Sent::Protobuf),
+        Some(_) => Err(unsupported_media_type(accepted)),
+    }
+}
+
+/// The media type of a body without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    if text.is_empty() {
+        return None;
+    }
+    Some(mime::parse_media_type(text).unwrap_or_else(|_| text.to_owned()))
+}
+
+/// The forms of a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+const PATCHES: [(&str, PatchType); 4] = [
+    ("application/json-patch+json", PatchType::Json),
+    ("application/merge-patch+json", PatchType::Merge),
+    (
+        "application/strategic-merge-patch+json",
+        PatchType::Strategic,
+    ),
+    ("application/apply-patch+yaml", PatchType::Apply),
+];
+
+/// Reads the `Content-Type` of a patch. Custom resources know no strategic merge.
+pub(crate) fn patch_type(headers: &HeaderMap, is_custom: bool) -> Outcome<PatchType> {
+    let allowed = || {
+        PATCHES
+            .into_iter()
+            .filter(move |(_, kind)| !is_custom || *kind != PatchType::Strategic)
+    };
+    let unsupported = || -> Failure {
+        unsupported_media_type(&allowed().map(|(name, _)| name).collect::<Vec<_>>())
+    };
+    // Parameters are cut off by hand here, not parsed. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
+    let text = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let name = text.split(';').next().unwrap_or_default();
+    allowed()
+        .find(|(known, _)| *known == name)
+        .map(|(_, kind)| kind)
+        .ok_or_else(unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn accept(text: &str) -> Outcome<Wanted> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_str(text).unwrap());
+        wanted(&headers, &Query::default(), &ACCEPTED)
+    }
+
+    #[test]
+    fn gives_the_first_form_it_can() {
+        let json = Encoding::Json { pretty: false };
+        for (text, want) in [
+            ("application/json", (json, View::Object)),
+            ("*/*", (json, View::Object)),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                (json, View::Object),
+            ),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                (json, View::Table("v1")),
+            ),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                (json, View::Table("v1beta1")),
+            ),
+            (
+                "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+                (json, View::Object),
+            ),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+                (json, View::Metadata),
+            ),
+            ("application/yaml", (Encoding::Yaml, View::Object)),
+            (
+                "application/json;q=0.5, application/yaml",
+                (Encoding::Yaml, View::Object),
+            ),
+        ] {
+            let got = accept(text).unwrap();
+            assert_eq!((got.encoding, got.view), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn says_what_it_could_give() {
+        let failure = accept("application/cbor").unwrap_err();
+        assert_eq!(failure.0.code, 406);
+        assert_eq!(
+            failure.0.message,
+            "only the following media types are accepted: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf"
+        );
+    }
+
+    #[test]
+    fn prints_nicely_for_people() {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static("curl/8.0"));
+        let of = |query: &str| {
+            wanted(&headers, &Query::parse(query), &ACCEPTED)
+                .unwrap()
+                .encoding
+        };
+        assert_eq!(of(""), Encoding::Json { pretty: true });
+        assert_eq!(of("pretty=false"), Encoding::Json { pretty: false });
+    }
+
+    #[test]
+    fn tells_patches_apart() {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/strategic-merge-patch+json; charset=utf-8"),
+        );
+        assert_eq!(patch_type(&headers, false).unwrap(), PatchType::Strategic);
+        let failure = patch_type(&headers, true).unwrap_err();
+        assert_eq!(
+            failure.0.message,
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! The fields of an object that the server owns.
+//!
+//! UPSTREAM: apiserver pkg/registry/rest/meta.go, pkg/storage/names/generate.go
+
+use lockgate_admission::host::{Ids as _, RandomIds};
+use lockgate_api::decode;
+use lockgate_api::document::json;
+use lockgate_api::meta::object::ObjectMeta;
+use lockgate_api::meta::time::Time;
+use serde_json::{Map, Value};
+
+use crate::error::{Outcome, bad_request};
+
+/// Letters of made-up names: no vowels, so that no words come about, and nothing easily mistaken.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many are added.
+const SUFFIX: usize = 5;
+/// What comes before them is cut to this length.
+const PREFIX_MAX: usize = 63 - SUFFIX;
+
+/// The metadata of an object. There is none only in an object that is no object.
+pub(crate) fn of(object: &Value) -> Option<&Map<String, Value>> {
+    object.get("metadata")?.as_object()
+}
+
+/// A text of the metadata, nothing if there is none.
+pub(crate) fn text<'o>(object: &'o Value, member: &str) -> &'o str {
+    let found = of(object).and_then(|metadata| metadata.get(member));
+    found.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Changes the metadata.
+pub(crate) fn change(object: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
+    let Some(members) = object.as_object_mut() else {
+        return;
+    };
+    let metadata = members
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if !metadata.is_object() {
+        *metadata = Value::Object(Map::new());
+    }
+    if let Some(metadata) = metadata.as_object_mut() {
+        change(metadata);
+    }
+}
+
+/// Sets a member of the metadata.
+pub(crate) fn set(object: &mut Value, member: &str, value: impl Into<Value>) {
+    change(object, |metadata| {
+        metadata.insert(member.to_owned(), value.into());
+    });
+}
+
+/// Removes what a client cannot bring along.
+pub(crate) fn wipe(object: &mut Value) {
+    change(object, |metadata| {
+        for member in [
+            "creationTimestamp",
+            "uid",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            metadata.remove(member);
+        }
+    });
+}
+
+/// Gives an object its identity, and a name if it has none.
+pub(crate) fn fill(object: &mut Value) {
+    let prefix = text(object, "generateName").to_owned();
+    let needs_name = !prefix.is_empty() && text(object, "name").is_empty();
+    change(object, |metadata| {
+        metadata.insert(String::from("creationTimestamp"), now().to_string().into());
+        metadata.insert(String::from("uid"), RandomIds.uid().into());
+        if needs_name {
+            metadata.insert(String::from("name"), generate_name(&prefix).into());
+        }
+    });
+}
+
+/// Now, to the second.
+pub(crate) fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    });
+    Time::from_unix_seconds(seconds)
+}
+
+fn generate_name(prefix: &str) -> String {
+    let mut end = prefix.len().min(PREFIX_MAX);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = prefix[..end].to_owned();
+    let random = RandomIds
+        .uid()
+        .bytes()
+        .map(u64::from)
+        .fold(seed(), |sum, byte| {
+            sum.wrapping_mul(1_099_511_628_211) ^ byte
+        });
+    let letters = LETTERS.len() as u64;
+    let mut rest = random;
+    for _ in 0..SUFFIX {
+        let index = usize::try_from(rest % letters).unwrap_or_default();
+        name.push(char::from(LETTERS[index]));
+        rest /= letters;
+    }
+    name
+}
+
+fn seed() -> u64 {
+    14_695_981_039_346_656_037
+}
+
+/// Makes the namespace of an object that of the request.
+pub(crate) fn match_namespace(object: &mut Value, expected: &str) -> Outcome<()> {
+    let found = text(object, "namespace").to_owned();
+    if found == expected {
+        return Ok(());
+    }
+    if !found.is_empty() && !expected.is_empty() {
+        return Err(bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    change(object, |metadata| {
+        if expected.is_empty() {
+            metadata.remove("namespace");
+        } else {
+            metadata.insert(String::from("namespace"), expected.into());
+        }
+    });
+    Ok(())
+}
+
+/// Drops owners that are named twice. The warning says when, if there were any.
+pub(crate) fn drop_duplicate_owners(object: &mut Value, after_admission: bool) -> Option<String> {
+    let owners = of(object)?.get("ownerReferences")?.as_array()?;
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut twice: Vec<String> = Vec::new();
+    for owner in owners {
+        if kept.contains(owner) {
+            let uid = owner
+                .get("uid")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
+            if !twice.contains(&uid) {
+                twice.push(uid);
+            }
+        } else {
+            kept.push(owner.clone());
+        }
+    }
+    if twice.is_empty() {
+        return None;
+    }
+    set(object, "ownerReferences", kept);
+    let when = if after_admission {
+        " after mutating admission happens"
+    } else {
+        ""
+    };
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner \
+         references in 1.20+, and may reject such requests as early as 1.24; please fix your \
+         requests; duplicate UID(s) observed: {}",
+        twice.join(", ")
+    ))
+}
+
+/// The metadata as the type that its rules are written for.
+pub(crate) fn typed(object: &Value) -> ObjectMeta {
+    let text = of(object)
+        .map(lockgate_go::json::to_string)
+        .unwrap_or_default();
+    let parsed = json::parse(text.as_bytes()).ok();
+    let decoded =
+        parsed.and_then(|document| decode::decode_value::<ObjectMeta>(document.root()).ok());
+    decoded.map(|decoded| decoded.value).unwrap_or_default()
+}
+
+/// The finalizers.
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+    let list = of(object)
+        .and_then(|metadata| metadata.get("finalizers"))
+        .and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// Whether the object is on its way out.
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    !text(object, "deletionTimestamp").is_empty()
+}
+
+/// A number of the metadata.
+pub(crate) fn number(object: &Value, member: &str) -> Option<i64> {
+    of(object)?.get(member)?.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn makes_up_names() {
+        let mut object = json!({"metadata": {"generateName": "x".repeat(70)}});
+        fill(&mut object);
+        let name = text(&object, "name");
+        assert_eq!(name.len(), 63);
+        assert!(
+            name.ends_with(|letter: char| letter.is_ascii() && LETTERS.contains(&(letter as u8)))
+        );
+        assert!(!text(&object, "uid").is_empty());
+        let mut named = json!({"metadata": {"generateName": "a-", "name": "b"}});
+        fill(&mut named);
+        assert_eq!(text(&named, "name"), "b");
+    }
+
+    #[test]
+    fn keeps_namespaces_apart() {
+        let mut object = json!({"metadata": {"namespace": "a"}});
+        assert!(match_namespace(&mut object, "b").is_err());
+        match_namespace(&mut object, "").unwrap();
+        assert_eq!(object, json!({"metadata": {}}));
+        match_namespace(&mut object, "b").unwrap();
+        assert_eq!(text(&object, "namespace"), "b");
+    }
+
+    #[test]
+    fn drops_owners_named_twice() {
+        let owner = json!({"uid": "1", "name": "a"});
+        let mut object = json!({"metadata": {"ownerReferences": [owner, owner, {"uid": "2"}]}});
+        let warning = drop_duplicate_owners(&mut object, true).unwrap();
+        assert!(
+            warning.ends_with("duplicate UID(s) observed: 1"),
+            "{warning}"
+        );
+        assert!(warning.contains("entries after mutating admission happens;"));
+        assert_eq!(
+            object["metadata"]["ownerReferences"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
+        assert_eq!(drop_duplicate_owners(&mut object, true), None);
+    }
+}

@@ -1,0 +1,286 @@
+//! Custom resources: what a definition adds to what is served.
+
+pub(crate) mod conversion;
+
+use std::sync::Arc;
+
+use lockgate_api::document;
+use lockgate_api::field::FieldErrors;
+use lockgate_go::quote::quote;
+use lockgate_kinds::crd::{Column, CustomResource, ScalePaths, Scope, Version};
+use lockgate_kinds::kind::{Context, Kind, Written};
+use lockgate_kinds::structural::{Schema, Source};
+use lockgate_kinds::tree;
+use serde_json::Value;
+
+use crate::error::Outcome;
+use crate::metadata;
+use crate::registry::{Names, Resource, Rules, Shape, Subresource};
+use crate::server::Server;
+use conversion::Conversion;
+
+/// The verbs of every custom resource.
+const VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+/// The verbs of its parts.
+const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// One version of a custom resource.
+#[derive(Debug)]
+pub(crate) struct CustomVersion {
+    resource: Arc<CustomResource>,
+    version: Version,
+    conversion: Arc<Conversion>,
+    /// The schema as the definition says it, for documents.
+    told: Value,
+}
+
+impl CustomVersion {
+    /// Reads an object with its defaults; also what a strict reader minds.
+    pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
+        let mut findings = document::duplicates(root);
+        let (mut object, unknown) = self.decode_value(tree::from_document(root))?;
+        findings.extend(unknown);
+        self.apply_defaults(&mut object);
+        Ok((object, findings))
+    }
+
+    /// Reads an object that is a tree already, without defaults.
+    pub(crate) fn decode_value(&self, mut object: Value) -> Result<(Value, Vec<String>), String> {
+        let unknown = self
+            .version
+            .schema
+            .read(&mut object, Source::Request)
+            .map_err(|error| error.to_string())?;
+        let findings = unknown
+            .iter()
+            .map(|path| format!("unknown field {}", quote(path)))
+            .collect();
+        Ok((object, findings))
+    }
+
+    /// The schema as the definition says it.
+    pub(crate) fn declared_schema(&self) -> &Value {
+        &self.told
+    }
+
+    /// The columns of tables.
+    pub(crate) fn columns(&self) -> &[Column] {
+        &self.version.columns
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.version.schema
+    }
+
+    pub(crate) fn prune(&self, object: &mut Value) {
+        if !self.resource.preserve_unknown_fields {
+            self.version.schema.prune(object);
+        }
+    }
+
+    pub(crate) fn scale_paths(&self) -> Option<&ScalePaths> {
+        self.version.scale.as_ref()
+    }
+
+    pub(crate) fn knows_field(&self, label: &str) -> bool {
+        matches!(label, "metadata.name" | "metadata.namespace")
+            || self
+                .version
+                .selectable_fields
+                .iter()
+                .any(|path| path.trim_start_matches('.') == label)
+    }
+
+    pub(crate) fn read_field(&self, label: &str, object: &Value) -> String {
+        let value = label
+            .split('.')
+            .try_fold(object, |value, member| value.get(member));
+        match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// Objects of one version in this one.
+    pub(crate) async fn convert(
+        &self,
+        server: &Server,
+        objects: Vec<Value>,
+        from: &Resource,
+        to: &Resource,
+    ) -> Outcome<Vec<Value>> {
+        self.conversion.convert(server, objects, from, to).await
+    }
+
+    /// Brings an object that was stored into the shape of today's schema.
+    pub(crate) fn read_stored(&self, object: &mut Value) {
+        self.prune(object);
+        self.apply_defaults(object);
+    }
+}
+
+impl Kind for CustomVersion {
+    fn apply_defaults(&self, value: &mut Value) {
+        self.version.schema.default(value);
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        self.version.prepare_create(value);
+    }
+
+    fn validate_create(&self, new: &Written<'_>, _context: &Context<'_>) -> FieldErrors {
+        self.resource
+            .validate_create(&self.version, new.value)
+            .errors
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource == "status" {
+            self.version.prepare_status_update(value, old);
+        } else {
+            self.version.prepare_update(value, old);
+        }
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> FieldErrors {
+        let (new, old) = (new.value, old.value);
+        let findings = if subresource == "status" {
+            self.resource
+                .validate_status_update(&self.version, new, old)
+        } else {
+            self.resource.validate_update(&self.version, new, old)
+        };
+        findings.errors
+    }
+
+    fn unsupported_field_label(&self, label: &str) -> String {
+        format!("field label not supported: {label}")
+    }
+}
+
+/// Serves what a definition says, if it is established.
+pub(crate) fn defined(server: &Server, definition: &Value) {
+    let name = metadata::text(definition, "name");
+    let is_established = lockgate_kinds::crd::has_status(definition, "Established", "True");
+    let resources = if is_established {
+        resources(definition)
+    } else {
+        Vec::new()
+    };
+    server.registry.define(name, resources);
+}
+
+/// Stops serving what a definition said.
+pub(crate) fn undefined(server: &Server, name: &str) {
+    server.registry.define(name, Vec::new());
+}
+
+/// The resources of a definition, one for each version.
+fn resources(definition: &Value) -> Vec<Arc<Resource>> {
+    let custom = match CustomResource::compile(definition) {
+        Ok(custom) => Arc::new(custom),
+        Err(error) => {
+            let name = metadata::text(definition, "name");
+            tracing::error!(%error, definition = name, "a stored schema cannot be used");
+            return Vec::new();
+        }
+    };
+    let names = Names {
+        group: custom.group.clone(),
+        plural: custom.plural.clone(),
+        singular: custom.singular.clone(),
+        kind: custom.kind.clone(),
+        list_kind: custom.list_kind.clone(),
+        namespaced: custom.scope == Scope::Namespaced,
+        short_names: custom.short_names.clone(),
+        categories: custom.categories.clone(),
+        verbs: VERBS.map(String::from).to_vec(),
+    };
+    let conversion = Arc::new(Conversion::read(&custom.conversion));
+    let storage = custom
+        .storage_version()
+        .map_or_else(String::new, |version| version.name.clone());
+    custom
+        .versions
+        .iter()
+        .map(|version| {
+            let schema = declared_schema(definition, &version.name);
+            let mut resource = resource(&names, &custom, version, &conversion, schema);
+            resource.storage_version = (names.group.clone(), storage.clone());
+            Arc::new(resource)
+        })
+        .collect()
+}
+
+/// The schema of a version in a definition.
+fn declared_schema(definition: &Value, version: &str) -> Value {
+    let versions = definition
+        .pointer("/spec/versions")
+        .and_then(Value::as_array);
+    let found = versions
+        .into_iter()
+        .flatten()
+        .find(|found| found.get("name").and_then(Value::as_str) == Some(version));
+    let schema = found.and_then(|found| found.pointer("/schema/openAPIV3Schema"));
+    schema.map(tree::copy).unwrap_or_default()
+}
+
+fn resource(
+    names: &Names,
+    custom: &Arc<CustomResource>,
+    version: &Version,
+    conversion: &Arc<Conversion>,
+    told: Value,
+) -> Resource {
+    let part = |name: &str, group: &str, version: &str, kind: &str| Subresource {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        verbs: PART_VERBS.map(String::from).to_vec(),
+    };
+    let mut parts = Vec::new();
+    if version.scale.is_some() {
+        parts.push(part("scale", "autoscaling", "v1", "Scale"));
+    }
+    if version.status {
+        parts.push(part("status", &names.group, &version.name, &names.kind));
+    }
+    let rules = Rules {
+        create_on_update: false,
+        unconditional_update: false,
+        graceful: false,
+    };
+    let shape = Shape::Custom(Arc::new(CustomVersion {
+        resource: Arc::clone(custom),
+        version: version.clone(),
+        conversion: Arc::clone(conversion),
+        told,
+    }));
+    let mut resource = Resource::new(names.clone(), &version.name, parts, rules, shape);
+    resource.served = version.served;
+    resource.warning.clone_from(&version.deprecation_warning);
+    resource
+}

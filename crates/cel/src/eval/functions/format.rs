@@ -1,0 +1,189 @@
+//! `format`, as Kubernetes has it: an older one than the specification's.
+//!
+//! UPSTREAM: cel-go ext/formatting.go
+
+use lockgate_go::number;
+use lockgate_go::quote::quote;
+
+use crate::check::clause_refusal;
+use crate::eval::string_of;
+use crate::strings::{Clause, ClauseError, Piece, pieces};
+use crate::value::{Error, Value};
+
+/// Text longer than this is not built; upstream has no bound.
+const MAX_BYTES: usize = 16 << 20;
+
+/// Fills the clauses of a format with the elements of a list.
+pub(crate) fn format(format: &str, args: &Value<'_>) -> Result<String, Error> {
+    let mut out = String::new();
+    let mut used = 0;
+    for piece in pieces(format) {
+        let clause = match piece {
+            Piece::Text(text) => {
+                out.push_str(text);
+                continue;
+            }
+            Piece::Clause(clause) => clause,
+        };
+        let Some(arg) = args.list_get(used) else {
+            return Err(Error::text(format_args!("index {used} out of range")));
+        };
+        match clause {
+            Err(ClauseError::UnexpectedEnd) => return Err(Error::text(ClauseError::UnexpectedEnd)),
+            Err(error) => return Err(Error::text(error)),
+            Ok(clause) => {
+                let text = print(clause, &arg).map_err(|reason| {
+                    Error::text(format_args!("error during formatting: {reason}"))
+                })?;
+                out.push_str(&text);
+            }
+        }
+        if out.len() > MAX_BYTES {
+            return Err(Error::CostLimit);
+        }
+        used += 1;
+    }
+    Ok(out)
+}
+
+fn print(clause: Clause, arg: &Value<'_>) -> Result<String, String> {
+    let refused = || Err(clause_refusal(clause, arg.type_name()));
+    match clause {
+        Clause::String => string(arg),
+        Clause::Decimal => match arg {
+            Value::Int(i) => Ok(i.to_string()),
+            Value::Uint(u) => Ok(u.to_string()),
+            _ => refused(),
+        },
+        Clause::Fixed(precision) => match double(arg) {
+            Some(d) if precision.is_none_or(|p| p <= MAX_BYTES as u64) => {
+                Ok(number::format_fixed(d, precision))
+            }
+            _ => refused(),
+        },
+        Clause::Scientific(width) => match double(arg) {
+            Some(d) if width.is_none_or(|w| w <= MAX_BYTES as u64) => {
+                Ok(number::format_scientific(d, width))
+            }
+            _ => refused(),
+        },
+        Clause::Binary => match arg {
+            Value::Int(i) => Ok(signed(*i, |u| format!("{u:b}"))),
+            Value::Uint(u) => Ok(format!("{u:b}")),
+            Value::Bool(b) => Ok(u8::from(*b).to_string()),
+            _ => refused(),
+        },
+        Clause::Octal => match arg {
+            Value::Int(i) => Ok(signed(*i, |u| format!("{u:o}"))),
+            Value::Uint(u) => Ok(format!("{u:o}")),
+            _ => refused(),
+        },
+        Clause::Hex { upper } => {
+            let hex = match arg {
+                Value::Int(i) => signed(*i, |u| format!("{u:x}")),
+                Value::Uint(u) => format!("{u:x}"),
+                Value::Bytes(bytes) => hex(bytes),
+                other => match other.as_str() {
+                    Some(text) => hex(text.as_bytes()),
+                    None => return refused(),
+                },
+            };
+            Ok(if upper { hex.to_uppercase() } else { hex })
+        }
+    }
+}
+
+fn signed(value: i64, print: impl Fn(u64) -> String) -> String {
+    let sign = if value < 0 { "-" } else { "" };
+    format!("{sign}{}", print(value.unsigned_abs()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A double, or one of the texts that stand for one.
+fn double(arg: &Value<'_>) -> Option<f64> {
+    match arg {
+        Value::Double(d) => Some(*d),
+        other => match other.as_str()? {
+            "NaN" => Some(f64::NAN),
+            "Infinity" => Some(f64::INFINITY),
+            "-Infinity" => Some(f64::NEG_INFINITY),
+            _ => None,
+        },
+    }
+}
+
+fn string(arg: &Value<'_>) -> Result<String, String> {
+    match arg {
+        Value::Null => Ok("null".to_owned()),
+        _ if arg.is_list() => list(arg),
+        _ if arg.is_map() => map(arg),
+        Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => Err(
+                "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string"
+                    .to_owned(),
+            ),
+        },
+        Value::Optional(_) | Value::Opaque(_) => {
+            Err(clause_refusal(Clause::String, arg.type_name()))
+        }
+        _ => string_of(arg).map_err(|error| error.to_string()),
+    }
+}
+
+/// An element as it stands within a list or map.
+fn nested(value: &Value<'_>) -> Result<String, String> {
+    Ok(match value {
+        Value::Timestamp(_) | Value::Duration(_) => {
+            let text = string_of(value).map_err(|error| error.to_string())?;
+            let name = if matches!(value, Value::Timestamp(_)) {
+                "timestamp"
+            } else {
+                "duration"
+            };
+            format!("{name}({})", quote(&text))
+        }
+        Value::Double(d) if d.is_finite() => number::format_double_six(*d),
+        Value::Double(d) => quote(&number::format_double_six(*d)),
+        Value::Str(_) | Value::String(_) => quote(value.as_str().unwrap_or_default()),
+        Value::Bytes(_) => format!("b{}", quote(&string(value)?)),
+        Value::Optional(_) | Value::Opaque(_) => {
+            return Err(format!("no formatting function for {}", value.type_name()));
+        }
+        _ => string(value)?,
+    })
+}
+
+fn list(value: &Value<'_>) -> Result<String, String> {
+    let elements = value
+        .elements()
+        .map(|e| nested(&e))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("[{}]", elements.join(", ")))
+}
+
+fn map(value: &Value<'_>) -> Result<String, String> {
+    let mut entries = Vec::new();
+    for (key, value) in value.entries() {
+        let key = match &key {
+            Value::Str(_) | Value::String(_) => quote(key.as_str().unwrap_or_default()),
+            Value::Bool(_) | Value::Int(_) | Value::Uint(_) => key.to_string(),
+            other => {
+                return Err(format!(
+                    "no formatting function for map key of type {}",
+                    other.type_name()
+                ));
+            }
+        };
+        entries.push((key, nested(&value)?));
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    let entries: Vec<_> = entries
+        .into_iter()
+        .map(|(k, v)| format!("{k}:{v}"))
+        .collect();
+    Ok(format!("{{{}}}", entries.join(", ")))
+}

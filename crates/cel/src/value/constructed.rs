@@ -1,0 +1,126 @@
+//! Objects that an expression constructs: `Object.spec{…}` and `JSONPatch{…}`.
+//!
+//! UPSTREAM: apiserver pkg/cel/mutation/{jsonpatch,typeresolver}.go, pkg/cel/mutation/dynamic/objects.go
+
+use lockgate_go::quote::quote;
+use serde_json::{Map, Value as Json};
+
+use super::Value;
+
+/// The type of patch operations.
+pub const JSON_PATCH: &str = "JSONPatch";
+/// The type of the object that is changed; those of its fields follow it after dots.
+pub const OBJECT: &str = "Object";
+
+/// An object that an expression constructs.
+#[derive(Debug, Clone)]
+pub struct Constructed<'a> {
+    /// The type it was constructed as.
+    pub type_name: &'a str,
+    /// Its fields, in the order they were written.
+    pub fields: Vec<(&'a str, Value<'a>)>,
+}
+
+/// Whether a name is that of a type which expressions that change objects can construct.
+pub(crate) fn is_constructible(name: &str) -> bool {
+    name == JSON_PATCH
+        || name
+            .strip_prefix(OBJECT)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+impl<'a> Constructed<'a> {
+    /// A field.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Value<'a>> {
+        let found = self.fields.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// Checks that the type of every object inside is the path of fields that leads to it.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit, one line each.
+    pub fn check_type_names(&self) -> Result<(), String> {
+        let mut errors = Vec::new();
+        check_object(self, self.type_name, &mut errors);
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(errors.join("\n"))
+        }
+    }
+
+    /// The object as a tree.
+    ///
+    /// # Errors
+    ///
+    /// Something in it has no form in JSON.
+    pub fn to_tree(&self) -> Result<Json, String> {
+        let fields = self.fields.iter();
+        let fields = fields.map(|(name, value)| Ok(((*name).to_owned(), tree(value)?)));
+        fields
+            .collect::<Result<Map<_, _>, String>>()
+            .map(Json::Object)
+    }
+}
+
+fn check_object(object: &Constructed<'_>, path: &str, errors: &mut Vec<String>) {
+    if object.type_name != path {
+        errors.push(format!(
+            "unexpected type name {}, expected {}, which matches field name path from root Object \
+             type",
+            quote(object.type_name),
+            quote(path)
+        ));
+    }
+    for (name, value) in &object.fields {
+        check_value(value, &format!("{path}.{name}"), errors);
+    }
+}
+
+fn check_value(value: &Value<'_>, path: &str, errors: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => check_object(object, path, errors),
+        // What is borrowed from a document holds nothing that was constructed.
+        Value::List(_) => {
+            for element in value.elements() {
+                check_value(&element, path, errors);
+            }
+        }
+        Value::Map(_) => {
+            for (_, entry) in value.entries() {
+                check_value(&entry, path, errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A value as it goes into an object. Numbers stay what they are.
+fn tree(value: &Value<'_>) -> Result<Json, String> {
+    Ok(match value {
+        Value::Int(int) => Json::from(*int),
+        Value::Uint(uint) => Json::from(*uint),
+        Value::Object(object) => return object.to_tree(),
+        Value::Json(json) | Value::Typed(json, _) => (*json).clone(),
+        _ if value.is_list() => {
+            let elements = value.elements().map(|element| tree(&element));
+            Json::Array(elements.collect::<Result<_, _>>()?)
+        }
+        _ if value.is_map() => {
+            let mut map = Map::new();
+            for (key, entry) in value.entries() {
+                let Some(name) = key.as_str() else {
+                    return Err(String::from("invalid return type: *dynamic.ObjectVal"));
+                };
+                map.insert(name.to_owned(), tree(&entry)?);
+            }
+            Json::Object(map)
+        }
+        other => other
+            .to_json()
+            .ok_or_else(|| String::from("invalid return type: *dynamic.ObjectVal"))?,
+    })
+}

@@ -1,0 +1,106 @@
+//! Numbers as text and as each other, with Go's rules.
+//!
+//! Responsible for the conversions CEL's `int()`, `uint()`, `double()`, `bool()` and `string()`
+//! make between numbers and strings, and for the number clauses of `format`. Arithmetic is the
+//! evaluator's; error texts that name CEL types (`type conversion error from …`) are the
+//! caller's, because only it knows both types.
+
+use crate::quote::quote;
+
+mod format;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+pub use format::{
+    format_double, format_double_decimal, format_double_six, format_fixed, format_scientific,
+};
+pub use parse::{atoi, parse_bool, parse_double, parse_int, parse_uint};
+
+/// A number that does not fit the type it is asked to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeError {
+    /// The value is no `int`.
+    Int,
+    /// The value is no `uint`.
+    Uint,
+}
+
+impl std::fmt::Display for RangeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Int => "integer overflow",
+            Self::Uint => "unsigned integer overflow",
+        })
+    }
+}
+
+impl std::error::Error for RangeError {}
+
+/// Text that is no decimal `int`, in the words of Go's `strconv.Atoi`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtoiError {
+    text: String,
+    reason: &'static str,
+}
+
+impl std::fmt::Display for AtoiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "strconv.Atoi: parsing {}: {}",
+            quote(&self.text),
+            self.reason
+        )
+    }
+}
+
+impl std::error::Error for AtoiError {}
+
+/// Truncates a double toward zero into an `int`.
+///
+/// # Errors
+///
+/// NaN, infinities and everything not strictly between the smallest and the largest `int`.
+pub fn double_to_int(value: f64) -> Result<i64, RangeError> {
+    // UPSTREAM: cel-go common/types/overflow.go refuses both ends, although -2^63 would fit.
+    const LOW: f64 = i64::MIN as f64;
+    const HIGH: f64 = i64::MAX as f64;
+    if value > LOW && value < HIGH {
+        Ok(value as i64)
+    } else {
+        Err(RangeError::Int)
+    }
+}
+
+/// Truncates a double toward zero into a `uint`.
+///
+/// # Errors
+///
+/// NaN, infinities, negative numbers and 2^64 or more.
+pub fn double_to_uint(value: f64) -> Result<u64, RangeError> {
+    const END: f64 = 18_446_744_073_709_551_616.0;
+    if (0.0..END).contains(&value) {
+        Ok(value as u64)
+    } else {
+        Err(RangeError::Uint)
+    }
+}
+
+/// Converts an `int` to a `uint`.
+///
+/// # Errors
+///
+/// Negative numbers.
+pub fn int_to_uint(value: i64) -> Result<u64, RangeError> {
+    u64::try_from(value).map_err(|_| RangeError::Uint)
+}
+
+/// Converts a `uint` to an `int`.
+///
+/// # Errors
+///
+/// Numbers above the largest `int`.
+pub fn uint_to_int(value: u64) -> Result<i64, RangeError> {
+    i64::try_from(value).map_err(|_| RangeError::Int)
+}

@@ -1,0 +1,105 @@
+//! What the engine needs to call a webhook. How it is done is somebody else's business.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::quote::quote;
+
+/// Makes clients for webhooks.
+pub trait Caller: Send + Sync {
+    /// Makes the client for a webhook, or returns the one that equal configurations share.
+    ///
+    /// # Errors
+    ///
+    /// The configuration cannot be used. The text is what follows `could not get REST client: `.
+    fn client(&self, config: &ClientConfig) -> Result<Arc<dyn Client>, ClientError>;
+}
+
+/// Posts reviews to one webhook.
+pub trait Client: Send + Sync {
+    /// Posts one review and reads the answer to its end.
+    fn post(&self, post: Post) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>>;
+}
+
+/// One call.
+#[derive(Debug, Clone)]
+pub struct Post {
+    /// The review.
+    pub body: Bytes,
+    /// When the call is over, whatever happens; none without any deadline.
+    pub deadline: Option<Instant>,
+}
+
+/// How a call ended, with the time each phase took.
+#[derive(Debug)]
+pub struct Posted {
+    /// The answer, or why there is none.
+    pub result: Result<HttpResponse, CallError>,
+    /// The phases gone through, in order.
+    pub phases: Vec<(Phase, Duration)>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug, Clone)]
+pub struct HttpResponse {
+    /// The status code.
+    pub code: u16,
+    /// The `Content-Type`, when there is one.
+    pub content_type: Option<String>,
+    /// The body, unzipped.
+    pub body: Bytes,
+}
+
+/// A client that cannot be made. The texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Neither a service nor a URL is configured.
+    #[error("webhook configuration must have either service or URL")]
+    NoAddress,
+    /// The URL does not parse.
+    #[error("Unparsable URL: {0}")]
+    UnparsableUrl(String),
+    /// The URL has no host; its scheme is kept.
+    #[error("host must be a URL or a host:port pair: {}", quote(&format!("{}://", .0)))]
+    NoHost(String),
+    /// The CA bundle, the client certificate or other credentials cannot be used.
+    #[error("{0}")]
+    Credentials(String),
+    /// A failure of another caller.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A call that got no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    /// The text upstream shows after `failed to call webhook: `, such as `Post "…?timeout=1s": …`.
+    pub message: String,
+    /// Where the call stopped.
+    pub phase: Phase,
+    /// Whether the caller's own deadline ended it.
+    pub timed_out: bool,
+}
+
+/// A phase of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Finding the address.
+    Resolve,
+    /// Reaching it.
+    Connect,
+    /// Shaking hands.
+    Tls,
+    /// Sending the review.
+    Write,
+    /// Waiting for the answer to begin.
+    Wait,
+    /// Reading the answer.
+    Read,
+}

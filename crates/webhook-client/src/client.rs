@@ -1,0 +1,429 @@
+//! One call: attempts, redirects, and reading the answer.
+
+use std::future::Future;
+use std::io::Read as _;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use lockgate_go::quote::quote;
+
+use crate::call::{CallError, Client, HttpResponse, Phase, Post, Posted};
+use crate::channel::{Address, Channel, Lease};
+use crate::clock::Clock;
+use crate::credentials::User;
+use crate::settings::{MAX_ANSWER_BYTES, Redirects, Settings};
+use crate::target::Target;
+use crate::wire::USER_AGENT;
+use crate::wording::{self, Failure};
+
+/// How long a call may take when nobody says so.
+///
+/// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (setGlobalDefaults).
+const MAX_CALL: Duration = Duration::from_secs(30);
+
+/// How often a webhook may ask for another attempt.
+///
+/// UPSTREAM: k8s.io/client-go rest/request.go (maxRetries).
+const MAX_RETRIES: usize = 10;
+
+/// How many requests a chain of redirects may have.
+///
+/// UPSTREAM: Go net/http/client.go (defaultCheckRedirect).
+const MAX_REDIRECTS: usize = 10;
+
+/// A client of one webhook.
+#[derive(Debug)]
+pub(super) struct HttpsClient {
+    target: Target,
+    channel: Arc<Channel>,
+    user: Option<Arc<User>>,
+    settings: Arc<Settings>,
+}
+
+/// What is being asked of whom, for the texts of failures.
+#[derive(Debug, Clone)]
+struct Place {
+    method: Method,
+    target: Target,
+    query: String,
+}
+
+impl Place {
+    /// Frames a failure as Go's `url.Error` does.
+    fn frame(&self, problem: &str) -> String {
+        let method = if self.method == Method::GET {
+            "Get"
+        } else {
+            "Post"
+        };
+        let url = quote(&self.target.url(&self.query));
+        format!("{method} {url}: {problem}")
+    }
+}
+
+struct Answer {
+    code: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl HttpsClient {
+    pub(super) fn new(
+        target: Target,
+        channel: Arc<Channel>,
+        user: Option<Arc<User>>,
+        settings: Arc<Settings>,
+    ) -> Self {
+        Self {
+            target,
+            channel,
+            user,
+            settings,
+        }
+    }
+
+    async fn call(&self, post: Post) -> Posted {
+        let clock = Clock::start();
+        let now = Instant::now();
+        let left = post
+            .deadline
+            .map_or(MAX_CALL, |deadline| deadline.saturating_duration_since(now));
+        let result = if left.is_zero() {
+            Err(CallError {
+                message: String::from("context deadline exceeded"),
+                phase: Phase::Resolve,
+                timed_out: true,
+            })
+        } else {
+            self.call_within(left, &post.body, &clock).await
+        };
+        Posted {
+            result,
+            phases: clock.stop(),
+        }
+    }
+
+    async fn call_within(
+        &self,
+        left: Duration,
+        body: &Bytes,
+        clock: &Clock,
+    ) -> Result<HttpResponse, CallError> {
+        let place = Mutex::new(Place {
+            method: Method::POST,
+            target: self.target.clone(),
+            query: format!("timeout={}", go_seconds(left)),
+        });
+        let attempts = self.attempts(body, clock, &place);
+        // INVARIANT: nothing in a call waits outside of this.
+        let outcome = tokio::time::timeout(left.min(MAX_CALL), attempts).await;
+        let place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Ok(Ok(answer)) => Ok(HttpResponse {
+                code: answer.code,
+                content_type: answer
+                    .headers
+                    .get(header::CONTENT_TYPE)
+                    .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
+                body: answer.body,
+            }),
+            Ok(Err(failure)) => Err(CallError {
+                message: match failure.phase {
+                    Phase::Read => failure.message,
+                    _ => place.frame(&failure.message),
+                },
+                phase: failure.phase,
+                timed_out: false,
+            }),
+            Err(_) => {
+                clock.settle();
+                let phase = clock.current();
+                let problem = "context deadline exceeded";
+                Err(CallError {
+                    message: match phase {
+                        Phase::Read => wording::unreadable(problem),
+                        _ => place.frame(problem),
+                    },
+                    phase,
+                    timed_out: true,
+                })
+            }
+        }
+    }
+
+    /// Posts until the webhook no longer asks for another attempt.
+    async fn attempts(
+        &self,
+        body: &Bytes,
+        clock: &Clock,
+        place: &Mutex<Place>,
+    ) -> Result<Answer, Failure> {
+        let first = lock(place).clone();
+        let mut retries = 0;
+        loop {
+            *lock(place) = first.clone();
+            let answer = self.follow(body, clock, place).await?;
+            match retry_after(&answer) {
+                Some(pause) if retries < MAX_RETRIES => {
+                    retries += 1;
+                    clock.enter(Phase::Wait);
+                    tokio::time::sleep(pause).await;
+                }
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    /// Posts, and goes where the answer points if that is allowed.
+    async fn follow(
+        &self,
+        body: &Bytes,
+        clock: &Clock,
+        place: &Mutex<Place>,
+    ) -> Result<Answer, Failure> {
+        let mut requests = 1;
+        loop {
+            let here = lock(place).clone();
+            let answer = self.exchange(&here, body, clock).await?;
+            let location = answer.headers.get(header::LOCATION);
+            let Some(location) = location.filter(|_| self.follows(answer.code)) else {
+                return Ok(answer);
+            };
+            let location = String::from_utf8_lossy(location.as_bytes());
+            let (target, query) = here.target.redirected(&location).map_err(|problem| {
+                let problem = format!("failed to parse Location header \"{location}\": {problem}");
+                Failure::new(Phase::Wait, problem)
+            })?;
+            let method = if matches!(answer.code, 307 | 308) {
+                here.method
+            } else {
+                Method::GET
+            };
+            *lock(place) = Place {
+                method,
+                target,
+                query,
+            };
+            if requests == MAX_REDIRECTS {
+                return Err(Failure::new(Phase::Wait, "stopped after 10 redirects"));
+            }
+            requests += 1;
+        }
+    }
+
+    fn follows(&self, code: u16) -> bool {
+        self.settings.redirects == Redirects::Follow && matches!(code, 301 | 302 | 303 | 307 | 308)
+    }
+
+    /// Sends one request and reads the answer to its end.
+    async fn exchange(
+        &self,
+        place: &Place,
+        body: &Bytes,
+        clock: &Clock,
+    ) -> Result<Answer, Failure> {
+        clock.enter(Phase::Resolve);
+        let address = self.address(&place.target)?;
+        let mut headers = HeaderMap::new();
+        let fixed = [
+            (header::ACCEPT, "application/json, */*"),
+            (header::ACCEPT_ENCODING, "gzip"),
+            (header::CONTENT_TYPE, "application/json"),
+            (header::USER_AGENT, USER_AGENT),
+        ];
+        for (name, value) in fixed {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        if let Some(user) = &self.user {
+            user.show(&mut headers)
+                .await
+                .map_err(|problem| Failure::new(Phase::Resolve, problem))?;
+        }
+        let body = if place.method == Method::GET {
+            headers.remove(header::CONTENT_TYPE);
+            Bytes::new()
+        } else {
+            body.clone()
+        };
+        let make = |http2: bool| request(place, &headers, &body, http2);
+        let (response, lease) = self.channel.send(&address, make, clock).await?;
+        read(response, lease, clock).await
+    }
+
+    fn address(&self, target: &Target) -> Result<Address, Failure> {
+        if let Some(problem) = target.problem() {
+            return Err(Failure::new(Phase::Resolve, problem));
+        }
+        let (host, port) = (target.host(), target.port());
+        let proxy = self.settings.proxies.find(target.scheme, host, port);
+        let dial = match &target.service {
+            // A proxy finds the service itself.
+            Some(service) if proxy.is_none() => self
+                .settings
+                .resolver
+                .resolve(&service.namespace, &service.name, service.port)
+                .map_err(|problem| Failure::new(Phase::Resolve, problem))?,
+            _ if host.contains(':') => format!("[{host}]:{port}"),
+            _ => format!("{host}:{port}"),
+        };
+        let user_name = self
+            .user
+            .as_ref()
+            .and_then(|user| user.tls_server_name.as_deref());
+        Ok(Address {
+            scheme: target.scheme,
+            dial,
+            server_name: user_name.unwrap_or(host).to_owned(),
+            proxy: proxy.cloned(),
+        })
+    }
+}
+
+impl Client for HttpsClient {
+    fn post(&self, post: Post) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>> {
+        Box::pin(self.call(post))
+    }
+}
+
+fn lock(place: &Mutex<Place>) -> std::sync::MutexGuard<'_, Place> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn request(place: &Place, headers: &HeaderMap, body: &Bytes, http2: bool) -> Request<Full<Bytes>> {
+    let target = &place.target;
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = place.method.clone();
+    *request.headers_mut() = headers.clone();
+    let uri = if http2 {
+        target.url(&place.query)
+    } else if place.query.is_empty() {
+        target.path.clone()
+    } else {
+        format!("{}?{}", target.path, place.query)
+    };
+    // Paths are escaped and hosts were parsed, so both are sound here.
+    if let Ok(uri) = uri.parse() {
+        *request.uri_mut() = uri;
+    }
+    if !http2 && let Ok(host) = HeaderValue::from_str(&target.authority) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    request
+}
+
+/// Reads an answer to its end and gives the connection back.
+async fn read(
+    response: Response<Incoming>,
+    lease: Lease,
+    clock: &Clock,
+) -> Result<Answer, Failure> {
+    clock.enter(Phase::Read);
+    let (head, mut incoming) = response.into_parts();
+    let mut body = BytesMut::new();
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| {
+            Failure::new(Phase::Read, wording::body(&error, &lease.link().ends))
+        })?;
+        if let Ok(data) = frame.into_data() {
+            if body.len() + data.len() > MAX_ANSWER_BYTES {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&data);
+        }
+    }
+    lease.give_back();
+    let zipped = head
+        .headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    let body = if zipped && !body.is_empty() {
+        unzip(&body)?
+    } else {
+        body.freeze()
+    };
+    Ok(Answer {
+        code: head.status.as_u16(),
+        headers: head.headers,
+        body,
+    })
+}
+
+fn unzip(zipped: &[u8]) -> Result<Bytes, Failure> {
+    let mut body = Vec::new();
+    let limit = MAX_ANSWER_BYTES as u64 + 1;
+    let read = MultiGzDecoder::new(zipped)
+        .take(limit)
+        .read_to_end(&mut body);
+    if let Err(error) = read {
+        let problem = match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => "unexpected EOF",
+            std::io::ErrorKind::InvalidInput if error.to_string().contains("header") => {
+                "gzip: invalid header"
+            }
+            _ => "gzip: invalid data",
+        };
+        return Err(Failure::new(Phase::Read, wording::unreadable(problem)));
+    }
+    if body.len() > MAX_ANSWER_BYTES {
+        return Err(too_large());
+    }
+    Ok(body.into())
+}
+
+fn too_large() -> Failure {
+    let problem = format!("response body is larger than {MAX_ANSWER_BYTES} bytes");
+    Failure::new(Phase::Read, wording::unreadable(&problem))
+}
+
+/// How long the webhook asks to be left alone, if it asks.
+///
+/// UPSTREAM: k8s.io/client-go rest/with_retry.go (checkWait).
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    if answer.code != 429 && answer.code < 500 {
+        return None;
+    }
+    let value = answer.headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    let seconds: i64 = value.parse().ok()?;
+    Some(Duration::from_secs(
+        u64::try_from(seconds).unwrap_or_default(),
+    ))
+}
+
+/// Rounds up to whole seconds and writes them as Go writes a duration.
+fn go_seconds(duration: Duration) -> String {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 {
+        format!("{hours}h{minutes}m{rest}s")
+    } else if minutes > 0 {
+        format!("{minutes}m{rest}s")
+    } else {
+        format!("{rest}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_timeouts_up() {
+        for (millis, want) in [
+            (1, "1s"),
+            (1000, "1s"),
+            (1300, "2s"),
+            (30_000, "30s"),
+            (90_000, "1m30s"),
+            (3_600_000, "1h0m0s"),
+        ] {
+            assert_eq!(go_seconds(Duration::from_millis(millis)), want);
+        }
+    }
+}
