@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::authz;
 use crate::call::Call;
 use crate::config::AuthorizationMode;
+use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, bad_request};
 use crate::metadata;
@@ -32,7 +33,7 @@ pub(crate) async fn create(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_create(&call.query)?;
-    let mut object = call.read_object(resource.expected(), &options)?;
+    let mut object = call.read_object(Expected::of(resource), &options)?;
     metadata::wipe(&mut object);
     metadata::match_namespace(&mut object, &call.target.namespace)?;
     let mut facts = Facts::new(

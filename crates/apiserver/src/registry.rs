@@ -3,6 +3,7 @@
 
 pub(crate) mod custom;
 pub(crate) mod discovery;
+pub(crate) mod document;
 pub(crate) mod openapi;
 pub(crate) mod shape;
 
@@ -18,8 +19,8 @@ use lockgate_kinds::resource::resources;
 
 pub(crate) use shape::Shape;
 
-use crate::decode::body::{Expected, api_version};
 use crate::encoding::TypeMeta;
+use crate::error::{self, Failure};
 
 /// One resource in one version.
 #[derive(Debug)]
@@ -126,16 +127,6 @@ impl Resource {
         }
     }
 
-    /// What a body must be.
-    pub(crate) fn expected(&self) -> Expected<'_> {
-        Expected {
-            group: &self.names.group,
-            version: &self.version,
-            kind: &self.names.kind,
-            shape: &self.shape,
-        }
-    }
-
     pub(crate) fn group_version_kind(&self) -> GroupVersionKind {
         kind(&self.names.group, &self.version, &self.names.kind)
     }
@@ -148,6 +139,53 @@ impl Resource {
     pub(crate) fn is_storage_version(&self) -> bool {
         self.storage_version.0 == self.names.group && self.storage_version.1 == self.version
     }
+}
+
+/// Failures about an object, in the words of its resource.
+impl Resource {
+    /// 404.
+    pub(crate) fn not_found(&self, name: &str) -> Failure {
+        error::not_found(self.group(), self.plural(), name)
+    }
+
+    /// 409: another object has the name.
+    pub(crate) fn already_exists(&self, name: &str) -> Failure {
+        error::already_exists(self.group(), self.plural(), name)
+    }
+
+    /// 409: every generated name was taken.
+    pub(crate) fn no_name_found(&self, name: &str) -> Failure {
+        error::no_name_found(self.group(), self.plural(), name)
+    }
+
+    /// 409, with a reason of its own.
+    pub(crate) fn conflict(&self, name: &str, why: &str) -> Failure {
+        error::conflict(self.group(), self.plural(), name, why)
+    }
+
+    /// 409: the object was changed meanwhile.
+    pub(crate) fn modified(&self, name: &str) -> Failure {
+        error::modified(self.group(), self.plural(), name)
+    }
+
+    /// 422: an update must carry a resourceVersion.
+    pub(crate) fn version_required(&self, name: &str) -> Failure {
+        error::version_required(self.group(), self.plural(), name)
+    }
+}
+
+/// `group/version`, or the version alone in the core group.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// The group and the version of an `apiVersion`.
+pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// What is served at one moment.
@@ -267,14 +305,6 @@ impl Snapshot {
             })
         });
         parts.collect()
-    }
-
-    pub(crate) fn discovery(&self) -> &discovery::Cache {
-        &self.discovery
-    }
-
-    pub(crate) fn openapi(&self) -> &openapi::Cache {
-        &self.openapi
     }
 }
 

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
-use lockgate_admission::https::HttpsCaller;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_store::Store;
 use tokio::sync::watch;
@@ -23,6 +22,7 @@ use crate::call::Call;
 use crate::config::Settings;
 use crate::controllers::Terminating;
 use crate::controllers::namespace_defaults::Waiting;
+use crate::conversion::Converter;
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 use crate::metrics::Requests;
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) namespaces: Arc<NamespaceCache>,
     pub(crate) engine: Engine,
-    pub(crate) caller: Arc<HttpsCaller>,
+    pub(crate) converter: Arc<Converter>,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,

@@ -13,10 +13,8 @@ use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;
 use serde_json::Value;
 
-use crate::error::Outcome;
 use crate::metadata;
 use crate::registry::{Names, Resource, Rules, Shape, Subresource};
-use crate::server::Server;
 use conversion::Conversion;
 
 /// The verbs of every custom resource.
@@ -111,15 +109,8 @@ impl CustomVersion {
         }
     }
 
-    /// Objects of one version in this one.
-    pub(crate) async fn convert(
-        &self,
-        server: &Server,
-        objects: Vec<Value>,
-        from: &Resource,
-        to: &Resource,
-    ) -> Outcome<Vec<Value>> {
-        self.conversion.convert(server, objects, from, to).await
+    pub(crate) fn conversion(&self) -> &Conversion {
+        &self.conversion
     }
 
     /// Brings an object that was stored into the shape of today's schema.
@@ -180,30 +171,16 @@ impl Kind for CustomVersion {
     }
 }
 
-/// Serves what a definition says, if it is established.
-pub(crate) fn defined(server: &Server, definition: &Value) {
-    let name = metadata::text(definition, "name");
-    let is_established = lockgate_kinds::crd::has_status(definition, "Established", "True");
-    let resources = if is_established {
-        resources(definition)
-    } else {
-        Vec::new()
-    };
-    server.registry.define(name, resources);
-}
-
-/// Stops serving what a definition said.
-pub(crate) fn undefined(server: &Server, name: &str) {
-    server.registry.define(name, Vec::new());
-}
-
-/// The resources of a definition, one for each version.
-fn resources(definition: &Value) -> Vec<Arc<Resource>> {
+/// The resources that a definition adds, one for each version; none before it is established.
+pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
+    if !lockgate_kinds::crd::has_status(definition, "Established", "True") {
+        return Vec::new();
+    }
     let custom = match CustomResource::compile(definition) {
         Ok(custom) => Arc::new(custom),
         Err(error) => {
             let name = metadata::text(definition, "name");
-            tracing::error!(%error, definition = name, "a stored schema cannot be used");
+            tracing::error!(%error, definition = name, "the schema of a stored definition cannot be compiled");
             return Vec::new();
         }
     };

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::controllers::namespace_defaults::Settling;
+use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
 use crate::encoding;
-use crate::error::{Outcome, already_exists, internal, no_name_found, plain};
+use crate::error::{Outcome, internal, plain};
 use crate::metadata;
 use crate::registry::Resource;
 use crate::respond::Reply;
@@ -32,7 +33,7 @@ pub(crate) async fn create(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_create(&call.query)?;
-    let mut object = call.read_object(resource.expected(), &options)?;
+    let mut object = call.read_object(Expected::of(resource), &options)?;
     let mut facts = Facts::new(
         Operation::Create,
         call,
@@ -140,9 +141,9 @@ async fn insert_once(
     let key = server.key(resource, &expected, &name);
     let taken = || {
         if makes_name {
-            no_name_found(resource, &name)
+            resource.no_name_found(&name)
         } else {
-            already_exists(resource, &name)
+            resource.already_exists(&name)
         }
     };
     if dry_run {

@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::decode::body::Parsed;
 use crate::decode::options::DeleteOptions;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, conflict, internal, not_found, read_failed};
+use crate::error::{Failure, Outcome, bad_request, conflict, internal, read_failed};
 use crate::http::negotiate;
 use crate::metadata;
 use crate::read::list;
@@ -170,7 +170,7 @@ impl Deletion<'_> {
                 .get(&key, ReadAt::Latest)
                 .await
                 .map_err(|error| read_failed(error, 0))?;
-            let entry = entry.ok_or_else(|| not_found(self.resource, &self.name))?;
+            let entry = entry.ok_or_else(|| self.resource.not_found(&self.name))?;
             if let Round::Done(deleted) = self.attempt(call, &key, entry, options.clone()).await? {
                 return Ok(deleted);
             }
@@ -276,12 +276,7 @@ impl Deletion<'_> {
             let why = format!(
                 "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
             );
-            Err(conflict(
-                self.resource.group(),
-                self.resource.plural(),
-                &self.name,
-                &why,
-            ))
+            Err(self.resource.conflict(&self.name, &why))
         };
         if wanted != uid {
             return differs("UID", wanted, uid);
@@ -357,7 +352,7 @@ impl Deletion<'_> {
 
     fn failed(&self, error: WriteError) -> Failure {
         match error {
-            WriteError::NotFound => not_found(self.resource, &self.name),
+            WriteError::NotFound => self.resource.not_found(&self.name),
             WriteError::Unavailable(error) => error.into(),
             other => internal(&other.to_string()),
         }

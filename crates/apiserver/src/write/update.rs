@@ -15,12 +15,10 @@ use lockgate_store::{Entry, ReadAt, Revision, WriteError};
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
 use crate::encoding;
-use crate::error::{
-    Failure, Outcome, bad_request, conflict, internal, modified, not_found, read_failed,
-    version_required,
-};
+use crate::error::{Failure, Outcome, bad_request, internal, read_failed};
 use crate::metadata;
 use crate::read::list;
 use crate::registry::Resource;
@@ -38,7 +36,7 @@ pub(crate) async fn update(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_update(&call.query)?;
-    let mut object = call.read_object(resource.expected(), &options)?;
+    let mut object = call.read_object(Expected::of(resource), &options)?;
     let expected = if strategy::is_namespace(resource) {
         ""
     } else {
@@ -152,7 +150,7 @@ impl<'c> Change<'c> {
                 None if self.create_when_missing => {
                     self.create_missing(server, call, &make).await?
                 }
-                None => return Err(not_found(self.resource, &call.target.name)),
+                None => return Err(self.resource.not_found(&call.target.name)),
             };
             if let Round::Done(changed) = round {
                 return Ok(changed);
@@ -374,12 +372,7 @@ impl<'c> Change<'c> {
                      object meta: {found}",
                     upstream_key(self.resource, key)
                 );
-                Err(conflict(
-                    self.resource.group(),
-                    self.resource.plural(),
-                    name,
-                    &why,
-                ))
+                Err(self.resource.conflict(name, &why))
             }
             _ => Ok(()),
         }
@@ -403,8 +396,8 @@ impl<'c> Change<'c> {
         };
         match told {
             None if self.resource.rules.unconditional_update => {}
-            None => return Err(version_required(self.resource, name)),
-            Some(told) if told != current.0 => return Err(modified(self.resource, name)),
+            None => return Err(self.resource.version_required(name)),
+            Some(told) if told != current.0 => return Err(self.resource.modified(name)),
             Some(_) => {}
         }
         encoding::set_version(object, current);
@@ -437,7 +430,7 @@ fn upstream_key(resource: &Resource, key: &str) -> String {
 fn lost_or(error: WriteError, resource: &Resource, name: &str) -> Outcome<Round> {
     match error {
         WriteError::Conflict(_) => Ok(Round::Lost),
-        WriteError::NotFound => Err(not_found(resource, name)),
+        WriteError::NotFound => Err(resource.not_found(name)),
         WriteError::Unavailable(error) => Err(Failure::from(error)),
         other => Err(internal(&other.to_string())),
     }
