@@ -11,6 +11,7 @@ use lockgate_admission::trace::Step;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::Store;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +22,7 @@ use crate::authn::service_account::Signer;
 use crate::authz;
 use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
+use crate::authz::rbac::escalation::Guard;
 use crate::call::Call;
 use crate::config::{Controllers, FeatureGates, Settings};
 use crate::controllers::Terminating;
@@ -134,9 +136,10 @@ impl Server {
             resource,
             subresource,
             namespace,
-            name,
             ..
         } = &call.target;
+        let name = call.target.asked_name(&call.query);
+        let (field_selector, label_selector) = call.target.selectors(&call.query);
         let user = authz::user(&call.user);
         let request = AccessRequest {
             user: &user,
@@ -146,9 +149,9 @@ impl Server {
                 resource,
                 subresource,
                 namespace,
-                name,
-                field_selector: call.query.text("fieldSelector"),
-                label_selector: call.query.text("labelSelector"),
+                name: &name,
+                field_selector,
+                label_selector,
             },
         };
         if self.authorizer.authorize(&request).allowed {
@@ -157,9 +160,25 @@ impl Server {
         Err(forbidden(
             group,
             resource,
-            name,
+            &name,
             &authz::denied(&call.user.username, &request),
         ))
+    }
+
+    /// Refuses roles and bindings that grant more than their author has.
+    pub(crate) fn confirm_no_escalation(
+        &self,
+        call: &Call,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Outcome<()> {
+        let guard = Guard {
+            rbac: &self.rbac,
+            authorizer: self.authorizer.as_ref(),
+            user: &call.user,
+            target: &call.target,
+        };
+        guard.check(object, old)
     }
 
     /// Whether a user may create what an update found missing.

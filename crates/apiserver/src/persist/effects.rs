@@ -21,6 +21,9 @@ enum Effect {
 }
 
 fn effect(server: &Server, resource: &Resource) -> Option<Effect> {
+    if resource.is_custom() {
+        return None;
+    }
     Some(match (resource.group(), resource.plural()) {
         (
             "admissionregistration.k8s.io",

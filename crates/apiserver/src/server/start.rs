@@ -374,11 +374,17 @@ fn build(
         None => Signer::new().ok_or(StartError::Other("there is no randomness"))?,
     };
     let signer = Arc::new(signer);
-    let authenticator = Authenticator {
+    let mut authenticator = Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),
+        store: Arc::clone(&store),
         anonymous: settings.anonymous_auth,
     };
+    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
+    if authenticator.anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        authenticator.anonymous = false;
+    }
     let audit = audit(&settings)?;
     let server = Arc::new_cyclic(|itself| Server {
         settings,

@@ -237,6 +237,7 @@ impl<'c> Change<'c> {
         if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
             call.notes.warn(&warning);
         }
+        server.confirm_no_escalation(call, &object, None)?;
         server.authorize_create(call)?;
         let created = insert_new(
             server,
@@ -281,9 +282,13 @@ impl<'c> Change<'c> {
             Some(old.clone()),
         );
         let object = attempt.mutate(call).await?;
-        let result = self
-            .finish_existing(server, call, key, entry, &mut attempt, object, old.value())
-            .await;
+        let result = match server.confirm_no_escalation(call, &object, Some(old.value())) {
+            Ok(()) => {
+                self.finish_existing(server, call, key, entry, &mut attempt, object, old.value())
+                    .await
+            }
+            Err(failure) => Err(failure),
+        };
         attempt.finish(call);
         result
     }
@@ -421,7 +426,7 @@ fn upstream_key(resource: &Resource, key: &str) -> String {
         ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
             format!("/registry/{group}/{plural}/{rest}")
         }
-        _ if resource.is_custom() => format!("/registry/{group}/{plural}/{rest}"),
+        _ if resource.is_custom() => format!("/registry/{}/{plural}/{rest}", resource.group()),
         _ => format!("/registry/{plural}/{rest}"),
     }
 }

@@ -50,7 +50,11 @@ async fn race(client: &Client, prefix: &str, writers: usize) -> usize {
         let answer = writer.await.unwrap();
         match answer.code {
             201 => stored += 1,
-            403 => assert!(answer.text().contains("exceeded quota: q"), "{}", answer.text()),
+            403 => assert!(
+                answer.text().contains("exceeded quota: q"),
+                "{}",
+                answer.text()
+            ),
             code => panic!("{code} {}", answer.text()),
         }
     }
@@ -70,7 +74,10 @@ async fn a_hundred_writers_never_exceed_a_quota() {
     used(&client, "q", name, "37").await;
     // What is given back can be used again, and no more than that.
     for name in names(&list).into_iter().take(10) {
-        client.delete(&format!("{CONFIG_MAPS}/{name}")).await.expect(200);
+        client
+            .delete(&format!("{CONFIG_MAPS}/{name}"))
+            .await
+            .expect(200);
     }
     used(&client, "q", name, "27").await;
     assert_eq!(race(&client, "b", 100).await, 10);
@@ -81,7 +88,10 @@ async fn a_hundred_writers_never_exceed_a_quota() {
     assert_eq!(refused.code, 403);
     // More room is there at once.
     let patch = json!({"spec": {"hard": {name: "38"}}});
-    client.patch(&format!("{QUOTAS}/q"), "merge", &patch).await.expect(200);
+    client
+        .patch(&format!("{QUOTAS}/q"), "merge", &patch)
+        .await
+        .expect(200);
     let has_room = |quota: &Value| quota["status"]["hard"][name] == "38";
     within(client.wait_until(QUOTAS, "q", has_room)).await;
     client.post(&dry, &config_map("dry")).await.expect(201);
@@ -94,7 +104,9 @@ async fn usage_is_right_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let name = "count/configmaps";
     let store = DiskStore::open(folder.path()).unwrap();
-    let server = Running::start(counting(), Arc::new(store.clone())).await.unwrap();
+    let server = Running::start(counting(), Arc::new(store.clone()))
+        .await
+        .unwrap();
     let client = Client::admin(&server).await;
     client.create(QUOTAS, quota("q", json!({name: "5"}))).await;
     used(&client, "q", name, "0").await;
@@ -103,11 +115,16 @@ async fn usage_is_right_after_a_restart() {
     // As if the process had died between the charge and the write.
     let mut leaked = client.get(&format!("{QUOTAS}/q")).await.expect(200);
     leaked["status"]["used"][name] = json!("4");
-    client.put(&format!("{QUOTAS}/q/status"), &leaked).await.expect(200);
+    client
+        .put(&format!("{QUOTAS}/q/status"), &leaked)
+        .await
+        .expect(200);
     server.stop().await;
     store.close().await;
     let store = DiskStore::open(folder.path()).unwrap();
-    let server = Running::start(counting(), Arc::new(store.clone())).await.unwrap();
+    let server = Running::start(counting(), Arc::new(store.clone()))
+        .await
+        .unwrap();
     let client = Client::admin(&server).await;
     used(&client, "q", name, "1").await;
     assert_eq!(race(&client, "b", 10).await, 4);
@@ -131,15 +148,23 @@ async fn what_is_accepted_is_enforced() {
         "metadata": {"name": "strict", "labels": {label: "restricted"}},
     });
     client.create("/api/v1/namespaces", strict).await;
-    let refused = client.post("/api/v1/namespaces/strict/pods", &pod("p")).await;
-    assert!(refused.text().contains("violates PodSecurity"), "{}", refused.text());
+    let refused = client
+        .post("/api/v1/namespaces/strict/pods", &pod("p"))
+        .await;
+    assert!(
+        refused.text().contains("violates PodSecurity"),
+        "{}",
+        refused.text()
+    );
     let plain = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "plain"}});
     client.create("/api/v1/namespaces", plain).await;
     let limits = json!({
         "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"},
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]},
     });
-    client.create("/api/v1/namespaces/plain/limitranges", limits).await;
+    client
+        .create("/api/v1/namespaces/plain/limitranges", limits)
+        .await;
     let pods = "/api/v1/namespaces/plain/pods";
     let made = client.create(pods, pod("p")).await;
     let spec = &made["spec"];
