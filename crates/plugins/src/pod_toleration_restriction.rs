@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
+use lockgate_api::document;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -57,9 +58,12 @@ impl PodTolerationRestriction {
         match annotation(&namespace, key) {
             None => Ok(None),
             Some("") => Ok(Some(Vec::new())),
-            Some(text) => serde_json::from_str(text)
-                .map(Some)
-                .map_err(|error| Refusal::Plain(error.to_string())),
+            Some(text) => {
+                let plain = |error: String| Refusal::Plain(error);
+                document::json::parse(text.as_bytes()).map_err(|error| plain(error.message))?;
+                let read = serde_json::from_str(text).map_err(|error| plain(error.to_string()))?;
+                Ok(Some(read))
+            }
         }
     }
 

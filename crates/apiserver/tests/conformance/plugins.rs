@@ -20,6 +20,24 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/plugins")
 }
 
+/// The names of the scenarios of all set-ups.
+pub(crate) fn all_scenarios() -> Vec<String> {
+    let set_ups = [
+        "default",
+        "restrict",
+        "pods",
+        "configured",
+        "deny",
+        "failopen",
+        "off",
+    ];
+    set_ups
+        .iter()
+        .flat_map(|name| scenario::load(&folder().join(name).join("scenarios"), "*").unwrap())
+        .map(|scenario| scenario.name)
+        .collect()
+}
+
 /// All plugins that are on by default; nothing goes on by itself but the end of namespaces.
 fn settings() -> Settings {
     Settings {

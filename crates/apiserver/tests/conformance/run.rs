@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::WARNING;
 use tokio::task::JoinSet;
@@ -236,9 +236,21 @@ impl<'b> Run<'b> {
                 self.create(item).await?;
             }
         }
+        // What is written is in force at once; but times are told in seconds, and some are compared.
+        if matches!(self.spec.get("settle"), Some(Node::Float(seconds)) if *seconds > 1.0) {
+            self.next_second().await;
+        }
         self.bench.hooks.take_calls();
         self.bench.hooks.speak(Voice::Loud);
         Ok(())
+    }
+
+    /// Waits until what is made is younger than what was made so far.
+    async fn next_second(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let past = now.map_or(0, |now| now.subsec_millis());
+        let left = Duration::from_millis(u64::from(1001 - past.min(1000)));
+        tokio::time::sleep(left).await;
     }
 
     async fn create(&mut self, item: &Node) -> Result<(), String> {

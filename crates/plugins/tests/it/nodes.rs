@@ -169,10 +169,7 @@ async fn tolerations_that_are_not_listed_are_refused() {
         (
             listed("[{"),
             a.clone(),
-            Err((
-                500,
-                String::from("EOF while parsing an object at line 1 column 2"),
-            )),
+            Err((500, String::from("unexpected end of JSON input"))),
         ),
     ] {
         let config = config::read(&cluster).unwrap();
