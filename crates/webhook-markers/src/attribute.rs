@@ -150,7 +150,7 @@ impl Reader<'_> {
             "url" => {
                 let item = argument.single()?;
                 let path = check::url(&item.text);
-                path.map_err(|message| Problem::new(item.span, message))?;
+                path.map_err(|error| Problem::new(item.span, error.to_string()))?;
                 marker.url = Some(item.text.clone());
             }
             "service_name" => marker.service.name = Some(argument.single()?.text.clone()),
@@ -317,8 +317,8 @@ impl Reader<'_> {
 }
 
 fn path(item: &Item) -> Result<String, Problem> {
-    check::path(&item.text).map_err(|message| {
-        Problem::new(item.span, message).with_help("a path looks like `/validate-pods`")
+    check::path(&item.text).map_err(|error| {
+        Problem::new(item.span, error.to_string()).with_help("a path looks like `/validate-pods`")
     })?;
     Ok(item.text.clone())
 }

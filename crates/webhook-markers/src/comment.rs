@@ -144,7 +144,7 @@ fn webhook(text: &str) -> Result<Comment, CommentError> {
         _ => {}
     }
     if let Some(url) = &url {
-        check::url(url).map_err(|message| given.wrong("url", message))?;
+        check::url(url).map_err(|error| given.wrong("url", error.to_string()))?;
     }
     // Zero is as good as nothing.
     let timeout_seconds = given

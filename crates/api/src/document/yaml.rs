@@ -15,7 +15,7 @@ use std::ops::Range;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span as Place};
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
-use problem::Problem;
+pub(crate) use problem::Problem;
 use scalar::Resolved;
 
 /// Cuts a stream of YAML documents at its `---` lines.
@@ -62,13 +62,12 @@ pub fn parse(source: &str) -> Result<Document, SyntaxError> {
     Ok(first(source)?)
 }
 
-/// As [`parse`], with the error as Kubernetes prints it.
-pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, String> {
+/// As [`parse`]; the error prints as in Kubernetes.
+pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, Problem> {
     match std::str::from_utf8(source) {
         Ok(text) => first(text),
         Err(error) => Err(Problem::not_utf8(source, error)),
     }
-    .map_err(|problem| problem.to_string())
 }
 
 /// Parses every YAML document of `source`.
@@ -252,8 +251,8 @@ impl Loader {
             self.set_next(Next::Merge);
             return Ok(());
         }
-        let resolved =
-            scalar::resolve(text, plain, tag).map_err(|message| Problem::other(message, span))?;
+        let resolved = scalar::resolve(text, plain, tag)
+            .map_err(|error| Problem::other(error.to_string(), span))?;
         if self.reads_key() {
             if resolved == Resolved::Null {
                 return refuse("a key must not be null", span);
