@@ -39,11 +39,11 @@ const QUEUE: usize = 4096;
 #[non_exhaustive]
 pub enum OpenError {
     /// The folder cannot be made or written.
-    #[error("cannot use the folder `{}`: {source}", path.display())]
+    #[error("cannot use the folder `{}`", path.display())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process uses the folder.
@@ -55,11 +55,11 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// The data file cannot be read or written.
-    #[error("cannot use `{}`: {source}", path.display())]
+    #[error("cannot use `{}`", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A later version wrote the data file.

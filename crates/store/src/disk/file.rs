@@ -81,11 +81,16 @@ impl DataFile {
             }
         }
         let loaded = load(&database, &path)?;
-        if folder
-            .closed_at()
-            .is_some_and(|closed| loaded.state.revision < closed)
-        {
-            return Err(damaged(&path, "it is older than when it was closed"));
+        match folder.closed_at() {
+            Ok(Some(closed)) if loaded.state.revision < closed => {
+                return Err(damaged(&path, "it is older than when it was closed"));
+            }
+            Ok(_) => {}
+            // Without the note nobody can tell whether something was lost.
+            Err(error) => {
+                let why = format!("the revision it was closed at cannot be read: {error}");
+                return Err(damaged(&path, &why));
+            }
         }
         let file = Self {
             database,
