@@ -45,11 +45,10 @@ const VERBS: [&str; 4] = ["create", "update", "delete", "connect"];
 /// Something wrong, and where.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// Where.
+    /// The offending token.
     pub span: Span,
-    /// What.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -96,7 +95,7 @@ pub fn read(arguments: TokenStream, header: &Header, at: Span) -> Result<Marker,
 struct Reader<'h> {
     header: &'h Header,
     problems: Vec<Problem>,
-    /// Where each argument stands.
+    /// The place of each argument.
     places: HashMap<String, Span>,
     verbs: Option<Vec<Item>>,
     marker: Marker,
@@ -211,7 +210,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What can be told only when all arguments are read.
+    /// Checks the arguments against each other once all are read.
     fn finish(mut self, at: Span) -> Result<Marker, Vec<Problem>> {
         if !self.places.contains_key("name") {
             let problem = Problem::new(at, "argument `name` is missing");

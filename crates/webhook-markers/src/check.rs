@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-/// How long the name of a webhook may be.
+/// Longest name of a webhook, in bytes.
 const MAX_NAME: usize = 253;
 
-/// Whether a text is a domain name in lower case.
+/// Returns true for a domain name in lower case.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     let is_end = |byte: Option<&u8>| {
         byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())

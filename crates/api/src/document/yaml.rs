@@ -1,4 +1,4 @@
-//! Reading YAML as Kubernetes reads it.
+//! YAML as Kubernetes reads and writes it.
 //!
 //! Kubernetes turns YAML into JSON first, with the scalar rules of YAML 1.1: `yes` and `off` are
 //! booleans, `0777` is octal, `1_000` is a number, `<<` merges. The same rules apply here, so that
@@ -8,6 +8,7 @@
 
 mod problem;
 mod scalar;
+mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,6 +18,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span as Place};
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
 pub(crate) use problem::Problem;
 use scalar::Resolved;
+pub use write::write;
 
 /// Cuts a stream of YAML documents at its `---` lines.
 ///

@@ -21,7 +21,7 @@ pub(super) const FORMAT: u64 = 1;
 
 /// Entries by key, as [`record`] has them.
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
-/// What is known of the whole.
+/// Facts about the whole store.
 const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 const FORMAT_KEY: &str = "format";
 const SUMMARY_KEY: &str = "summary";
@@ -30,7 +30,7 @@ const SUMMARY_KEY: &str = "summary";
 /// write touches: the upper levels of the tree, and the leaves of a batch.
 const CACHE: usize = 16 << 20;
 
-/// What becomes of keys in one commit: their new entry, or none.
+/// The changes of one commit: the new entry of each key, or none if it is deleted.
 pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
 
 /// The data file, open.
@@ -244,7 +244,7 @@ fn io_failed(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// What an error of the database means to who wants to open it.
+/// Converts an error of the database into one of opening the store.
 fn failed(path: &Path, error: redb::Error) -> OpenError {
     match error {
         redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
