@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use crate::controllers;
 use crate::encoding;
-use crate::error::{Outcome, internal};
+use crate::error::Outcome;
 use crate::metadata;
-use crate::registry::{Resource, Shape};
+use crate::registry::Resource;
 use crate::server::Server;
 use crate::write::strategy;
 
@@ -41,9 +41,9 @@ impl Server {
             resource.shape.read_stored(&mut object);
             return Ok(object);
         }
-        let kept = self.storage_resource(resource)?;
+        let kept = self.converter.storage_resource(resource)?;
         let object = encoding::parse_entry(entry, kept.type_meta());
-        let mut object = self.convert(object, &kept, resource).await?;
+        let mut object = self.converter.convert(object, &kept, resource).await?;
         resource.shape.read_stored(&mut object);
         Ok(object)
     }
@@ -57,37 +57,12 @@ impl Server {
         if resource.is_storage_version() {
             return Ok(Cow::Borrowed(object));
         }
-        let kept = self.storage_resource(resource)?;
-        let converted = self.convert(object.clone(), resource, &kept).await?;
+        let kept = self.converter.storage_resource(resource)?;
+        let converted = self
+            .converter
+            .convert(object.clone(), resource, &kept)
+            .await?;
         Ok(Cow::Owned(converted))
-    }
-
-    fn storage_resource(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
-        let (group, version) = &resource.storage_version;
-        let snapshot = self.registry.snapshot();
-        let kept = snapshot
-            .find(group, version, &resource.storage.1)
-            .or_else(|| snapshot.hidden(group, version, &resource.storage.1));
-        kept.cloned()
-            .ok_or_else(|| internal("the version objects are stored in is unknown"))
-    }
-
-    /// The object in another version.
-    pub(crate) async fn convert(
-        &self,
-        object: Value,
-        from: &Resource,
-        to: &Resource,
-    ) -> Outcome<Value> {
-        if let (Shape::Custom(_), Shape::Custom(custom)) = (&from.shape, &to.shape) {
-            let mut objects = custom.convert(self, vec![object], from, to).await?;
-            return objects
-                .pop()
-                .ok_or_else(|| internal("the conversion returned nothing"));
-        }
-        from.shape
-            .convert(&object, &to.shape)
-            .map_err(|error| internal(&error))
     }
 
     /// Stores a new object.
