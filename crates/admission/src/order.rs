@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use lockgate_api::go::quote::quote;
+use lockgate_go::quote::quote;
 
 use crate::plugin::Plugin;
 
