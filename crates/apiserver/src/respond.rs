@@ -1,4 +1,4 @@
-//! Stage 9: the answer in the form the client wants.
+//! Stage 9: the response in the form the client accepts.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -7,14 +7,14 @@ use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 
-use crate::call::Notes;
 use crate::error::{Failure, Outcome, bad_request};
 use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
+use crate::request::Recorded;
 
-/// What is answered.
+/// The answer to a request, before it is encoded.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -58,14 +58,6 @@ impl Reply {
         Self {
             code: 200,
             payload: Payload::Object(object),
-        }
-    }
-
-    /// The name of the object, if it is one.
-    pub(crate) fn name(&self) -> &str {
-        match &self.payload {
-            Payload::Object(object) => crate::metadata::text(object, "name"),
-            _ => "",
         }
     }
 
@@ -124,7 +116,7 @@ impl Reply {
     }
 }
 
-/// How objects become tables for one client.
+/// The tables of one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     version: &'static str,
@@ -133,7 +125,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// What the client asks for; nothing if it wants no tables.
+    /// The tables a client asks for; none if it wants objects.
     pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
         let View::Table(version) = wanted.view else {
             return Ok(None);
@@ -241,7 +233,7 @@ pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Response {
     with_type(code, text, "text/plain; charset=utf-8")
 }
 
-/// What a path gets that leads nowhere.
+/// 404 for paths that do not exist.
 pub(crate) fn page_not_found() -> Response {
     let mut response = plain_text(404, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -268,8 +260,8 @@ pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     response
 }
 
-/// Adds what is told besides the answer.
-pub(crate) fn add_notes(response: &mut Response, notes: &Notes) {
+/// Adds the warnings of a request.
+pub(crate) fn add_warnings(response: &mut Response, notes: &Recorded) {
     for text in notes.warnings.headers() {
         if let Ok(value) =
             HeaderValue::from_str(&text).or_else(|_| HeaderValue::from_bytes(text.as_bytes()))
@@ -314,7 +306,7 @@ fn yaml(value: &Value) -> String {
     text
 }
 
-/// Where a value stands.
+/// The place of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,
@@ -347,7 +339,7 @@ impl<'v> Open<'v> {
         }
     }
 
-    /// What to write before the next entry, the entry, and the indent of what is inside it.
+    /// The text before the next entry, the entry, and the indent inside of it.
     fn next(&mut self) -> Option<(String, &'v Value, usize, Place)> {
         let (key, value) = self.entries.next()?;
         let is_first = std::mem::take(&mut self.first);
