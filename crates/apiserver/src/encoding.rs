@@ -66,9 +66,9 @@ fn push_members(
         if !std::mem::take(&mut first) {
             text.push(b',');
         }
-        json::append(text, key);
+        json::append_str(text, key);
         text.push(b':');
-        json::append(text, value);
+        json::append_value(text, value);
     }
 }
 

@@ -328,11 +328,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// The built-in kinds.
     pub(crate) fn new() -> Self {
-        let builtin: Vec<Arc<Resource>> = resources()
-            .iter()
-            .filter_map(built_in)
-            .map(Arc::new)
-            .collect();
+        let builtin: Vec<Arc<Resource>> = resources().filter_map(built_in).map(Arc::new).collect();
         Self {
             snapshot: ArcSwap::from_pointee(Snapshot::new(builtin.clone())),
             builtin,

@@ -106,7 +106,9 @@ impl Reply {
         let text = match (self.payload, wanted.view) {
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
-            (Payload::Object(object), View::Object | View::Table(_)) => json::to_string(&object),
+            (Payload::Object(object), View::Object | View::Table(_)) => {
+                json::value_to_string(&object)
+            }
             (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
             (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
             (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),

@@ -8,6 +8,7 @@ use lockgate_api::document;
 use lockgate_api::field::FieldErrors;
 use lockgate_go::quote::quote;
 use lockgate_kinds::crd::{Column, CustomResource, ScalePaths, Scope, Version};
+use lockgate_kinds::kind::{Context, Kind, Written};
 use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;
 use serde_json::Value;
@@ -78,45 +79,10 @@ impl CustomVersion {
         &self.version.schema
     }
 
-    pub(crate) fn apply_defaults(&self, object: &mut Value) {
-        self.version.schema.default(object);
-    }
-
     pub(crate) fn prune(&self, object: &mut Value) {
         if !self.resource.preserve_unknown_fields {
             self.version.schema.prune(object);
         }
-    }
-
-    pub(crate) fn prepare_create(&self, object: &mut Value) {
-        self.version.prepare_create(object);
-    }
-
-    pub(crate) fn prepare_update(&self, subresource: &str, object: &mut Value, old: &Value) {
-        if subresource == "status" {
-            self.version.prepare_status_update(object, old);
-        } else {
-            self.version.prepare_update(object, old);
-        }
-    }
-
-    pub(crate) fn validate_create(&self, object: &Value) -> FieldErrors {
-        self.resource.validate_create(&self.version, object).errors
-    }
-
-    pub(crate) fn validate_update(
-        &self,
-        subresource: &str,
-        object: &Value,
-        old: &Value,
-    ) -> FieldErrors {
-        let findings = if subresource == "status" {
-            self.resource
-                .validate_status_update(&self.version, object, old)
-        } else {
-            self.resource.validate_update(&self.version, object, old)
-        };
-        findings.errors
     }
 
     pub(crate) fn scale_paths(&self) -> Option<&ScalePaths> {
@@ -151,6 +117,57 @@ impl CustomVersion {
     pub(crate) fn read_stored(&self, object: &mut Value) {
         self.prune(object);
         self.apply_defaults(object);
+    }
+}
+
+impl Kind for CustomVersion {
+    fn apply_defaults(&self, value: &mut Value) {
+        self.version.schema.default(value);
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        self.version.prepare_create(value);
+    }
+
+    fn validate_create(&self, new: &Written<'_>, _context: &Context<'_>) -> FieldErrors {
+        self.resource
+            .validate_create(&self.version, new.value)
+            .errors
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource == "status" {
+            self.version.prepare_status_update(value, old);
+        } else {
+            self.version.prepare_update(value, old);
+        }
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> FieldErrors {
+        let (new, old) = (new.value, old.value);
+        let findings = if subresource == "status" {
+            self.resource
+                .validate_status_update(&self.version, new, old)
+        } else {
+            self.resource.validate_update(&self.version, new, old)
+        };
+        findings.errors
+    }
+
+    fn unsupported_field_label(&self, label: &str) -> String {
+        format!("field label not supported: {label}")
     }
 }
 

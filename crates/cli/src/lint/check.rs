@@ -252,7 +252,7 @@ impl Checker<'_> {
                 span,
             ));
         }
-        for warning in warnings_on_create(&configuration, &request) {
+        for warning in warnings_on_create(&configuration.metadata.name, &request) {
             let span = about.locator.locate("metadata.name", "");
             let finding = about.finding(
                 Rule::ApiWarning,
