@@ -9,7 +9,7 @@ use lockgate_api::access::{AccessObject, AccessRequest, User};
 use lockgate_api::admission::UserInfo;
 use lockgate_go::quote::quote;
 
-pub(crate) use authorized::{Authorized, Selectors};
+pub(crate) use authorized::{Asked, Authorized};
 
 /// The user as authorization knows it.
 pub(crate) fn user(info: &UserInfo) -> User {

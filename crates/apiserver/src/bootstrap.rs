@@ -26,6 +26,7 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 /// Applies the effects of what is stored, and creates what is missing.
 pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str) -> Outcome<()> {
     let snapshot = writer.registry.snapshot();
+    move_custom_objects(&writer.storage, &snapshot).await?;
     let resources = snapshot.resources().iter();
     for resource in resources.filter(|it| effects::has_any(it) && it.is_storage_version()) {
         for entry in &everything(&writer.storage, resource).await? {
@@ -36,6 +37,40 @@ pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str
     let mut writes = missing_objects(writer, &snapshot, controllers, ca_pem).await?;
     writes.extend(roles(&writer.storage, &snapshot, controllers).await?);
     store(&writer.storage, writes).await
+}
+
+/// Moves custom objects to keys of their own, from where they once shared those of the built-in
+/// resources. Objects whose definition shares a name with a built-in resource stay: they cannot be told
+/// from the built-in objects.
+async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
+    let resources = snapshot.resources().iter();
+    let mut definitions = resources.filter(|it| it.is_definition() && it.is_storage_version());
+    let Some(definitions) = definitions.next() else {
+        return Ok(());
+    };
+    for entry in everything(storage, definitions).await? {
+        let definition = encoding::parse_entry(&entry, definitions.type_meta())?;
+        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
+        let (Some(group), Some(plural)) = (text("/spec/group"), text("/spec/names/plural")) else {
+            continue;
+        };
+        let built_in = (group.to_owned(), plural.to_owned());
+        if group.is_empty() || plural.is_empty() || snapshot.stored_in(&built_in).is_some() {
+            continue;
+        }
+        let from = encoding::prefix(group, plural, None);
+        let to = encoding::prefix(&encoding::custom_space(group), plural, None);
+        let count = storage.rename(&from, &to).await?;
+        if count > 0 {
+            tracing::info!(
+                group,
+                plural,
+                count,
+                "custom objects moved to keys of their own"
+            );
+        }
+    }
+    Ok(())
 }
 
 async fn everything(storage: &Storage, resource: &Resource) -> Outcome<Vec<Entry>> {

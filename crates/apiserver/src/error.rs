@@ -202,6 +202,16 @@ pub(crate) fn method_not_allowed() -> Failure {
     )
 }
 
+/// 405 for objects of a definition that is being deleted.
+pub(crate) fn terminating(group: &str, plural: &str) -> Failure {
+    failure(
+        405,
+        "MethodNotAllowed",
+        String::from("create not allowed while custom resource definition is terminating"),
+        Some(details(group, plural, "")),
+    )
+}
+
 /// 404 where a path is known and what it leads to is not.
 pub(crate) fn no_such_resource() -> Failure {
     failure(

@@ -39,9 +39,6 @@ const NAMESPACE_PATIENCE: Duration = Duration::from_millis(500);
 /// of a local server count on definitions that are served when they are created.
 const DEFINITION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The page size of a purge.
-const PURGE_PAGE: usize = 1000;
-
 /// Stored objects. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Storage {
@@ -310,26 +307,29 @@ impl Storage {
             .map_err(|error| Failure::from(stopped(error)))?
     }
 
-    /// Removes everything below a prefix, without effects: the objects of a custom resource.
-    pub(crate) async fn purge(&self, prefix: &str) -> Outcome<()> {
+    /// Gives the objects below a prefix keys below another one. Returns how many there were.
+    pub(crate) async fn rename(&self, from: &str, to: &str) -> Outcome<usize> {
         let store = &self.shared.store;
-        loop {
-            let list = List {
-                limit: Some(PURGE_PAGE),
-                ..List::all(prefix)
-            };
-            let page = store.list(list).await;
-            let page = page.map_err(|error| read_failed(error, 0))?;
-            if page.entries.is_empty() {
-                return Ok(());
+        let page = store.list(List::all(from)).await;
+        let page = page.map_err(|error| read_failed(error, 0))?;
+        for entry in &page.entries {
+            let rest = entry.key.strip_prefix(from).unwrap_or_default();
+            let key = format!("{to}{rest}");
+            match store.create(&key, entry.value.clone(), None).await {
+                // Renamed by a server that ended before it removed the old one.
+                Ok(_) | Err(WriteError::AlreadyExists(_)) => {}
+                Err(error) => return Err(internal(&error.to_string())),
             }
-            for entry in &page.entries {
-                match store.delete(&entry.key, entry.revision).await {
-                    // One that was changed meanwhile is met again.
-                    Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => {}
-                    Err(error) => return Err(internal(&error.to_string())),
-                }
-            }
+            self.discard(entry).await?;
+        }
+        Ok(page.entries.len())
+    }
+
+    /// Removes an entry as it is, without effects.
+    pub(crate) async fn discard(&self, entry: &Entry) -> Outcome<()> {
+        match self.shared.store.delete(&entry.key, entry.revision).await {
+            Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
+            Err(error) => Err(internal(&error.to_string())),
         }
     }
 

@@ -26,10 +26,12 @@ use crate::access_reviews::Reviewer;
 use crate::audit::{Audit, Event};
 use crate::authn::service_account::Signer;
 use crate::authn::{Authenticator, impersonation};
-use crate::authz::{self, Authorized, Selectors};
+use crate::authz::{self, Asked, Authorized};
 use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
-use crate::error::{Failure, Outcome, bad_request, forbidden, method_not_allowed, timeout};
+use crate::error::{
+    Failure, Outcome, bad_request, forbidden, method_not_allowed, no_such_resource, timeout,
+};
 use crate::http::body::Response;
 use crate::http::limits;
 use crate::http::listen::{Handler, Peer};
@@ -88,7 +90,6 @@ impl Handler for Pipeline {
                     pipeline: &self,
                     peer: &peer,
                     method: &head.method,
-                    path: &path,
                     headers: &head.headers,
                     query: &query,
                     started,
@@ -115,7 +116,6 @@ struct Received<'r> {
     pipeline: &'r Pipeline,
     peer: &'r Peer,
     method: &'r Method,
-    path: &'r str,
     headers: &'r HeaderMap,
     query: &'r Query,
     started: Instant,
@@ -130,13 +130,13 @@ impl Received<'_> {
     ) -> Response {
         let encoding = negotiate::wanted(self.headers, self.query, &negotiate::ACCEPTED)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
-        let user = match self.identify(event) {
+        let user = match self.identify(event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
-        let target = match info {
-            RequestInfo::Other(segments) => {
-                return match self.authorize_path(&user, event) {
+        let (target, is_routed) = match info {
+            RequestInfo::NonResource { path, segments } => {
+                return match self.authorize_path(&user, &path, event) {
                     Ok(()) => self.pipeline.non_resource.serve(
                         self.method,
                         &segments,
@@ -146,12 +146,16 @@ impl Received<'_> {
                     Err(failure) => self.fail(&failure, encoding, event),
                 };
             }
-            RequestInfo::Resource(target) => target,
+            RequestInfo::Resource(target) => (target, true),
+            RequestInfo::Unrouted(target) => (target, false),
         };
         let authorized = match self.authorize(target, user, event) {
             Ok(authorized) => authorized,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
+        if !is_routed {
+            return self.fail(&no_such_resource(), encoding, event);
+        }
         let snapshot = self.pipeline.registry.snapshot();
         let target = authorized.target();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
@@ -175,11 +179,12 @@ impl Received<'_> {
     }
 
     /// Stages 2 and, for impersonation, 3.
-    fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
+    async fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
         let pipeline = self.pipeline;
         let user = pipeline
             .authenticator
-            .authenticate(self.peer, self.headers)?;
+            .authenticate(self.peer, self.headers)
+            .await?;
         event.user(&user);
         let other = impersonation::impersonate(&user, self.headers, pipeline.authorizer.as_ref())?;
         if let Some(other) = &other {
@@ -188,13 +193,13 @@ impl Received<'_> {
         Ok(other.unwrap_or(user))
     }
 
-    fn authorize_path(&self, user: &UserInfo, event: &mut Event) -> Outcome<()> {
+    fn authorize_path(&self, user: &UserInfo, path: &str, event: &mut Event) -> Outcome<()> {
         let asking = authz::user(user);
         let verb = self.method.as_str().to_ascii_lowercase();
         let request = AccessRequest {
             user: &asking,
             verb: &verb,
-            object: AccessObject::Path(self.path),
+            object: AccessObject::Path(path),
         };
         let allowed = self.pipeline.authorizer.authorize(&request).allowed;
         event.decided(allowed);
@@ -207,13 +212,16 @@ impl Received<'_> {
 
     /// Stage 3. The target that is authorized is the one that is executed and audited.
     fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
-        event.target(&target);
-        let selectors = Selectors {
-            field: self.query.text("fieldSelector"),
-            label: self.query.text("labelSelector"),
+        let name = target.asked_name(self.query);
+        event.target(&target, &name);
+        let (field_selector, label_selector) = target.selectors(self.query);
+        let asked = Asked {
+            name: &name,
+            field_selector,
+            label_selector,
         };
         let authorizer = self.pipeline.authorizer.as_ref();
-        let authorized = Authorized::authorize(authorizer, target, user, selectors);
+        let authorized = Authorized::authorize(authorizer, target, user, asked);
         event.decided(authorized.is_ok());
         authorized
     }
@@ -286,6 +294,7 @@ impl Received<'_> {
             (Verb::Get, None) => get::get(storage, request, self.query).await?,
             (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
             (Verb::List | Verb::Watch, _) => list::list(storage, request, self.query).await?,
+            (Verb::Unknown, _) => return Err(method_not_allowed()),
             (_, part) => {
                 let body = body::read(incoming).await?;
                 event.request_body(&body);
@@ -353,8 +362,13 @@ impl Received<'_> {
 /// Checks that the path has a namespace and a name where the resource and the verb need them.
 fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     let namespaced = resource.names.namespaced;
-    if !namespaced && !target.namespace.is_empty() && !resource.is("", "namespaces") {
-        return Err(crate::error::no_such_resource());
+    let is_namespace = resource.is("", "namespaces") && target.namespace == target.name;
+    if !namespaced && !target.namespace.is_empty() && !is_namespace {
+        return Err(no_such_resource());
+    }
+    // Only the path of a proxy goes on.
+    if !target.rest.is_empty() && target.subresource != "proxy" {
+        return Err(no_such_resource());
     }
     // An object is made in its collection and changed where it is.
     let needs_name = matches!(target.verb, Verb::Update | Verb::Patch);

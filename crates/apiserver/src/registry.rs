@@ -8,7 +8,7 @@ pub(crate) mod openapi;
 pub(crate) mod scale;
 pub(crate) mod shape;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ use lockgate_kinds::resource::resources;
 
 pub(crate) use shape::Shape;
 
-use crate::encoding::TypeMeta;
+use crate::encoding::{self, TypeMeta};
 use crate::error::{self, Failure};
 
 /// One resource in one version.
@@ -85,7 +85,13 @@ impl Resource {
         Self {
             api_version: api_version(&names.group, version),
             version: version.to_owned(),
-            storage: (names.group.clone(), names.plural.clone()),
+            storage: (
+                match shape {
+                    Shape::Custom(_) => encoding::custom_space(&names.group),
+                    _ => names.group.clone(),
+                },
+                names.plural.clone(),
+            ),
             storage_version: (names.group.clone(), version.to_owned()),
             names,
             subresources,
@@ -152,6 +158,16 @@ impl Resource {
 
 /// Failures about an object, in the words of its resource.
 impl Resource {
+    /// Checks that objects can be created: none of a definition that is being deleted.
+    pub(crate) fn check_accepts_objects(&self) -> Result<(), Failure> {
+        match &self.shape {
+            Shape::Custom(custom) if custom.is_terminating() => {
+                Err(error::terminating(self.group(), self.plural()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// 404.
     pub(crate) fn not_found(&self, name: &str) -> Failure {
         error::not_found(self.group(), self.plural(), name)
@@ -217,8 +233,19 @@ fn key(group: &str, version: &str, name: &str) -> String {
 
 impl Snapshot {
     fn new(all: Vec<Arc<Resource>>) -> Self {
-        let (resources, hidden): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|resource| resource.served);
+        let built_in: HashSet<(String, String)> = all
+            .iter()
+            .filter(|resource| !resource.is_custom())
+            .map(|resource| (resource.group().to_owned(), resource.version.clone()))
+            .collect();
+        // No definition adds to a version of the API that is built in, let alone takes its place.
+        //
+        // UPSTREAM: the group versions of kube-apiserver are asked before apiextensions-apiserver.
+        let is_served = |resource: &Arc<Resource>| {
+            let version = (resource.group().to_owned(), resource.version.clone());
+            resource.served && !(resource.is_custom() && built_in.contains(&version))
+        };
+        let (resources, hidden): (Vec<_>, Vec<_>) = all.into_iter().partition(is_served);
         let hidden = hidden.into_iter().map(|resource| {
             (
                 key(resource.group(), &resource.version, resource.plural()),
@@ -281,6 +308,13 @@ impl Snapshot {
         plural: &str,
     ) -> Option<&Arc<Resource>> {
         self.hidden.get(&key(group, version, plural))
+    }
+
+    /// The resource whose objects are kept in a space of keys, in the version they are kept in.
+    pub(crate) fn stored_in(&self, storage: &(String, String)) -> Option<&Arc<Resource>> {
+        let all = self.resources.iter().chain(self.hidden.values());
+        let mut kept = all.filter(|resource| resource.storage == *storage);
+        kept.find(|resource| resource.is_storage_version())
     }
 
     /// The resource of a kind.

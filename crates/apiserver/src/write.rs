@@ -17,11 +17,16 @@ pub(crate) mod update;
 use std::sync::Arc;
 
 use lockgate_api::access::Authorizer;
+use serde_json::Value;
 
 use crate::allocate::Addresses;
+use crate::authz::rbac::Rbac;
+use crate::authz::rbac::escalation::Guard;
 use crate::config::FeatureGates;
+use crate::error::Outcome;
 use crate::persist::Storage;
 use crate::registry::Registry;
+use crate::request::Request;
 use crate::write::admission::Admitter;
 
 pub(crate) use stages::{Persisted, Recipe, run};
@@ -34,11 +39,29 @@ pub(crate) struct Writer {
     pub(crate) registry: Arc<Registry>,
     /// Asked again when an update creates the object it did not find.
     pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// The rights of users, beyond which they cannot grant any.
+    pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) gates: FeatureGates,
 }
 
 impl Writer {
+    /// Refuses roles and bindings that grant more than their author has.
+    fn confirm_no_escalation(
+        &self,
+        request: &Request,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Outcome<()> {
+        let guard = Guard {
+            rbac: &self.rbac,
+            authorizer: self.authorizer.as_ref(),
+            user: request.user(),
+            target: request.target(),
+        };
+        guard.check(object, old)
+    }
+
     /// The same for controllers, whose writes do not wait for controllers.
     pub(crate) fn for_controllers(&self) -> Self {
         Self {

@@ -15,11 +15,13 @@ pub(crate) struct Authorized {
     user: UserInfo,
 }
 
-/// The selectors of a request, which authorization may look at.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Selectors<'s> {
-    pub(crate) field: &'s str,
-    pub(crate) label: &'s str,
+/// What a request asks about within its target.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'s> {
+    /// The name of the path, or the only one that a field selector lets through.
+    pub(crate) name: &'s str,
+    pub(crate) field_selector: &'s str,
+    pub(crate) label_selector: &'s str,
 }
 
 impl Authorized {
@@ -28,11 +30,11 @@ impl Authorized {
         authorizer: &dyn Authorizer,
         target: Target,
         user: UserInfo,
-        selectors: Selectors<'_>,
+        asked: Asked<'_>,
     ) -> Outcome<Self> {
         let verb = target.verb.name();
         let authorized = Self { target, user };
-        authorized.check(authorizer, verb, selectors)?;
+        authorized.check(authorizer, verb, asked)?;
         Ok(authorized)
     }
 
@@ -44,15 +46,15 @@ impl Authorized {
 
     /// Asks whether the user may create the object that an update found missing.
     pub(crate) fn may_create(&self, authorizer: &dyn Authorizer) -> Outcome<()> {
-        self.check(authorizer, "create", Selectors::default())
+        let asked = Asked {
+            name: &self.target.name,
+            field_selector: "",
+            label_selector: "",
+        };
+        self.check(authorizer, "create", asked)
     }
 
-    fn check(
-        &self,
-        authorizer: &dyn Authorizer,
-        verb: &str,
-        selectors: Selectors<'_>,
-    ) -> Outcome<()> {
+    fn check(&self, authorizer: &dyn Authorizer, verb: &str, asked: Asked<'_>) -> Outcome<()> {
         let target = &self.target;
         let asking = user(&self.user);
         let request = AccessRequest {
@@ -63,21 +65,16 @@ impl Authorized {
                 resource: &target.resource,
                 subresource: &target.subresource,
                 namespace: &target.namespace,
-                name: &target.name,
-                field_selector: selectors.field,
-                label_selector: selectors.label,
+                name: asked.name,
+                field_selector: asked.field_selector,
+                label_selector: asked.label_selector,
             },
         };
         if authorizer.authorize(&request).allowed {
             return Ok(());
         }
         let why = denied(&self.user.username, &request);
-        Err(forbidden(
-            &target.group,
-            &target.resource,
-            &target.name,
-            &why,
-        ))
+        Err(forbidden(&target.group, &target.resource, asked.name, &why))
     }
 
     pub(crate) fn target(&self) -> &Target {

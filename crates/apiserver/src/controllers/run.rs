@@ -249,19 +249,22 @@ async fn perform(
                 .tell(&format!("{NAMESPACES}{name}"), revision);
             changed.map(changed_or_done)
         }
-        Work::EmptyNamespace(name) => namespace::look(context, name)
-            .await
-            .map(|is_done| if is_done { Came::Done } else { Came::Failed }),
+        Work::EmptyNamespace(name) => namespace::look(context, name).await.map(done_or_failed),
         Work::Definition(name) => {
             let settled = definition::look(context, name).await;
             storage
                 .settled()
                 .tell(&format!("{DEFINITIONS}{name}"), revision);
-            settled.map(|()| Came::Done)
+            settled.map(done_or_failed)
         }
         Work::Aggregate => role_aggregation::look(context).await.map(changed_or_done),
     };
     Ok((done?, Vec::new()))
+}
+
+/// What is not done is looked at again later.
+fn done_or_failed(is_done: bool) -> Came {
+    if is_done { Came::Done } else { Came::Failed }
 }
 
 fn changed_or_done(changed: bool) -> Came {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause. What a webhook refuses is asked about once a minute in the end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause of a deletion that finalizers hold: their removal is no event of its own.
+const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
 /// Changes in a row after which it looks as if somebody else reverts them.
 const PATIENCE: u32 = 8;
 
@@ -156,11 +158,11 @@ impl Queue {
             }
             Result::Changed => {
                 item.tries = item.tries.saturating_add(1);
-                (item.tries > PATIENCE).then(|| pause(item.tries - PATIENCE))
+                (item.tries > PATIENCE).then(|| pause(&work, item.tries - PATIENCE))
             }
             Result::Failed => {
                 item.tries = item.tries.saturating_add(1);
-                Some(pause(item.tries))
+                Some(pause(&work, item.tries))
             }
         };
         match pause {
@@ -177,9 +179,13 @@ impl Queue {
     }
 }
 
-fn pause(tries: u32) -> Duration {
+fn pause(work: &Work, tries: u32) -> Duration {
     let doublings = tries.saturating_sub(1).min(16);
-    (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)
+    let longest = match work {
+        Work::EmptyNamespace(_) | Work::Definition(_) => LONGEST_DELETION_PAUSE,
+        Work::Collect(_) | Work::Namespace(_) | Work::Aggregate => LONGEST_PAUSE,
+    };
+    (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)
 }
 
 #[cfg(test)]

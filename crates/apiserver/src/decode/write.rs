@@ -93,6 +93,7 @@ fn is_review(resource: &Resource) -> bool {
         resource.group(),
         "authorization.k8s.io" | "authentication.k8s.io"
     ) && resource.names.verbs == ["create"]
+        && !resource.is_custom()
 }
 
 /// The kind of a subresource.
@@ -111,7 +112,10 @@ impl Encoded<'_> {
                 let binding = kind("", "v1", "Binding");
                 self.part_body(binding, options, notes).map(Write::Bind)
             }
-            Verb::Create => self.create(resource, notes).map(Write::Create),
+            Verb::Create => {
+                resource.check_accepts_objects()?;
+                self.create(resource, notes).map(Write::Create)
+            }
             Verb::Update => self.update(resource, notes).map(Write::Update),
             Verb::Patch => self.patch(resource).map(Write::Patch),
             Verb::Delete => self.delete_options().map(Write::Delete),
@@ -119,7 +123,7 @@ impl Encoded<'_> {
                 options: self.delete_options()?,
                 selection: Selection::read(self.query, resource)?,
             }),
-            Verb::Get | Verb::List | Verb::Watch => Err(method_not_allowed()),
+            Verb::Get | Verb::List | Verb::Watch | Verb::Unknown => Err(method_not_allowed()),
         }
     }
 

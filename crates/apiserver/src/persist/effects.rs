@@ -43,6 +43,9 @@ enum Kind {
 }
 
 fn kind(resource: &Resource) -> Option<Kind> {
+    if resource.is_custom() {
+        return None;
+    }
     Some(match (resource.group(), resource.plural()) {
         (
             "admissionregistration.k8s.io",

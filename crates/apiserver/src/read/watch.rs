@@ -32,6 +32,8 @@ use crate::tasks::Tasks;
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// The shortest default timeout of a watch.
 const DEFAULT_SECONDS: u64 = 1800;
+/// The longest that a watch lasts, whatever its client says: 30 years.
+const LONGEST_SECONDS: u64 = 30 * 365 * 24 * 3600;
 
 /// The form in which a client wants objects.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +80,9 @@ pub(crate) async fn watch(
     let seconds = seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|&seconds| seconds > 0);
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or_else(default_seconds));
+    // A watch that is to last for ever lasts as long as a server does.
+    let seconds = seconds.unwrap_or_else(default_seconds).min(LONGEST_SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
     let version = query.text("resourceVersion");
     let initial = query.flag("sendInitialEvents");
     let from_scratch = version.is_empty() || version == "0";

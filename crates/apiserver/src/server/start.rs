@@ -345,10 +345,17 @@ fn build(
         ))?,
     };
     let signer = Arc::new(signer);
+    let mut anonymous = settings.anonymous_auth;
+    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
+    if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        anonymous = false;
+    }
     let authenticator = Arc::new(Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),
-        anonymous: settings.anonymous_auth,
+        store: Arc::clone(&store),
+        anonymous,
     });
     let audit = audit(&settings)?;
     let addresses = Arc::new(Addresses::default());
@@ -379,7 +386,7 @@ fn build(
         reviewer: Reviewer {
             authenticator: Arc::clone(&authenticator),
             authorizer: Arc::clone(&authorizer),
-            rbac,
+            rbac: Arc::clone(&rbac),
             mode: settings.authorization_mode,
         },
         non_resource: NonResource {
@@ -397,6 +404,7 @@ fn build(
             },
             registry: Arc::clone(&registry),
             authorizer: Arc::clone(&authorizer),
+            rbac,
             addresses,
             gates: settings.feature_gates,
         },

@@ -30,6 +30,7 @@ pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Ou
         options,
     } = body;
     let resource = &request.resource;
+    resource.check_accepts_objects()?;
     let mut submission = Submission::create(request, &options);
     metadata::text(&object, "name").clone_into(&mut submission.name);
     let is_namespace = resource.is_namespace();
@@ -47,7 +48,7 @@ pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Ou
         request.notes.warn(&warning);
     }
     let tracked = Endpoint::of(writer, request).track(options.manager(), None, object);
-    let mut insertion = Insertion::new(writer, request, &options);
+    let mut insertion = Insertion::new(writer, request, &options, Cause::Create);
     let submission = submission.tracked(tracked);
     let created = run(&writer.admitter, request, submission, &mut insertion).await?;
     match created {
@@ -64,31 +65,54 @@ pub(crate) enum Inserted {
     Taken(Failure),
 }
 
+/// The verb that creates an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Create,
+    /// An update or a patch that did not find it: whether the user may create it is still to be asked.
+    Update,
+}
+
 /// Stores a new object under its name, or under one that is generated.
 pub(crate) struct Insertion<'i> {
     writer: &'i Writer,
     request: &'i Request,
     options: &'i WriteOptions,
+    cause: Cause,
     /// None before the mutated object was seen.
     generates_name: Option<bool>,
     attempts: usize,
 }
 
 impl<'i> Insertion<'i> {
-    pub(crate) fn new(writer: &'i Writer, request: &'i Request, options: &'i WriteOptions) -> Self {
+    pub(crate) fn new(
+        writer: &'i Writer,
+        request: &'i Request,
+        options: &'i WriteOptions,
+        cause: Cause,
+    ) -> Self {
         Self {
             writer,
             request,
             options,
+            cause,
             generates_name: None,
             attempts: 0,
         }
     }
 
-    /// Checks that the user may create the object that an update did not find.
-    pub(crate) fn authorize(&self) -> Outcome<()> {
-        let authorizer = self.writer.authorizer.as_ref();
-        self.request.authorized.may_create(authorizer)
+    /// What is asked once, about the object that mutating admission left.
+    fn begin(&self, object: &mut Value) -> Outcome<()> {
+        if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
+            self.request.notes.warn(&warning);
+        }
+        self.writer
+            .confirm_no_escalation(self.request, object, None)?;
+        if self.cause == Cause::Update {
+            let authorizer = self.writer.authorizer.as_ref();
+            self.request.authorized.may_create(authorizer)?;
+        }
+        Ok(())
     }
 
     fn taken(&self, name: &str) -> Failure {
@@ -110,7 +134,8 @@ impl<'i> Insertion<'i> {
                 None => Inserted::Created(object),
             });
         }
-        let ttl = (resource.storage.1 == "events").then_some(EVENT_TTL);
+        let is_event = !resource.is_custom() && resource.storage.1 == "events";
+        let ttl = is_event.then_some(EVENT_TTL);
         match storage.insert(resource, &key, &object, ttl).await {
             Ok(revision) => {
                 encoding::set_version(&mut object, revision);
@@ -143,9 +168,7 @@ impl Recipe for Insertion<'_> {
         let notes = &self.request.notes;
         if self.generates_name.is_none() {
             self.generates_name = Some(self.may_repeat(object));
-            if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
-                notes.warn(&warning);
-            }
+            self.begin(object)?;
         } else {
             metadata::drop_duplicate_owner_references(object, true);
         }

@@ -351,7 +351,7 @@ impl<'d> Deletion<'d> {
         }
         let period = grace_period(object, options.grace_period_seconds);
         options.grace_period_seconds = Some(period);
-        let end = metadata::now().unix_seconds().saturating_add(period);
+        let end = metadata::now().unix_seconds() + within_duration(period);
         metadata::set(
             object,
             "deletionTimestamp",
@@ -447,7 +447,7 @@ fn shorten(object: &mut Value, options: &mut DeleteOptions) -> Manner {
     }
     let marked =
         Time::parse(metadata::text(object, "deletionTimestamp")).map_or(0, Time::unix_seconds);
-    let mut end = marked - given + period;
+    let mut end = marked - within_duration(given) + within_duration(period);
     let now = metadata::now().unix_seconds();
     if end < now {
         end = now;
@@ -473,6 +473,16 @@ fn mark(object: &mut Value) {
         metadata::set(object, "deletionTimestamp", now.to_string());
     }
     metadata::set(object, "deletionGracePeriodSeconds", 0);
+}
+
+/// Seconds as the durations of Go hold them: those beyond 292 years wrap around. The time that is
+/// stored stays one that clients can read.
+///
+/// UPSTREAM: apiserver pkg/registry/rest/delete.go (BeforeDelete)
+fn within_duration(seconds: i64) -> i64 {
+    seconds
+        .wrapping_mul(1_000_000_000)
+        .div_euclid(1_000_000_000)
 }
 
 fn bump_generation(object: &mut Value) {

@@ -25,7 +25,7 @@ use crate::registry::Resource;
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
-use crate::write::create::{Inserted, Insertion};
+use crate::write::create::{Cause, Inserted, Insertion};
 use crate::write::managed_fields::{Endpoint, Tracked};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
@@ -182,7 +182,7 @@ impl<'c> Change<'c> {
         let tracked = self.track(None, make(None)?);
         let submission = Submission::create(self.request, self.options);
         let submission = self.submission(submission, tracked);
-        let mut recipe = CreateMissing(Insertion::new(self.writer, self.request, self.options));
+        let mut recipe = Insertion::new(self.writer, self.request, self.options, Cause::Update);
         match run(&self.writer.admitter, self.request, submission, &mut recipe).await? {
             Inserted::Created(object) => Ok(Round::Done(Changed {
                 object,
@@ -261,30 +261,6 @@ impl<'c> Change<'c> {
     }
 }
 
-/// Creates what an update did not find, if the user may.
-struct CreateMissing<'i>(Insertion<'i>);
-
-impl Recipe for CreateMissing<'_> {
-    type Output = Inserted;
-
-    fn may_repeat(&self, object: &Value) -> bool {
-        self.0.may_repeat(object)
-    }
-
-    fn prepare(&mut self, object: &mut Value) -> Outcome<()> {
-        self.0.authorize()?;
-        self.0.prepare(object)
-    }
-
-    fn name<'n>(&'n self, object: &'n Value) -> &'n str {
-        self.0.name(object)
-    }
-
-    async fn persist(&mut self, object: Value) -> Outcome<Persisted<Inserted>> {
-        self.0.persist(object).await
-    }
-}
-
 /// Stores a changed object in place of the one that was read.
 struct Replacement<'r> {
     change: &'r Change<'r>,
@@ -305,6 +281,7 @@ impl Recipe for Replacement<'_> {
         if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
             request.notes.warn(&warning);
         }
+        writer.confirm_no_escalation(request, object, Some(old))?;
         self.change.check_version(object, self.entry.revision)?;
         metadata::match_namespace(object, request.object_namespace())?;
         strategy::prepare_update(
@@ -405,7 +382,7 @@ fn upstream_key(resource: &Arc<Resource>, key: &str) -> String {
         ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
             format!("/registry/{group}/{plural}/{rest}")
         }
-        _ if resource.is_custom() => format!("/registry/{group}/{plural}/{rest}"),
+        _ if resource.is_custom() => format!("/registry/{}/{plural}/{rest}", resource.group()),
         _ => format!("/registry/{plural}/{rest}"),
     }
 }
