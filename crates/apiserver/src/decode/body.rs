@@ -113,7 +113,7 @@ pub(crate) fn decode_element(
         let depth = limits::BODY_DEPTH;
         return Err(bad_request(format!("exceeded max depth of {depth}")));
     }
-    let found = TypeMeta::read(root).map_err(bad_request)?;
+    let found = TypeMeta::read(root).map_err(|error| bad_request(error.to_string()))?;
     decode_typed(found, expected, validation, || expected.shape.decode(root))
 }
 
