@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use crate::metadata;
 
-/// The preemption policy without a class.
+/// What applies when there is no class.
 const PREEMPT_LOWER: &str = "PreemptLowerPriority";
 
-/// The priority classes by name.
+/// The classes there are.
 #[derive(Debug, Default)]
 pub(crate) struct PriorityClasses(RwLock<BTreeMap<String, Class>>);
 
@@ -29,7 +29,7 @@ struct Class {
 }
 
 impl PriorityClasses {
-    /// Adds or replaces a class.
+    /// Learns of a class.
     pub(crate) fn set(&self, name: &str, object: &Value) {
         let class = Class {
             value: object
@@ -51,6 +51,7 @@ impl PriorityClasses {
             .insert(name.to_owned(), class);
     }
 
+    /// Forgets a class.
     pub(crate) fn remove(&self, name: &str) {
         self.0
             .write()
