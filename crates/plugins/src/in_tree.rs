@@ -96,7 +96,7 @@ impl Configuration<'_> {
         let Some(file) = self.0 else {
             return Ok(None);
         };
-        plugin_part(file, plugin).map_err(ConfigError)
+        plugin_part(file, plugin).map_err(|error| ConfigError(error.to_string()))
     }
 }
 

@@ -8,7 +8,8 @@ use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement
 use lockgate_api::meta::status::Status;
 use lockgate_webhook::patch::Patch;
 use lockgate_webhook::{
-    BoxFuture, Context, Denial, Fault, Handler, Registration, Response, Role, Webhooks,
+    BoxFuture, Context, Denial, Fault, Handler, MatchPolicy, Registration, ReinvocationPolicy,
+    Response, Role, Rule, SideEffects, Webhooks,
 };
 use serde_json::Value;
 
@@ -80,19 +81,20 @@ fn registration(name: &str, role: Role, about: &[About]) -> Registration {
         // It sees its own result again when others changed the object after it.
         Role::Mutating => Registration::mutating(full)
             .path(format!("/{word}/mutate"))
-            .reinvocation_policy("IfNeeded"),
+            .reinvocation_policy(ReinvocationPolicy::IfNeeded),
         Role::Validating => Registration::validating(full).path(format!("/{word}/validate")),
     };
     registration = registration.admission_review_versions(&["v1", "v1beta1"]);
     for about in about {
-        let operations: Vec<_> = about.operations.iter().copied().map(told).collect();
-        registration = registration.rule(&operations, &[about.group], &["v1"], about.resources);
+        let rule = Rule::resources(about.resources.iter().copied()).groups([about.group]);
+        registration =
+            registration.rule(rule.operations(about.operations.iter().copied().map(told)));
     }
     match name {
         // Events of `events.k8s.io` are another kind, which upstream lets pass; tokens are spent.
         "EventRateLimit" => registration
-            .match_policy("Exact")
-            .side_effects("NoneOnDryRun"),
+            .match_policy(MatchPolicy::Exact)
+            .side_effects(SideEffects::NoneOnDryRun),
         // Exempting namespaces would exempt those that are to be protected.
         "NamespaceProtection" => registration.namespace_selector(LabelSelector::default()),
         _ => registration,
