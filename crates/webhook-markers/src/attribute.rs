@@ -47,6 +47,7 @@ const VERBS: [&str; 4] = ["create", "update", "delete", "connect"];
 pub struct Problem {
     /// The offending token.
     pub span: Span,
+    /// The text of the error.
     pub message: String,
     /// Advice.
     pub help: Option<String>,
