@@ -134,7 +134,7 @@ impl Running {
             None => Identity::make(&hosts)?,
         };
         let tls = identity.server_config(settings.client_ca_file.as_deref())?;
-        let admin = identity.issue_to_user("admin", &["system:masters"])?;
+        let admin = identity.issue_to_user("admin", "system:masters")?;
         let (stop, stopped) = watch::channel(false);
         let drain = settings.drain;
         let ca_pem = identity.ca_pem.clone();
