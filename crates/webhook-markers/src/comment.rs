@@ -24,9 +24,9 @@ pub enum Comment {
 /// A comment that is no valid marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentError {
-    /// The offset of the mistake in bytes from the `+`.
+    /// The offset in bytes from the `+`.
     pub at: usize,
-    /// The text of the error.
+    /// The message.
     pub message: String,
     /// Advice.
     pub help: Option<String>,

@@ -1,6 +1,6 @@
 //! Starting a server, and stopping it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Server;
 use crate::allocate::Addresses;
-use crate::apply::ApplyError;
+use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
@@ -160,10 +160,18 @@ impl Running {
         self.address
     }
 
-    /// The URL clients use.
+    /// The URL for clients on this machine. A server that listens on all addresses is reached
+    /// through the loopback, for which its certificate is valid.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("https://{address}")
     }
 
     /// How long it took to start.
@@ -178,13 +186,13 @@ impl Running {
         &self.ca_pem
     }
 
-    /// A certificate and its key with which a client may do everything.
+    /// The client certificate of an admin, and its key.
     #[must_use]
     pub fn admin(&self) -> (&str, &str) {
         (&self.admin.0, &self.admin.1)
     }
 
-    /// A kubeconfig with which a client may do everything.
+    /// An admin kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         let encode = |text: &str| lockgate_go::base64::encode(text.as_bytes());
@@ -216,12 +224,12 @@ impl Running {
     }
 
     /// Applies the objects of a YAML or JSON stream through admission, in order; what exists is merged
-    /// with. Returns how many there were.
+    /// with. Returns the objects and the warnings.
     ///
     /// # Errors
     ///
     /// The first object that the server does not take, and why. Those before it stay.
-    pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
+    pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
         crate::apply::apply(&self.server, manifests).await
     }
 
@@ -291,7 +299,8 @@ fn build(
                 ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
                 ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
             };
-            let configuration = credentials::load(file, plugin).map_err(StartError::Admission)?;
+            let configuration = credentials::load(file, plugin)
+                .map_err(|error| StartError::Admission(error.to_string()))?;
             builder = builder.caller(kind, caller_with(configuration.credentials));
             if let Some(folder) = configuration.static_manifests_dir {
                 let configurations = Arc::new(Configurations::new(kind));
