@@ -1,4 +1,4 @@
-//! Stage 3: whether the user may do it.
+//! Stage 3: authorization.
 //!
 //! The same trait answers requests and the variable `authorizer` of match conditions.
 
@@ -21,7 +21,7 @@ pub(crate) fn user(info: &UserInfo) -> User {
     }
 }
 
-/// Why something is refused, in upstream's words.
+/// The reason of a denial, in upstream's words.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
 pub(crate) fn denied(user: &str, request: &AccessRequest<'_>) -> String {

@@ -173,7 +173,7 @@ async fn roles(
     controllers: Controllers,
 ) -> Outcome<Vec<Write>> {
     let mut writes = Vec::new();
-    let mut wanted = roles::wanted();
+    let mut wanted = roles::wanted()?;
     for plural in roles::PLURALS {
         let resource = find(snapshot, role_aggregation::GROUP, "v1", plural)?;
         let found = everything(storage, resource).await?;

@@ -91,10 +91,24 @@ pub(crate) fn render(
     entry: &Entry,
     type_meta: Option<TypeMeta<'_>>,
 ) -> Outcome<()> {
-    let rest = std::str::from_utf8(&entry.value)
-        .ok()
-        .and_then(|stored| stored.strip_prefix(HEAD))
-        .ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+    render_bytes(into, &entry.value, entry.revision, type_meta)
+        .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
+}
+
+/// The text of an object that was stored as these bytes; none if they are no object.
+pub(crate) fn text_of(bytes: &[u8], revision: Revision, type_meta: TypeMeta<'_>) -> Option<String> {
+    let mut text = String::with_capacity(bytes.len() + 96);
+    render_bytes(&mut text, bytes, revision, Some(type_meta))?;
+    Some(text)
+}
+
+fn render_bytes(
+    into: &mut String,
+    bytes: &[u8],
+    revision: Revision,
+    type_meta: Option<TypeMeta<'_>>,
+) -> Option<()> {
+    let rest = std::str::from_utf8(bytes).ok()?.strip_prefix(HEAD)?;
     into.push('{');
     if let Some(TypeMeta { api_version, kind }) = type_meta {
         into.push_str("\"apiVersion\":");
@@ -104,13 +118,13 @@ pub(crate) fn render(
         into.push(',');
     }
     into.push_str("\"metadata\":{\"resourceVersion\":\"");
-    into.push_str(&entry.revision.to_string());
+    into.push_str(&revision.to_string());
     into.push('"');
     if !rest.starts_with('}') {
         into.push(',');
     }
     into.push_str(rest);
-    Ok(())
+    Some(())
 }
 
 /// The object of an entry as a tree, with its type and its resourceVersion.

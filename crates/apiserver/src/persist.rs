@@ -101,11 +101,29 @@ impl From<WriteError> for PersistError {
     }
 }
 
-/// A change of the store.
-#[derive(Debug)]
+/// A write to the store.
+#[derive(Debug, Clone, Copy)]
 enum Change {
-    Insert(Bytes, Option<Duration>),
-    Swap(Revision, Bytes),
+    Insert(Option<Duration>),
+    Swap(Revision),
+}
+
+/// A write that was stored.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) revision: Revision,
+    bytes: Bytes,
+}
+
+impl Stored {
+    /// The object as a client of the resource is shown it: the stored bytes, where they are in its
+    /// version. None where the object must be shown another way.
+    pub(crate) fn text(&self, resource: &Resource) -> Option<String> {
+        let is_shown = resource.is_storage_version() && !resource.is_custom();
+        is_shown
+            .then(|| encoding::text_of(&self.bytes, self.revision, resource.type_meta()))
+            .flatten()
+    }
 }
 
 impl Storage {
@@ -207,12 +225,8 @@ impl Storage {
         key: &str,
         object: &Value,
         ttl: Option<Duration>,
-    ) -> Result<Revision, PersistError> {
-        let settling = self.settling(resource, key, resource.is_namespace());
-        self.put(resource, key, object, settling, |bytes| {
-            Change::Insert(bytes, ttl)
-        })
-        .await
+    ) -> Result<Stored, PersistError> {
+        self.put(resource, key, object, Change::Insert(ttl)).await
     }
 
     /// Stores a changed object in place of the one with this revision.
@@ -222,12 +236,9 @@ impl Storage {
         key: &str,
         expected: Revision,
         object: &Value,
-    ) -> Result<Revision, PersistError> {
-        let settling = self.settling(resource, key, false);
-        self.put(resource, key, object, settling, |bytes| {
-            Change::Swap(expected, bytes)
-        })
-        .await
+    ) -> Result<Stored, PersistError> {
+        let change = Change::Swap(expected);
+        self.put(resource, key, object, change).await
     }
 
     async fn put(
@@ -235,26 +246,28 @@ impl Storage {
         resource: &Arc<Resource>,
         key: &str,
         object: &Value,
-        settling: Option<Settling<'_>>,
-        change: impl FnOnce(Bytes) -> Change,
-    ) -> Result<Revision, PersistError> {
+        change: Change,
+    ) -> Result<Stored, PersistError> {
         let (object, stored) = self.to_storage(object, resource).await?;
-        let change = change(encoding::encode(&object));
+        let bytes = encoding::encode(&object);
         if !effects::has_any(resource) {
-            return Ok(self.shared.write(key, change).await?);
+            let revision = self.shared.write(key, change, bytes.clone()).await?;
+            return Ok(Stored { revision, bytes });
         }
+        let is_new_namespace = resource.is_namespace() && matches!(change, Change::Insert(_));
+        let settling = self.settling(resource, key, is_new_namespace);
         let resource = stored.as_ref().unwrap_or(resource);
         let effect = effects::prepare_write(resource, object.into_owned())?;
-        let key = key.to_owned();
+        let (key, written) = (key.to_owned(), bytes.clone());
         let revision = self
             .in_order(move |shared| async move {
-                let revision = shared.write(&key, change).await?;
+                let revision = shared.write(&key, change, written).await?;
                 shared.effects.apply(effect);
                 Ok(revision)
             })
             .await?;
         self.settle(settling, revision).await;
-        Ok(revision)
+        Ok(Stored { revision, bytes })
     }
 
     /// Removes the object with this revision.
@@ -274,9 +287,9 @@ impl Storage {
             .in_order(move |shared| async move {
                 let (revision, entry) = shared.store.delete(&key, expected).await?;
                 // The object is gone, whether its last state can be read or not.
-                shared
-                    .effects
-                    .apply(effects::prepare_removal(&removed, &entry));
+                if let Some(effect) = effects::prepare_removal(&removed, &entry) {
+                    shared.effects.apply(effect);
+                }
                 Ok(revision)
             })
             .await?;
@@ -342,14 +355,11 @@ impl Storage {
         object: Value,
     ) -> Result<(), PersistError> {
         let bytes = encoding::encode(&object);
-        let change = match expected {
-            None => Change::Insert(bytes, None),
-            Some(expected) => Change::Swap(expected, bytes),
-        };
+        let change = expected.map_or(Change::Insert(None), Change::Swap);
         let effect = effects::has_any(resource)
             .then(|| effects::prepare_write(resource, object))
             .transpose()?;
-        self.shared.write(key, change).await?;
+        self.shared.write(key, change, bytes).await?;
         if let Some(effect) = effect {
             self.shared.effects.apply(effect);
         }
@@ -403,10 +413,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    async fn write(&self, key: &str, change: Change) -> Result<Revision, WriteError> {
+    async fn write(&self, key: &str, change: Change, bytes: Bytes) -> Result<Revision, WriteError> {
         match change {
-            Change::Insert(bytes, ttl) => self.store.create(key, bytes, ttl).await,
-            Change::Swap(expected, bytes) => self.store.update(key, expected, bytes).await,
+            Change::Insert(ttl) => self.store.create(key, bytes, ttl).await,
+            Change::Swap(expected) => self.store.update(key, expected, bytes).await,
         }
     }
 }

@@ -276,7 +276,7 @@ impl Received<'_> {
             };
             if connect::is_connection(part) {
                 let reply = self.connect(request, part).await?;
-                return Ok(reply.into_response(wanted));
+                return reply.into_response(wanted);
             }
             (Some(part), &part.verbs)
         };
@@ -304,10 +304,10 @@ impl Received<'_> {
         };
         event.respond(&reply);
         let reply = match tables {
-            Some(tables) => reply.into_table(resource, tables),
+            Some(tables) => reply.into_table(resource, tables)?,
             None => reply,
         };
-        Ok(reply.into_response(wanted))
+        reply.into_response(wanted)
     }
 
     /// Stage 4.

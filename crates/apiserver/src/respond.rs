@@ -8,7 +8,7 @@ use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 
-use crate::error::{Failure, Outcome, bad_request};
+use crate::error::{Failure, Outcome, bad_request, internal};
 use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
@@ -77,14 +77,14 @@ impl Reply {
     }
 
     /// The answer as a table, if it is an object of a resource or a list of them.
-    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Self {
+    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Outcome<Self> {
         let (object, is_list) = match self.payload {
             Payload::Object(object) => (object, false),
-            Payload::Text(text) => (parse(&text), false),
-            Payload::List(text) => (parse(&text), true),
+            Payload::Text(text) => (parse(&text)?, false),
+            Payload::List(text) => (parse(&text)?, true),
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
-                return self;
+                return Ok(self);
             }
         };
         let kind = object.get("kind").and_then(Value::as_str);
@@ -99,11 +99,11 @@ impl Reply {
         } else {
             object
         });
-        self
+        Ok(self)
     }
 
     /// The answer in the form the client wants.
-    pub(crate) fn into_response(self, wanted: Wanted) -> Response {
+    pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
         let text = match (self.payload, wanted.view) {
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
@@ -111,9 +111,9 @@ impl Reply {
                 json::value_to_string(&object)
             }
             (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
-            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
-            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),
-            (Payload::Plain(text), _) => return plain_text(self.code, text),
+            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text)?)),
+            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text)?)),
+            (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
         };
         encoded(self.code, text, wanted.encoding)
     }
@@ -176,8 +176,10 @@ impl Tables {
     }
 }
 
-fn parse(text: &str) -> Value {
-    crate::encoding::tree(text.as_bytes()).unwrap_or_default()
+/// Parses an answer that is to be shown in another form. Stored bytes are not parsed before.
+fn parse(text: &str) -> Outcome<Value> {
+    let parsed = crate::encoding::tree(text.as_bytes());
+    parsed.ok_or_else(|| internal("the stored object is not valid JSON"))
 }
 
 /// The metadata of an object, as an object of its own.
@@ -203,16 +205,22 @@ fn partial_list(list: &Value) -> Value {
     })
 }
 
-fn encoded(code: u16, text: String, encoding: Encoding) -> Response {
+fn encoded(code: u16, text: String, encoding: Encoding) -> Outcome<Response> {
     let (text, media_type) = match encoding {
         Encoding::Json { pretty: false } => (text, "application/json"),
         Encoding::Json { pretty: true } => {
-            let pretty = serde_json::to_string_pretty(&parse(&text)).unwrap_or(text);
+            let pretty = serde_json::to_string_pretty(&parse(&text)?).unwrap_or(text);
             (pretty + "\n", "application/json")
         }
-        Encoding::Yaml => (yaml::write(&parse(&text)), "application/yaml"),
+        Encoding::Yaml => (yaml::write(&parse(&text)?), "application/yaml"),
     };
-    with_type(code, text, media_type)
+    Ok(with_type(code, text, media_type))
+}
+
+/// JSON that was just written, which can be parsed.
+fn written(code: u16, text: String, encoding: Encoding) -> Response {
+    encoded(code, text, encoding)
+        .unwrap_or_else(|failure| plain_text(500, failure.0.message.clone()))
 }
 
 /// An answer of any type.
@@ -228,7 +236,7 @@ pub(crate) fn with_type(code: u16, body: impl Into<Bytes>, media_type: &'static 
 
 /// JSON outside the resources.
 pub(crate) fn document(value: &Value, pretty: bool) -> Response {
-    encoded(200, json::to_string(value), Encoding::Json { pretty })
+    written(200, json::to_string(value), Encoding::Json { pretty })
 }
 
 /// Plain text.
@@ -250,7 +258,7 @@ pub(crate) fn page_not_found() -> Response {
 pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     let status = &failure.0;
     let code = u16::try_from(status.code).unwrap_or(500);
-    let mut response = encoded(code, json::to_string(status), encoding);
+    let mut response = written(code, json::to_string(status), encoding);
     let retry = status
         .details
         .as_ref()

@@ -15,7 +15,7 @@ pub(crate) struct Authorized {
     user: UserInfo,
 }
 
-/// What a request asks about within its target.
+/// The part of a target that a request asks about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'s> {
     /// The name of the path, or the only one that a field selector lets through.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::controllers::role_aggregation;
+use crate::error::{Outcome, internal};
 
 /// One object to a line, by plural. Made by `tools/rbac-generator`.
 const POLICY: &str = include_str!("rbac.json");
@@ -24,12 +25,14 @@ pub(super) const PLURALS: [&str; 4] = [
 ];
 
 /// The default roles and bindings, by plural.
-pub(super) fn wanted() -> BTreeMap<String, Vec<Value>> {
-    let policy: BTreeMap<String, Vec<Value>> = serde_json::from_str(POLICY).unwrap_or_default();
+pub(super) fn wanted() -> Outcome<BTreeMap<String, Vec<Value>>> {
+    let unreadable = || internal("the default roles of this build cannot be read");
+    let policy: BTreeMap<String, Vec<Value>> =
+        serde_json::from_str(POLICY).map_err(|_| unreadable())?;
     let objects = policy.into_iter().map(|(plural, rows)| {
-        let objects = rows.into_iter().filter_map(|row| object(&plural, row));
-        let objects = objects.collect();
-        (plural, objects)
+        let objects = rows.into_iter().map(|row| object(&plural, row));
+        let objects: Option<Vec<Value>> = objects.collect();
+        Ok((plural, objects.ok_or_else(unreadable)?))
     });
     objects.collect()
 }
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn knows_what_upstream_makes() {
-        let wanted = wanted();
+        let wanted = wanted().unwrap();
         let counts: Vec<usize> = PLURALS.map(|plural| wanted[plural].len()).into();
         assert_eq!(counts, [69, 50, 7, 7]);
         let find = |plural: &str, name: &str| {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Context, options, system};
 use crate::decode::options::DeleteOptions;
 use crate::encoding;
-use crate::error::{Outcome, read_failed};
+use crate::error::{Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::Resource;
@@ -20,7 +20,7 @@ use crate::request::{ObjectPath, Request};
 use crate::write::Writer;
 use crate::write::delete::Deletion;
 use crate::write::strategy;
-use crate::write::update::{Change, New};
+use crate::write::update::Change;
 
 /// The most steps a definition takes: its names, its schema, its approval, its establishment.
 const STEPS: usize = 4;
@@ -64,7 +64,10 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
         if !changed {
             return Ok(true);
         }
-        let status = definition.get("status").cloned().unwrap_or_default();
+        let status = definition
+            .get("status")
+            .cloned()
+            .ok_or_else(|| internal("the definition has no status"))?;
         change_status(writer, definitions, name, |definition| {
             definition["status"] = status.clone();
         })
@@ -87,13 +90,7 @@ async fn change_status(
     };
     let request = Request::internal(user(), Verb::Update, path);
     let options = options();
-    let changed = Change::new(writer, &request, &options)
-        .apply(|old| {
-            let mut definition = old.cloned().unwrap_or_default();
-            change(&mut definition);
-            Ok(New::Object(definition))
-        })
-        .await;
+    let changed = Change::new(writer, &request, &options).edit(change).await;
     match changed {
         Ok(_) => Ok(()),
         Err(failure) if failure.is_not_found() => Ok(()),

@@ -17,13 +17,13 @@ use serde_json::Value;
 use super::owner_graph::{Graph, Meta, Reference};
 use super::{Context, account, options};
 use crate::decode::options::{DeleteOptions, Preconditions};
-use crate::error::{Outcome, internal};
+use crate::error::{Outcome, corrupt, internal};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::{Resource, Snapshot, split_api_version};
 use crate::request::{ObjectPath, Request};
 use crate::write::delete::{Deletion, FOREGROUND, ORPHAN};
-use crate::write::update::{Change, New};
+use crate::write::update::Change;
 
 const ACCOUNT: &str = "generic-garbage-collector";
 
@@ -102,6 +102,10 @@ fn served<'s>(snapshot: &'s Snapshot, key: &str) -> Option<&'s Arc<Resource>> {
         .or(first)
 }
 
+fn read_meta(entry: &Entry) -> Outcome<Meta> {
+    Meta::read(entry).ok_or_else(|| corrupt(&entry.key, entry.revision.0))
+}
+
 fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
     graph.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -114,12 +118,10 @@ impl<'i> Item<'i> {
         key: &'i str,
     ) -> Outcome<Option<Self>> {
         let found = context.writer.storage.entry(key).await?;
-        let Some((entry, meta)) = found.and_then(|entry| {
-            let meta = Meta::read(&entry)?;
-            Some((entry, meta))
-        }) else {
+        let Some(entry) = found else {
             return Ok(None);
         };
+        let meta = read_meta(&entry)?;
         let resource = served(snapshot, key)
             .ok_or_else(|| internal("the kind of the object is not served"))?;
         let (_, _, rest) = split(key);
@@ -216,14 +218,10 @@ impl<'i> Item<'i> {
             .writer
             .storage
             .key(resource, self.namespace, &reference.name);
-        let owner = context
-            .writer
-            .storage
-            .entry(&key)
-            .await?
-            .as_ref()
-            .and_then(Meta::read)
-            .filter(|owner| owner.uid == reference.uid);
+        // One that cannot be read may be there still: its dependents stay.
+        let owner = context.writer.storage.entry(&key).await?;
+        let owner = owner.as_ref().map(read_meta).transpose()?;
+        let owner = owner.filter(|owner| owner.uid == reference.uid);
         Ok(Some(match owner {
             None => OwnerState::Dangling,
             Some(owner) if owner.waits_for_dependents() => OwnerState::Waiting,
@@ -338,13 +336,7 @@ impl<'i> Item<'i> {
             uid: Some(&self.meta.uid),
             ..Change::new(&context.writer, &request, &options)
         };
-        let changed = it
-            .apply(|old| {
-                let mut object = old.cloned().unwrap_or_default();
-                change(&mut object);
-                Ok(New::Object(object))
-            })
-            .await;
+        let changed = it.edit(change).await;
         unless_gone(changed.map(drop))
     }
 

@@ -19,7 +19,7 @@ use crate::request::{ObjectPath, Request};
 use crate::write::Writer;
 use crate::write::delete::Deletion;
 use crate::write::strategy;
-use crate::write::update::{Change, New};
+use crate::write::update::Change;
 
 /// The finalizer in the spec of a namespace that stands for what is in it.
 const FINALIZER: &str = "kubernetes";
@@ -106,9 +106,8 @@ async fn finalize(writer: &Writer, namespaces: &Arc<Resource>, name: &str) -> Ou
     let request = Request::internal(user(), Verb::Update, path);
     let options = options();
     let finalized = Change::new(writer, &request, &options)
-        .apply(|old| {
-            let mut namespace = old.cloned().unwrap_or_default();
-            let mut finalizers: Vec<Value> = strategy::namespace_finalizers(&namespace)
+        .edit(|namespace| {
+            let mut finalizers: Vec<Value> = strategy::namespace_finalizers(namespace)
                 .into_iter()
                 .map(Value::from)
                 .collect();
@@ -120,7 +119,6 @@ async fn finalize(writer: &Writer, namespaces: &Arc<Resource>, name: &str) -> Ou
                     spec.insert(String::from("finalizers"), finalizers.into());
                 }
             }
-            Ok(New::Object(namespace))
         })
         .await;
     match finalized {

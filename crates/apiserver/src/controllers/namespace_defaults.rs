@@ -21,7 +21,7 @@ use crate::registry::Resource;
 use crate::request::{ObjectPath, Request};
 use crate::write::Writer;
 use crate::write::create;
-use crate::write::update::{Change, New};
+use crate::write::update::Change;
 
 pub(super) const SERVICE_ACCOUNT: &str = "default";
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
@@ -157,15 +157,13 @@ impl Default<'_> {
         let request = self.request(Verb::Update, &name);
         let options = options();
         Change::new(self.writer, &request, &options)
-            .apply(|old| {
-                let mut changed = old.cloned().unwrap_or_default();
+            .edit(|changed| {
                 changed["data"] = object["data"].clone();
-                metadata::change(&mut changed, |metadata| {
+                metadata::change(changed, |metadata| {
                     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
                     annotations[DESCRIPTION] =
                         object["metadata"]["annotations"][DESCRIPTION].clone();
                 });
-                Ok(New::Object(changed))
             })
             .await?;
         Ok(true)

@@ -262,7 +262,7 @@ async fn perform(
     Ok((done?, Vec::new()))
 }
 
-/// What is not done is looked at again later.
+/// Work that is not done is retried.
 fn done_or_failed(is_done: bool) -> Came {
     if is_done { Came::Done } else { Came::Failed }
 }

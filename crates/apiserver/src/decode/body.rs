@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
-use lockgate_api::meta::type_meta::TypeMeta;
+use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
@@ -82,8 +82,9 @@ pub(crate) fn decode(
             summary(body)
         ))
     };
-    let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error))?;
-    let found = parsed.type_meta().map_err(|error| unrecognized(&error))?;
+    let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error.to_string()))?;
+    let found = parsed.type_meta();
+    let found = found.map_err(|error| unrecognized(&error.to_string()))?;
     // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without
     // defaults for the type.
     if matches!(expected.shape, Shape::Custom(_)) && found.kind.is_empty() {
@@ -110,8 +111,7 @@ pub(crate) fn decode_element(
     validation: FieldValidation,
 ) -> Outcome<Decoded> {
     if is_deeper_than(root, limits::BODY_DEPTH) {
-        let depth = limits::BODY_DEPTH;
-        return Err(bad_request(format!("exceeded max depth of {depth}")));
+        return Err(bad_request(ParseError::TooDeep.to_string()));
     }
     let found = TypeMeta::read(root).map_err(|error| bad_request(error.to_string()))?;
     decode_typed(found, expected, validation, || expected.shape.decode(root))
@@ -165,6 +165,25 @@ fn decode_typed(
     }
 }
 
+/// A body that cannot be parsed, in the words of Go's parsers.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ParseError {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    NoType(Box<ParseError>),
+    #[error("{0}")]
+    Type(TypeMetaError),
+    #[error("{0}")]
+    Protobuf(String),
+    #[error("yaml: invalid leading UTF-8 octet")]
+    NotUtf8,
+    #[error("a protobuf body cannot be read as text")]
+    NotText,
+    #[error("exceeded max depth of {}", limits::BODY_DEPTH)]
+    TooDeep,
+}
+
 /// A body that was taken apart as far as its form goes.
 #[derive(Debug)]
 pub(crate) enum Parsed<'b> {
@@ -174,21 +193,21 @@ pub(crate) enum Parsed<'b> {
 
 impl<'b> Parsed<'b> {
     /// Takes a body apart; the error is in upstream's words.
-    pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, String> {
+    pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, ParseError> {
         if sent == Sent::Protobuf {
-            return Envelope::open(body).map(Self::Protobuf);
+            let envelope =
+                Envelope::open(body).map_err(|error| ParseError::Protobuf(error.to_string()));
+            return envelope.map(Self::Protobuf);
         }
         parse(body, sent)
             .map(Self::Document)
-            .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+            .map_err(|error| ParseError::NoType(Box::new(error)))
     }
 
     /// The type the body says it is of.
-    pub(crate) fn type_meta(&self) -> Result<TypeMeta, String> {
+    pub(crate) fn type_meta(&self) -> Result<TypeMeta, ParseError> {
         match self {
-            Self::Document(document) => {
-                TypeMeta::read(document.root()).map_err(|error| error.to_string())
-            }
+            Self::Document(document) => TypeMeta::read(document.root()).map_err(ParseError::Type),
             Self::Protobuf(envelope) => {
                 let (group, version) = envelope.group_version();
                 Ok(TypeMeta {
@@ -235,18 +254,18 @@ pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> 
 }
 
 /// Parses a body; the error is in the words of Go's parser.
-pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, String> {
+pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, ParseError> {
     let parsed = match sent {
         Sent::Json => json::parse(body),
-        Sent::Protobuf => return Err(String::from("it is no text")),
+        Sent::Protobuf => return Err(ParseError::NotText),
         Sent::Yaml => match std::str::from_utf8(body) {
             Ok(text) => yaml::parse(text),
-            Err(_) => return Err(String::from("yaml: invalid leading UTF-8 octet")),
+            Err(_) => return Err(ParseError::NotUtf8),
         },
     };
-    let document = parsed.map_err(|error| error.message)?;
+    let document = parsed.map_err(|error| ParseError::Syntax(error.message))?;
     if is_deeper_than(document.root(), limits::BODY_DEPTH) {
-        return Err(format!("exceeded max depth of {}", limits::BODY_DEPTH));
+        return Err(ParseError::TooDeep);
     }
     Ok(document)
 }

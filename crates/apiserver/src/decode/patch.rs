@@ -25,8 +25,8 @@ impl Patch {
         let undecodable = |error: &str| bad_request(format!("error decoding patch: {error}"));
         match patch_type {
             PatchType::Json => {
-                let document =
-                    body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
+                let document = body::parse(bytes, Sent::Json)
+                    .map_err(|error| undecodable(&error.to_string()))?;
                 let operations = document.root().items().count();
                 if operations > limits::JSON_PATCH_OPERATIONS {
                     return Err(too_large(format!(
@@ -40,8 +40,8 @@ impl Patch {
                 Ok(Self::Json(patch))
             }
             PatchType::Merge | PatchType::Strategic => {
-                let document =
-                    body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
+                let document = body::parse(bytes, Sent::Json)
+                    .map_err(|error| undecodable(&error.to_string()))?;
                 let value = tree::from_document(document.root());
                 if !value.is_object() {
                     return Err(undecodable(&format!(

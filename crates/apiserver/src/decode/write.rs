@@ -10,7 +10,7 @@ use lockgate_kinds::protobuf;
 use lockgate_kinds::typed::{Type, type_of};
 use serde_json::Value;
 
-use crate::decode::body::{self, Expected, Parsed};
+use crate::decode::body::{self, Expected, ParseError, Parsed};
 use crate::decode::options::{DeleteOptions, WriteOptions};
 use crate::decode::patch::Patch;
 use crate::decode::selection::Selection;
@@ -250,8 +250,9 @@ impl Encoded<'_> {
             return DeleteOptions::from_query(self.query);
         }
         let sent = negotiate::sent(self.headers, &negotiate::ACCEPTED)?;
-        let parsed = Parsed::read(self.body, sent).map_err(bad_request)?;
-        let found = parsed.type_meta().map_err(bad_request)?;
+        let undecodable = |error: ParseError| bad_request(error.to_string());
+        let parsed = Parsed::read(self.body, sent).map_err(undecodable)?;
+        let found = parsed.type_meta().map_err(undecodable)?;
         if !found.kind.is_empty() && found.kind != "DeleteOptions" {
             return Err(bad_request(
                 "decoded object cannot be converted to DeleteOptions",

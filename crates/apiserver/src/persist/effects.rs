@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
-use lockgate_api::registration::Configuration;
+use lockgate_api::registration::{Configuration, ConfigurationKind};
 use lockgate_store::Entry;
 use serde_json::Value;
 
 use crate::allocate::Addresses;
 use crate::authz::rbac::Rbac;
 use crate::encoding;
-use crate::error::{Outcome, internal};
+use crate::error::{Failure, Outcome, internal};
 use crate::metadata;
 use crate::namespaces::NamespaceCache;
 use crate::plugins::PriorityClasses;
@@ -32,7 +32,7 @@ pub(crate) struct Effects {
 
 /// A kind of object that other parts of the server are made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Registration,
     Namespace,
     Role,
@@ -68,95 +68,92 @@ pub(crate) fn has_any(resource: &Resource) -> bool {
 
 /// An effect that only remains to be applied.
 #[derive(Debug)]
-pub(crate) struct Effect {
-    kind: Option<Kind>,
-    change: Change,
+pub(crate) enum Effect {
+    Register(Box<Configuration>),
+    Unregister(ConfigurationKind, Named),
+    /// An object as it is stored.
+    Put(Kind, Named, Value),
+    /// The last state of an object that is gone; null if it cannot be read.
+    Removed(Kind, Named, Value),
+}
+
+/// The namespace and the name of an object.
+#[derive(Debug)]
+pub(crate) struct Named {
     namespace: String,
     name: String,
 }
 
-#[derive(Debug)]
-enum Change {
-    /// The object as it is stored.
-    Put(Value),
-    Register(Box<Configuration>),
-    Removed {
-        /// The last state of the object; null if it cannot be read.
-        last: Value,
-        /// The kind of a webhook configuration, by its resource.
-        mutating: bool,
-    },
-}
-
 /// Prepares the effect of a write. The object and its resource are in the version that is stored.
 pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effect> {
-    let kind = kind(resource);
-    let (namespace, name) = (
-        metadata::text(&object, "namespace").to_owned(),
-        metadata::text(&object, "name").to_owned(),
-    );
-    let change = if kind == Some(Kind::Registration) {
-        // What cannot be read cannot be in force: better not stored than ignored.
-        let configuration = resource.shape.configuration(&object);
-        let configuration = configuration.ok_or_else(|| {
-            internal(&format!(
-                "the webhook configuration {name} cannot be decoded as it would be stored"
-            ))
-        })?;
-        Change::Register(Box::new(configuration))
-    } else {
-        Change::Put(object)
+    let named = Named {
+        namespace: metadata::text(&object, "namespace").to_owned(),
+        name: metadata::text(&object, "name").to_owned(),
     };
-    Ok(Effect {
-        kind,
-        change,
-        namespace,
-        name,
-    })
+    match kind(resource) {
+        // What cannot be decoded cannot be in force: better not stored than ignored.
+        Some(Kind::Registration) => resource
+            .shape
+            .configuration(&object)
+            .map(|configuration| Effect::Register(Box::new(configuration)))
+            .ok_or_else(|| undecodable(resource, &named)),
+        Some(kind) => Ok(Effect::Put(kind, named, object)),
+        None => Err(internal(&format!("{} has no effects", resource.plural()))),
+    }
+}
+
+fn undecodable(resource: &Resource, named: &Named) -> Failure {
+    internal(&format!(
+        "the {} {} cannot be decoded as it is stored",
+        resource.kind(),
+        named.name
+    ))
 }
 
 /// Prepares the effect of a removal. It cannot fail: the name of what is gone is in its key.
-pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Effect {
-    let last = encoding::parse_entry(entry, resource.type_meta()).unwrap_or_default();
+pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Option<Effect> {
     let prefix = encoding::prefix(&resource.storage.0, &resource.storage.1, None);
     let rest = entry.key.strip_prefix(&prefix).unwrap_or(&entry.key);
     let (namespace, name) = match rest.split_once('/') {
         Some(parts) if resource.names.namespaced => parts,
         _ => ("", rest),
     };
-    Effect {
-        kind: kind(resource),
-        change: Change::Removed {
-            last,
-            mutating: resource.plural() == "mutatingwebhookconfigurations",
-        },
+    let named = Named {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+    };
+    match kind(resource)? {
+        Kind::Registration => {
+            let kind = match resource.plural() {
+                "mutatingwebhookconfigurations" => ConfigurationKind::Mutating,
+                _ => ConfigurationKind::Validating,
+            };
+            Some(Effect::Unregister(kind, named))
+        }
+        kind => {
+            // Only the addresses of a service are read from it.
+            let last = encoding::parse_entry(entry, resource.type_meta()).unwrap_or_default();
+            Some(Effect::Removed(kind, named, last))
+        }
     }
 }
 
 impl Effects {
     /// Applies an effect.
     pub(crate) fn apply(&self, effect: Effect) {
-        let Effect {
-            kind,
-            change,
-            namespace,
-            name,
-        } = effect;
-        let Some(kind) = kind else { return };
-        match change {
-            Change::Register(configuration) => self.engine.register(&configuration),
-            Change::Put(object) => self.put(kind, &namespace, &name, &object),
-            Change::Removed { last, mutating } => {
-                self.removed(kind, &namespace, &name, &last, mutating)
+        match effect {
+            Effect::Register(configuration) => self.engine.register(&configuration),
+            Effect::Unregister(kind, named) => {
+                self.engine.configurations(kind).remove(&named.name);
             }
+            Effect::Put(kind, named, object) => self.put(kind, &named, &object),
+            Effect::Removed(kind, named, last) => self.removed(kind, &named, &last),
         }
     }
 
-    fn put(&self, kind: Kind, namespace: &str, name: &str, object: &Value) {
+    fn put(&self, kind: Kind, Named { namespace, name }: &Named, object: &Value) {
         match kind {
-            // Prepared as `Change::Register`.
+            // Prepared as `Effect::Register`.
             Kind::Registration => {}
             Kind::Namespace => self.namespaces.set(name, object),
             Kind::Role => self.rbac.set_role(namespace, name, object),
@@ -170,17 +167,10 @@ impl Effects {
         }
     }
 
-    fn removed(&self, kind: Kind, namespace: &str, name: &str, last: &Value, mutating: bool) {
-        use lockgate_api::registration::ConfigurationKind;
+    fn removed(&self, kind: Kind, Named { namespace, name }: &Named, last: &Value) {
         match kind {
-            Kind::Registration => {
-                let kind = if mutating {
-                    ConfigurationKind::Mutating
-                } else {
-                    ConfigurationKind::Validating
-                };
-                self.engine.configurations(kind).remove(name);
-            }
+            // Prepared as `Effect::Unregister`.
+            Kind::Registration => {}
             Kind::Namespace => self.namespaces.remove(name),
             Kind::Role => self.rbac.remove_role(namespace, name),
             Kind::Binding => self.rbac.remove_binding(namespace, name),

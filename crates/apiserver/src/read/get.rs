@@ -16,7 +16,9 @@ pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> 
     let resource = &request.resource;
     let at = match query.text("resourceVersion") {
         "" | "0" => ReadAt::Latest,
-        text => ReadAt::NotOlderThan(list::revision(text).map_err(bad_request)?),
+        text => ReadAt::NotOlderThan(
+            list::revision(text).map_err(|error| bad_request(error.to_string()))?,
+        ),
     };
     let key = storage.key(resource, request.namespace(), request.name());
     let (entry, _) = list::read_at(storage, at, || storage.store().get(&key, at)).await?;

@@ -257,12 +257,17 @@ where
     }
 }
 
-/// Reads a resource version.
-pub(crate) fn revision(text: &str) -> Result<Revision, String> {
+/// A resourceVersion that is no number, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InvalidVersion(FieldError);
+
+/// Parses a resourceVersion.
+pub(crate) fn revision(text: &str) -> Result<Revision, InvalidVersion> {
     text.parse().map(Revision).map_err(|_| {
         let path = Path::root("resourceVersion");
         let detail = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-        FieldError::invalid(&path, Shown::Text(text), detail).to_string()
+        InvalidVersion(FieldError::invalid(&path, Shown::Text(text), detail))
     })
 }
 
@@ -289,7 +294,8 @@ impl Asked {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let (revision, start) = decode_token(token).map_err(bad_request)?;
+            let (revision, start) =
+                decode_token(token).map_err(|error| bad_request(error.to_string()))?;
             let at = match u64::try_from(revision) {
                 Ok(revision) => ReadAt::Exact(Revision(revision)),
                 Err(_) => ReadAt::Latest,
@@ -315,7 +321,7 @@ impl Asked {
                 continues: false,
             });
         }
-        let wanted = revision(version).map_err(bad_request)?;
+        let wanted = revision(version).map_err(|error| bad_request(error.to_string()))?;
         let at = if query.text("resourceVersionMatch") == "Exact" {
             ReadAt::Exact(wanted)
         } else {
@@ -331,9 +337,14 @@ impl Asked {
     }
 }
 
+/// A continue token that cannot be used, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error("continue key is not valid: {0}")]
+struct InvalidToken(String);
+
 /// The revision and the last key seen of a token.
-fn decode_token(token: &str) -> Result<(i64, String), String> {
-    let invalid = |why: &str| format!("continue key is not valid: {why}");
+fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
+    let invalid = |why: &str| InvalidToken(why.to_owned());
     let bytes = URL_SAFE_NO_PAD
         .decode(token.trim_end_matches('='))
         .map_err(|_| invalid("illegal base64 data"))?;

@@ -90,7 +90,7 @@ pub(crate) async fn watch(
         Revision::START
     } else {
         // UPSTREAM: a text that is no number is an error without a status of its own.
-        list::revision(version).map_err(plain)?
+        list::revision(version).map_err(|error| plain(error.to_string()))?
     };
     let (events, receiver) = mpsc::channel(limits::WATCH_BACKLOG);
     let shows_state = initial.unwrap_or(from_scratch);

@@ -62,40 +62,40 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Certificates.
+    /// Certificates of the server.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A file cannot be read.
     #[error("cannot read `{path}`: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The token file.
     #[error("cannot use `{path}`: {source}")]
     Tokens {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: TokenFileError,
     },
     /// The audit policy.
     #[error("cannot use `{path}`: {source}")]
     AuditPolicy {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: PolicyError,
     },
-    /// The plugins that were named.
+    /// Plugins that were enabled or disabled by name.
     #[error(transparent)]
     Plugins(#[from] PluginError),
-    /// The file that configures admission, or the manifests it names.
+    /// The admission configuration file, the manifests it names, or the proxy settings.
     #[error("{0}")]
     Admission(String),
     /// Storage.
@@ -104,7 +104,7 @@ pub enum StartError {
     /// Stored objects that the server is made from cannot be read or written.
     #[error("cannot restore the stored objects: {0}")]
     Restore(String),
-    /// Anything of which there should be enough.
+    /// The key that signs tokens.
     #[error("{0}")]
     Other(&'static str),
 }
@@ -238,7 +238,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The first object that the server does not take, and why. Those before it stay.
+    /// The first object that the server rejects. Objects before it stay.
     pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
         crate::apply::apply(&self.pipeline.writer, manifests).await
     }
@@ -276,11 +276,13 @@ fn build(
         );
     }
     let resolver: Arc<dyn ServiceResolver> = Arc::new(resolver);
+    let proxies = Proxies::from_values(environment())
+        .map_err(|error| StartError::Admission(error.to_string()))?;
     let caller_with = |credentials: Credentials| {
         Arc::new(HttpsCaller::new(CallerSettings {
             resolver: Arc::clone(&resolver),
             credentials,
-            proxies: Proxies::from_values(std::env::vars()).unwrap_or_default(),
+            proxies: proxies.clone(),
             redirects: settings.webhook_redirects,
         }))
     };
@@ -453,4 +455,11 @@ fn audit(settings: &Settings) -> Result<Audit, StartError> {
         path: path.map(ToOwned::to_owned).unwrap_or_default(),
         source,
     })
+}
+
+/// The environment, without what is no text.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let variables = std::env::vars_os();
+    variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }

@@ -52,15 +52,38 @@ pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Ou
     let submission = submission.tracked(tracked);
     let created = run(&writer.admitter, request, submission, &mut insertion).await?;
     match created {
-        Inserted::Created(object) => Ok(Reply::object(object).created()),
+        Inserted::Created(written) => Ok(written.into_reply().created()),
         Inserted::Taken(failure) => Err(failure),
+    }
+}
+
+/// An object that was written, and its text where that is known.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) object: Value,
+    pub(crate) text: Option<String>,
+}
+
+impl From<Value> for Written {
+    fn from(object: Value) -> Self {
+        Self { object, text: None }
+    }
+}
+
+impl Written {
+    /// The answer: the stored bytes, or the object if it is to be written in another form.
+    pub(crate) fn into_reply(self) -> Reply {
+        match self.text {
+            Some(text) => Reply::text(text),
+            None => Reply::object(self.object),
+        }
     }
 }
 
 /// The outcome of an insertion.
 #[derive(Debug)]
 pub(crate) enum Inserted {
-    Created(Value),
+    Created(Written),
     /// There is an object of that name.
     Taken(Failure),
 }
@@ -101,7 +124,7 @@ impl<'i> Insertion<'i> {
         }
     }
 
-    /// What is asked once, about the object that mutating admission left.
+    /// The checks of the mutated object that do not depend on its name.
     fn begin(&self, object: &mut Value) -> Outcome<()> {
         if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
             self.request.notes.warn(&warning);
@@ -131,15 +154,16 @@ impl<'i> Insertion<'i> {
         if self.options.is_dry_run() {
             return Ok(match storage.entry(&key).await? {
                 Some(_) => Inserted::Taken(self.taken(&name)),
-                None => Inserted::Created(object),
+                None => Inserted::Created(object.into()),
             });
         }
         let is_event = !resource.is_custom() && resource.storage.1 == "events";
         let ttl = is_event.then_some(EVENT_TTL);
         match storage.insert(resource, &key, &object, ttl).await {
-            Ok(revision) => {
-                encoding::set_version(&mut object, revision);
-                Ok(Inserted::Created(object))
+            Ok(stored) => {
+                let text = stored.text(resource);
+                encoding::set_version(&mut object, stored.revision);
+                Ok(Inserted::Created(Written { object, text }))
             }
             Err(PersistError::AlreadyExists(entry)) => {
                 let mut failure = self.taken(&name);

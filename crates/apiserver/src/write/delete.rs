@@ -281,9 +281,9 @@ impl<'d> Deletion<'d> {
         let resource = &self.request.resource;
         let swapped = self.writer.storage.swap(resource, key, expected, object);
         match swapped.await {
-            Ok(revision) => {
-                encoding::set_version(object, revision);
-                Ok(Some(revision))
+            Ok(stored) => {
+                encoding::set_version(object, stored.revision);
+                Ok(Some(stored.revision))
             }
             Err(PersistError::Conflict) => Ok(None),
             Err(error) => Err(error.about(resource, &self.name)),

@@ -25,7 +25,7 @@ use crate::registry::Resource;
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
-use crate::write::create::{Cause, Inserted, Insertion};
+use crate::write::create::{Cause, Inserted, Insertion, Written};
 use crate::write::managed_fields::{Endpoint, Tracked};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
@@ -94,13 +94,13 @@ pub(crate) enum New {
 /// An object that was changed or created.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    pub(crate) object: Value,
-    pub(crate) created: bool,
+    written: Written,
+    created: bool,
 }
 
 impl Changed {
     pub(crate) fn into_reply(self) -> Reply {
-        let reply = Reply::object(self.object);
+        let reply = self.written.into_reply();
         if self.created { reply.created() } else { reply }
     }
 }
@@ -114,9 +114,9 @@ enum Round {
 }
 
 impl Round {
-    fn updated(object: Value) -> Self {
+    fn updated(written: impl Into<Written>) -> Self {
         Self::Done(Changed {
-            object,
+            written: written.into(),
             created: false,
         })
     }
@@ -158,6 +158,18 @@ impl<'c> Change<'c> {
         }
     }
 
+    /// Changes the stored object in place.
+    pub(crate) async fn edit(self, edit: impl Fn(&mut Value) + Sync) -> Outcome<Changed> {
+        self.apply(|old| {
+            let mut object = old.cloned().ok_or_else(|| {
+                internal("an object that does not exist cannot be changed in place")
+            })?;
+            edit(&mut object);
+            Ok(New::Object(object))
+        })
+        .await
+    }
+
     fn track(&self, old: Option<&Value>, new: New) -> Tracked {
         match new {
             New::Tracked(tracked) => tracked,
@@ -184,8 +196,8 @@ impl<'c> Change<'c> {
         let submission = self.submission(submission, tracked);
         let mut recipe = Insertion::new(self.writer, self.request, self.options, Cause::Update);
         match run(&self.writer.admitter, self.request, submission, &mut recipe).await? {
-            Inserted::Created(object) => Ok(Round::Done(Changed {
-                object,
+            Inserted::Created(written) => Ok(Round::Done(Changed {
+                written,
                 created: true,
             })),
             Inserted::Taken(_) => Ok(Round::Lost),
@@ -315,28 +327,26 @@ impl Recipe for Replacement<'_> {
         let (storage, resource) = (&writer.storage, &request.resource);
         resource.shape.complete(&mut object);
         let revision = self.entry.revision;
-        let done = |object| Ok(Persisted::Done(Round::updated(object)));
         let deletes = is_deleted_by(resource, &object, self.old.value());
         if options.is_dry_run() {
             if !deletes && storage.encode(&object, resource).await? == self.entry.value {
                 encoding::set_version(&mut object, revision);
             }
-            return done(object);
+            return Ok(Persisted::Done(Round::updated(object)));
         }
         let written = if deletes {
             let removed = storage.remove(resource, self.key, revision).await;
-            removed.map(|_| None)
+            removed.map(|_| Written::from(object))
         } else {
             let swapped = storage.swap(resource, self.key, revision, &object).await;
-            swapped.map(Some)
+            swapped.map(|stored| {
+                let text = stored.text(resource);
+                encoding::set_version(&mut object, stored.revision);
+                Written { object, text }
+            })
         };
         match written {
-            Ok(revision) => {
-                if let Some(revision) = revision {
-                    encoding::set_version(&mut object, revision);
-                }
-                done(object)
-            }
+            Ok(written) => Ok(Persisted::Done(Round::updated(written))),
             Err(PersistError::Conflict) => Ok(Persisted::Done(Round::Lost)),
             Err(error) => Err(error.about(resource, request.name())),
         }
@@ -357,8 +367,8 @@ pub(crate) async fn set_without_admission(
         .ok_or_else(|| internal("the object that was read has no resourceVersion"))?;
     let key = storage.key(path.resource, path.namespace, path.name);
     match storage.swap(path.resource, &key, expected, &object).await {
-        Ok(revision) => {
-            encoding::set_version(&mut object, revision);
+        Ok(stored) => {
+            encoding::set_version(&mut object, stored.revision);
             Ok(Some(object))
         }
         Err(PersistError::Conflict) => Ok(None),
