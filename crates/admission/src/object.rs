@@ -75,7 +75,7 @@ impl Object {
         find(metadata, "labels")?.as_object()
     }
 
-    /// Whether both are the very same object, not merely equal ones.
+    /// Returns `true` if both are the same allocation, not merely equal.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -105,7 +105,7 @@ pub(crate) fn first_named<'m, V>(
         .map(|(_, value)| value)
 }
 
-/// Whether two short texts are the same, without the price of a call.
+/// Compares two short strings inline.
 #[inline]
 pub(crate) fn same_text(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());

@@ -21,15 +21,15 @@ pub trait Plugin: Send + Sync {
     /// The name it is switched on and off by.
     fn name(&self) -> &'static str;
 
-    /// Whether it has anything to do with such a request.
+    /// Returns `true` if it handles the operation.
     fn handles(&self, operation: Operation) -> bool;
 
-    /// Whether it takes part in the first step.
+    /// Returns `true` if it has an admit step.
     fn admits(&self) -> bool {
         false
     }
 
-    /// Whether it takes part in the second step.
+    /// Returns `true` if it has a validate step.
     fn validates(&self) -> bool {
         false
     }
@@ -78,7 +78,7 @@ pub struct Admission {
     pub(crate) trace: Trace,
     /// The run of a plugin that is under way.
     pub(crate) running: PluginTrace,
-    /// What is not over yet.
+    /// The step, plugin and calls in progress.
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) detail: Detail,
@@ -169,25 +169,25 @@ impl Admission {
         self.reinvocation.request();
     }
 
-    /// Whether this is the second round.
+    /// Returns `true` in the second round.
     #[must_use]
     pub fn is_reinvocation(&self) -> bool {
         self.reinvocation.is_second_round()
     }
 
-    /// What happened so far.
+    /// The trace so far.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// What the client is told besides.
+    /// The warnings for the client.
     #[must_use]
     pub fn warnings(&self) -> Warnings {
         self.trace.warnings()
     }
 
-    /// What goes into the audit log.
+    /// The audit annotations.
     #[must_use]
     pub fn annotations(&self) -> Annotations {
         self.trace.annotations()

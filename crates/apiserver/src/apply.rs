@@ -1,9 +1,13 @@
 //! Manifests that are applied when a server starts: created through admission, or merged into the
 //! object that exists.
 
+use std::sync::Arc;
+
 use lockgate_api::admission::UserInfo;
 use lockgate_api::document::{self, yaml};
+use lockgate_api::meta::status::Status;
 use lockgate_kinds::tree;
+use serde_json::Value;
 
 use crate::decode::body::{self, Expected};
 use crate::decode::options::WriteOptions;
@@ -12,30 +16,45 @@ use crate::decode::write::{Body, PatchBody};
 use crate::error::{Failure, Outcome};
 use crate::http::request_info::Verb;
 use crate::registry::{Resource, split_api_version};
-use crate::request::{ObjectPath, Request};
+use crate::request::{ObjectPath, Recorded, Request};
 use crate::write::{Writer, create, patch};
-use std::sync::Arc;
 
 /// The program that manages the fields of manifests.
 const PROGRAM: &str = "lockgate";
 
-/// The failure of a manifest that was not applied.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {why}")]
-pub struct ApplyError {
-    /// The object or the document.
-    pub what: String,
-    /// The message of the server.
-    pub why: String,
+/// The outcome of applying manifests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Applied {
+    /// The objects as the server returned them, in order.
+    pub objects: Vec<Value>,
+    /// The warnings of all writes, in order.
+    pub warnings: Vec<String>,
 }
 
-/// Applies every object of a YAML or JSON stream, in order. Returns how many there were.
-pub(crate) async fn apply(writer: &Writer, text: &str) -> Result<usize, ApplyError> {
-    let documents = yaml::parse_all(text).map_err(|error| ApplyError {
-        what: String::from("the manifest"),
-        why: error.message,
-    })?;
-    let mut count = 0;
+/// An object that the server did not take.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{what}: {}", .status.message)]
+pub struct ApplyError {
+    /// The object by version, kind and name, or `the manifest`.
+    pub what: String,
+    /// The status a client would have got.
+    pub status: Box<Status>,
+}
+
+impl ApplyError {
+    fn new(what: impl Into<String>, status: Status) -> Self {
+        Self {
+            what: what.into(),
+            status: Box::new(status),
+        }
+    }
+}
+
+/// Applies every object of a YAML or JSON stream, in order.
+pub(crate) async fn apply(writer: &Writer, text: &str) -> Result<Applied, ApplyError> {
+    let documents = yaml::parse_all(text)
+        .map_err(|error| ApplyError::new("the manifest", Status::bad_request(error.message)))?;
+    let mut applied = Applied::default();
     for document in &documents {
         let root = document.root();
         if root.is_null() {
@@ -45,17 +64,13 @@ pub(crate) async fn apply(writer: &Writer, text: &str) -> Result<usize, ApplyErr
         match root.get("items").filter(|_| is_list) {
             Some(items) => {
                 for item in items.items() {
-                    apply_one(writer, item).await?;
-                    count += 1;
+                    apply_one(writer, item, &mut applied).await?;
                 }
             }
-            None => {
-                apply_one(writer, root).await?;
-                count += 1;
-            }
+            None => apply_one(writer, root, &mut applied).await?,
         }
     }
-    Ok(count)
+    Ok(applied)
 }
 
 fn member<'d>(object: document::Value<'d>, name: &str) -> &'d str {
@@ -63,20 +78,21 @@ fn member<'d>(object: document::Value<'d>, name: &str) -> &'d str {
     found.unwrap_or_default()
 }
 
-async fn apply_one(writer: &Writer, object: document::Value<'_>) -> Result<(), ApplyError> {
+async fn apply_one(
+    writer: &Writer,
+    object: document::Value<'_>,
+    applied: &mut Applied,
+) -> Result<(), ApplyError> {
     let (api_version, kind) = (member(object, "apiVersion"), member(object, "kind"));
     let metadata = |name: &str| object.get("metadata").map_or("", |it| member(it, name));
     let name = metadata("name");
-    let failed = |why: String| ApplyError {
-        what: format!("{api_version} {kind} {name}"),
-        why,
-    };
+    let failed = |status| ApplyError::new(format!("{api_version} {kind} {name}"), status);
     let (group, version) = split_api_version(api_version);
     let snapshot = writer.registry.snapshot();
     let resource = snapshot.by_kind(group, version, kind).ok_or_else(|| {
-        failed(String::from(
-            "there is no such kind; a definition must come before its objects",
-        ))
+        failed(Status::bad_request(String::from(
+            "unknown kind; apply its CRD first",
+        )))
     })?;
     let namespace = match metadata("namespace") {
         "" if resource.names.namespaced => "default",
@@ -88,16 +104,19 @@ async fn apply_one(writer: &Writer, object: document::Value<'_>) -> Result<(), A
         name,
         subresource: "",
     };
-    create_or_merge(writer, path, object)
+    let (object, notes) = create_or_merge(writer, path, object)
         .await
-        .map_err(|Failure(status)| failed(status.message))
+        .map_err(|Failure(status)| failed(*status))?;
+    applied.objects.push(object);
+    applied.warnings.extend_from_slice(notes.warnings.texts());
+    Ok(())
 }
 
 async fn create_or_merge(
     writer: &Writer,
     path: ObjectPath<'_>,
     object: document::Value<'_>,
-) -> Outcome<()> {
+) -> Outcome<(Value, Recorded)> {
     let resource: &Arc<Resource> = path.resource;
     let options = WriteOptions::of_program(PROGRAM);
     let validation = options.field_validation();
@@ -107,14 +126,17 @@ async fn create_or_merge(
         object: decoded.object,
         options: options.clone(),
     };
+    for warning in &decoded.warnings {
+        request.notes.warn(warning);
+    }
     match create::create(writer, &request, body).await {
         Err(failure) if failure.is_already_exists() => {}
-        created => return created.map(drop),
+        created => return Ok((created?.into_object()?, request.notes.into_recorded())),
     }
     let request = Request::internal(admin(), Verb::Patch, path);
     let patch = Patch::Merge(tree::from_document(object));
-    let merged = patch::patch(writer, &request, PatchBody { patch, options }).await;
-    merged.map(drop)
+    let merged = patch::patch(writer, &request, PatchBody { patch, options }).await?;
+    Ok((merged.into_object()?, request.notes.into_recorded()))
 }
 
 fn admin() -> UserInfo {

@@ -91,7 +91,7 @@ mod server;
 
 mod test_server;
 
-pub use apply::ApplyError;
+pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
 pub use config::{

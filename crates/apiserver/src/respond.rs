@@ -68,6 +68,15 @@ impl Reply {
         self
     }
 
+    /// The answer as a tree.
+    pub(crate) fn into_object(self) -> Outcome<Value> {
+        match self.payload {
+            Payload::Object(object) => Ok(object),
+            Payload::Text(text) | Payload::List(text) => parse(&text),
+            Payload::Plain(text) => Ok(Value::String(text)),
+        }
+    }
+
     /// The answer as JSON.
     pub(crate) fn json(&self) -> String {
         match &self.payload {

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lockgate_admission::host::{Clock, SystemClock};
-use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use lockgate_webhook::{
+    Context, Denial, MatchPolicy, Object, Operation, SideEffects, Validator, Verdict,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -227,8 +229,8 @@ impl ReadyMade for EventRateLimit {
         let (registration, handler) = validates("event-rate-limit", self.clone(), &[about]);
         // An event that `events.k8s.io` brings is another kind, which upstream lets pass.
         let registration = registration
-            .match_policy("Exact")
-            .side_effects("NoneOnDryRun");
+            .match_policy(MatchPolicy::Exact)
+            .side_effects(SideEffects::NoneOnDryRun);
         vec![(registration, handler)]
     }
 }

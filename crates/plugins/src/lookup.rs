@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lockgate_go::quote::quote;
-use lockgate_webhook::{BoxFuture, Denial, Fault, Refusal};
+use lockgate_webhook::{BoxFuture, Denial, Refusal};
 use serde_json::Value;
 
 use crate::fields::text_at;
@@ -81,12 +81,6 @@ pub const POD_PRESETS: Resource = Resource {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LookupError(pub String);
-
-impl From<LookupError> for Refusal {
-    fn from(error: LookupError) -> Self {
-        Fault::because(&error).into()
-    }
-}
 
 /// What a lookup comes to.
 pub type Found<'f, T> = BoxFuture<'f, Result<T, LookupError>>;

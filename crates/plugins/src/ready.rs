@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
 use lockgate_webhook::{
-    Handler, Mutator, Operation, Registration, Validator, Webhooks, mutating, validating,
+    Handler, Mutator, Operation, Registration, ReinvocationPolicy, Rule, Validator, Webhooks,
+    mutating, validating,
 };
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ pub(crate) const PODS: About<'static> = (&[Operation::Create, Operation::Update]
 pub(crate) fn mutates(word: &str, plugin: impl Mutator<Value>, about: &[About<'_>]) -> Hook {
     let registration = Registration::mutating(format!("{word}.plugins.lockgate.io"))
         .path(format!("/{word}/mutate"))
-        .reinvocation_policy("IfNeeded");
+        .reinvocation_policy(ReinvocationPolicy::IfNeeded);
     let handler = mutating::<Value, _>(plugin);
     (with_rules(registration, about), Arc::new(handler))
 }
@@ -76,7 +77,8 @@ pub(crate) fn validates(word: &str, plugin: impl Validator<Value>, about: &[Abou
 fn with_rules(registration: Registration, about: &[About<'_>]) -> Registration {
     let registration = registration.admission_review_versions(&["v1", "v1beta1"]);
     let add = |registration: Registration, (operations, group, resources): &About<'_>| {
-        registration.rule(operations, &[*group], &["v1"], resources)
+        let rule = Rule::resources(resources.iter().copied()).groups([*group]);
+        registration.rule(rule.operations(operations.iter().cloned()))
     };
     about.iter().fold(registration, add)
 }

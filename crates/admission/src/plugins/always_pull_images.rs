@@ -21,7 +21,7 @@ use crate::status;
 pub struct AlwaysPullImages;
 
 impl AlwaysPullImages {
-    /// Whether a pod concerns this plugin: a new one, or one that names an image it had not before.
+    /// Returns `true` for a new pod, or one with an image it did not have before.
     #[must_use]
     pub fn concerns(pod: &Value, old: Option<&Value>) -> bool {
         old.is_none_or(|old| has_new_image(pod, old))
@@ -47,7 +47,7 @@ impl AlwaysPullImages {
         true
     }
 
-    /// What is wrong with each pull policy of a pod, in the order containers are visited.
+    /// The errors of all pull policies of a pod, in the order containers are visited.
     #[must_use]
     pub fn wrong_policies(pod: &Value) -> Vec<FieldError> {
         wrong_policies(pod)

@@ -1,4 +1,4 @@
-//! What plugins need to know about pods.
+//! Helpers for plugins about pods.
 
 use lockgate_api::meta::status::Status;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::request::Request;
 pub(super) const CONTAINER_LISTS: [&str; 3] =
     ["initContainers", "containers", "ephemeralContainers"];
 
-/// Whether a request is about pods themselves, not about a subresource of theirs.
+/// Returns `true` for requests about pods, but not about their subresources.
 pub(super) fn is_about_pods(request: &Request) -> bool {
     let resource = &request.resource;
     resource.group.is_empty() && resource.resource == "pods" && request.subresource.is_empty()

@@ -1,6 +1,6 @@
 //! Starting a server, and stopping it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 
 use crate::access_reviews::Reviewer;
 use crate::allocate::Addresses;
-use crate::apply::ApplyError;
+use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
@@ -178,10 +178,18 @@ impl Running {
         self.address
     }
 
-    /// The URL clients use.
+    /// The URL for clients on this machine. A server that listens on all addresses is reached
+    /// through the loopback, for which its certificate is valid.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("https://{address}")
     }
 
     /// The duration of the start.
@@ -234,12 +242,12 @@ impl Running {
     }
 
     /// Applies the objects of a YAML or JSON stream through admission, in order; what exists is merged
-    /// with. Returns how many there were.
+    /// with. Returns the objects and the warnings.
     ///
     /// # Errors
     ///
     /// The first object that the server rejects. Objects before it stay.
-    pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
+    pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
         crate::apply::apply(&self.pipeline.writer, manifests).await
     }
 
@@ -310,7 +318,8 @@ fn build(
                 ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
                 ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
             };
-            let configuration = credentials::load(file, plugin).map_err(StartError::Admission)?;
+            let configuration = credentials::load(file, plugin)
+                .map_err(|error| StartError::Admission(error.to_string()))?;
             builder = builder.caller(kind, caller_with(configuration.credentials));
             if let Some(folder) = configuration.static_manifests_dir {
                 let configurations = Arc::new(Configurations::new(kind));

@@ -92,7 +92,8 @@ impl HttpsBackend {
             ca_bundle: ca.map(CaBundle),
             ..ClientConfig::default()
         };
-        let credentials = parse_kubeconfig(text.as_bytes(), file).map_err(ConfigError)?;
+        let credentials = parse_kubeconfig(text.as_bytes(), file)
+            .map_err(|error| ConfigError(error.to_string()))?;
         let settings = Settings {
             credentials,
             ..Settings::default()

@@ -15,7 +15,7 @@ use lockgate_plugins::{
     AlwaysPullImages, InProcess, LimitRanger, NamespaceProtection, PodNodeSelector, PodPreset,
     in_process,
 };
-use lockgate_webhook::{Fault, Registration, Response, Webhook, from_fn};
+use lockgate_webhook::{Context, Registration, Response, Rule, Webhook, from_fn};
 use serde_json::{Value, json};
 
 use crate::kit::{named, pod, pod_with};
@@ -142,18 +142,12 @@ async fn other_denials_and_faults_are_told_as_they_are() {
 
 #[tokio::test]
 async fn warnings_and_annotations_reach_the_client_and_the_log() {
-    let answers = from_fn(|ctx| {
-        Box::pin(async move {
-            ctx.annotate("seen", "yes");
-            Ok::<_, Fault>(Response::allow().warning("mind the gap"))
-        })
+    let answers = from_fn(async |ctx: &Context| {
+        ctx.annotate("seen", "yes");
+        Ok(Response::allow().warning("mind the gap"))
     });
-    let registration = Registration::validating("gap.example.com").rule(
-        &[lockgate_webhook::Operation::Create],
-        &[""],
-        &["v1"],
-        &["pods"],
-    );
+    let registration = Registration::validating("gap.example.com")
+        .rule(Rule::resources(["pods"]).operations([lockgate_webhook::Operation::Create]));
     let webhook = Webhook::new(registration.clone(), answers);
     let plugin = InProcess::new("Gap", [webhook], host()).unwrap();
     let engine = Engine::builder(host()).plugin(plugin).build().unwrap();
@@ -174,7 +168,7 @@ async fn warnings_and_annotations_reach_the_client_and_the_log() {
     let registration = registration.match_condition("never", "false");
     let webhook = Webhook::new(
         registration,
-        from_fn(|_| Box::pin(async { Ok(Response::allow()) })),
+        from_fn(async |_: &Context| Ok(Response::allow())),
     );
     let error = InProcess::new("Gap", [webhook], host()).unwrap_err();
     assert_eq!(

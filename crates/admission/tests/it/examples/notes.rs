@@ -1,7 +1,7 @@
 //! The server of notes, with webhooks that are really called.
 
 #[allow(dead_code, reason = "its `main` is for people")]
-#[path = "../../examples/aggregated.rs"]
+#[path = "../../../examples/aggregated.rs"]
 mod aggregated;
 
 use std::net::SocketAddr;

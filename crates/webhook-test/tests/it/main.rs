@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use lockgate_webhook::{
-    Context, Denial, Mutator, Object, Operation, Registration, Validator, Verdict, Webhooks,
+    Context, Denial, Mutator, Object, Operation, Registration, Rule, Validator, Verdict, Webhooks,
     mutating, validating,
 };
 use lockgate_webhook_test::{Cluster, ClusterError};
@@ -39,12 +39,7 @@ impl Validator<ConfigMap> for Labels {
 
 fn registration(registration: Registration) -> Registration {
     registration
-        .rule(
-            &[Operation::Create, Operation::Delete],
-            &[""],
-            &["v1"],
-            &["configmaps"],
-        )
+        .rule(Rule::resources(["configmaps"]).operations([Operation::Create, Operation::Delete]))
         .match_condition("not-exempt", "request.namespace != 'exempt'")
 }
 
@@ -68,7 +63,9 @@ async fn a_write_goes_the_whole_way() {
         )
         .with(check, checking);
     let cluster = Cluster::start(webhooks).await.unwrap();
-    assert_eq!(cluster.apply(MAP).await, Ok(1));
+    let applied = cluster.apply(MAP).await.unwrap();
+    assert_eq!(applied.objects[0]["metadata"]["labels"]["owner"], "admin");
+    assert_eq!(applied.warnings, ["seen"]);
     let text = cluster.webhooks().metrics_text();
     for webhook in ["owner.example.com", "owner-check.example.com"] {
         let series = format!("admission_webhook_duration_seconds_count{{webhook=\"{webhook}\"}} 1");
@@ -86,12 +83,15 @@ async fn a_denial_reaches_the_client_and_a_condition_keeps_the_webhook_out() {
         .unwrap();
     let refused = cluster.apply(MAP).await.unwrap_err();
     assert_eq!(
-        refused.why,
-        "admission webhook \"owner-check.example.com\" denied the request: nobody owns it"
+        (refused.status.code, refused.status.message.as_str()),
+        (
+            403,
+            "admission webhook \"owner-check.example.com\" denied the request: nobody owns it"
+        )
     );
     let elsewhere = "{apiVersion: v1, kind: Namespace, metadata: {name: exempt}}\n---\n\
         {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: exempt}}";
-    assert_eq!(cluster.apply(elsewhere).await, Ok(2));
+    assert_eq!(cluster.apply(elsewhere).await.unwrap().objects.len(), 2);
     cluster.stop().await;
 }
 
@@ -101,12 +101,31 @@ async fn a_registration_that_is_wrong_is_found() {
     let webhooks = Webhooks::new().with(
         registration
             .path("/")
-            .rule(&[Operation::Create], &[""], &["v1"], &["configmaps"]),
+            .rule(Rule::resources(["configmaps"]).operations([Operation::Create])),
         validating::<ConfigMap, _>(Labels),
     );
     let error = Cluster::start(webhooks).await.unwrap_err();
     let ClusterError::Register(error) = error else {
         panic!("{error}");
     };
-    assert!(error.why.contains("matchConditions"), "{error}");
+    assert!(error.status.message.contains("matchConditions"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_dropped_leaves_nothing_behind() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let cluster = Cluster::start(Webhooks::new()).await.unwrap();
+    let (folder, address) = (cluster.folder().to_owned(), cluster.address());
+    let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+    drop(cluster);
+    assert!(!folder.exists());
+    let refused = async {
+        while tokio::net::TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), refused);
+    waited.await.expect("the server stops");
 }

@@ -2,11 +2,6 @@
 //!
 //! Where upstream walks a map in no order, errors stand in the order of names.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failure with its place"
-)]
-
 use lockgate_api::field::FieldError;
 use lockgate_kinds::crd;
 use lockgate_kinds::structural::{Schema, Source};

@@ -1,7 +1,7 @@
 //! Registrations from an API server that follows a script.
 
 #[allow(dead_code, reason = "its `main` is for people")]
-#[path = "../../examples/watch_registrations.rs"]
+#[path = "../../../examples/watch_registrations.rs"]
 mod watch_registrations;
 
 use std::io::Write as _;
