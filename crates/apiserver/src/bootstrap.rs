@@ -16,7 +16,7 @@ use crate::controllers::{namespace_defaults, role_aggregation};
 use crate::encoding;
 use crate::error::{Outcome, internal, read_failed};
 use crate::metadata;
-use crate::persist::{PersistError, Storage, effects};
+use crate::persist::{PersistError, Storage};
 use crate::registry::{Resource, Snapshot};
 use crate::write::{Writer, strategy};
 
@@ -28,7 +28,8 @@ pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str
     let snapshot = writer.registry.snapshot();
     move_custom_objects(&writer.storage, &snapshot).await?;
     let resources = snapshot.resources().iter();
-    for resource in resources.filter(|it| effects::has_any(it) && it.is_storage_version()) {
+    for resource in resources.filter(|it| writer.storage.has_effects(it) && it.is_storage_version())
+    {
         for entry in &everything(&writer.storage, resource).await? {
             let object = encoding::parse_entry(entry, resource.type_meta())?;
             writer.storage.restore(resource, object)?;

@@ -9,6 +9,7 @@ mod garbage_collector;
 mod namespace;
 pub(crate) mod namespace_defaults;
 mod owner_graph;
+mod resource_quota;
 pub(crate) mod role_aggregation;
 mod run;
 mod work_queue;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_api::admission::UserInfo;
+use lockgate_plugins::quota::Ledger;
 
 use crate::config;
 use crate::decode::options::WriteOptions;
@@ -39,33 +41,32 @@ pub(crate) struct Settings {
 pub(crate) struct Context {
     writer: Writer,
     settings: Settings,
+    /// Charges what is written to quotas.
+    quotas: Arc<Ledger>,
 }
 
 impl Context {
-    pub(crate) fn new(writer: Writer, settings: Settings) -> Self {
-        Self { writer, settings }
-    }
-}
-
-/// A user of the system.
-fn system(name: &str, groups: &[&str]) -> UserInfo {
-    UserInfo {
-        username: name.to_owned(),
-        groups: Some(groups.iter().map(|&group| group.to_owned()).collect()),
-        ..UserInfo::default()
+    pub(crate) fn new(writer: Writer, settings: Settings, quotas: Arc<Ledger>) -> Self {
+        Self {
+            writer,
+            settings,
+            quotas,
+        }
     }
 }
 
 /// The service account of a controller.
 fn account(name: &str) -> UserInfo {
-    system(
-        &format!("system:serviceaccount:kube-system:{name}"),
-        &[
-            "system:serviceaccounts",
-            "system:serviceaccounts:kube-system",
-            "system:authenticated",
-        ],
-    )
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:kube-system",
+        "system:authenticated",
+    ];
+    UserInfo {
+        username: format!("system:serviceaccount:kube-system:{name}"),
+        groups: Some(groups.map(String::from).to_vec()),
+        ..UserInfo::default()
+    }
 }
 
 /// The options of the writes of controllers.

@@ -52,7 +52,6 @@ mod decode;
 mod allocate;
 mod host;
 mod namespaces;
-mod plugins;
 mod services;
 
 // 7. The bridge to the store.
@@ -68,6 +67,7 @@ mod read;
 mod write;
 
 mod access_reviews;
+mod plugins;
 
 // 8. The audit log.
 mod audit;

@@ -23,6 +23,9 @@ const CHECKS: [&str; 3] = ["ping", "log", STORAGE];
 /// The check of the storage, by the name that probes know.
 const STORAGE: &str = "etcd";
 
+/// The enabled plugins by step, controllers and feature gates, each with its title.
+pub(crate) type Parts = [(&'static str, Vec<&'static str>); 4];
+
 /// Serves paths outside the resources.
 #[derive(Debug)]
 pub(crate) struct NonResource {
@@ -32,6 +35,7 @@ pub(crate) struct NonResource {
     pub(crate) requests: Arc<Requests>,
     /// The address the server listens on.
     pub(crate) address: String,
+    pub(crate) parts: Parts,
 }
 
 impl NonResource {
@@ -66,6 +70,7 @@ impl NonResource {
             ["openapi", "v3", path @ ..] => {
                 documents::openapi_document(&snapshot, &path.join("/"), headers, query)
             }
+            ["configz"] => document(&self.configz(), pretty),
             ["version"] => document(&version::document(), true),
             ["healthz" | "livez" | "readyz"] => self.health(segments[0], query),
             ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => {
@@ -85,12 +90,24 @@ impl NonResource {
         }
     }
 
+    /// The enabled parts, for programs.
+    fn configz(&self) -> Value {
+        let [mutating, validating, controllers, gates] = &self.parts;
+        json!({"lockgate": {
+            "mutatingPlugins": mutating.1,
+            "validatingPlugins": validating.1,
+            "controllers": controllers.1,
+            "featureGates": gates.1,
+        }})
+    }
+
     fn paths(&self) -> Vec<String> {
         let snapshot = self.registry.snapshot();
         let mut paths: Vec<String> = [
             "/api",
             "/api/v1",
             "/apis",
+            "/configz",
             "/healthz",
             "/livez",
             "/metrics",

@@ -147,6 +147,11 @@ impl Storage {
         &self.shared.store
     }
 
+    /// Returns true if writes to a resource have effects besides the store.
+    pub(crate) fn has_effects(&self, resource: &Resource) -> bool {
+        self.shared.effects.has_any(resource)
+    }
+
     /// The writes that controllers have seen.
     pub(crate) fn settled(&self) -> &Settled {
         &self.shared.settled
@@ -250,7 +255,7 @@ impl Storage {
     ) -> Result<Stored, PersistError> {
         let (object, stored) = self.to_storage(object, resource).await?;
         let bytes = encoding::encode(&object);
-        if !effects::has_any(resource) {
+        if !self.has_effects(resource) {
             let revision = self.shared.write(key, change, bytes.clone()).await?;
             return Ok(Stored { revision, bytes });
         }
@@ -277,7 +282,7 @@ impl Storage {
         key: &str,
         expected: Revision,
     ) -> Result<Revision, PersistError> {
-        if !effects::has_any(resource) {
+        if !self.has_effects(resource) {
             let (revision, _) = self.shared.store.delete(key, expected).await?;
             return Ok(revision);
         }
@@ -356,7 +361,8 @@ impl Storage {
     ) -> Result<(), PersistError> {
         let bytes = encoding::encode(&object);
         let change = expected.map_or(Change::Insert(None), Change::Swap);
-        let effect = effects::has_any(resource)
+        let effect = self
+            .has_effects(resource)
             .then(|| effects::prepare_write(resource, object))
             .transpose()?;
         self.shared.write(key, change, bytes).await?;

@@ -59,7 +59,7 @@ pub(crate) struct Pipeline {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) writer: Writer,
+    pub(crate) writer: Arc<Writer>,
     pub(crate) reviewer: Reviewer,
     pub(crate) signer: Arc<Signer>,
     pub(crate) non_resource: NonResource,

@@ -32,6 +32,16 @@ pub(crate) struct ObjectPath<'o> {
     pub(crate) subresource: &'o str,
 }
 
+/// The user of the server itself.
+pub(crate) fn api_server() -> UserInfo {
+    let groups = ["system:masters", "system:authenticated"];
+    UserInfo {
+        username: String::from("system:apiserver"),
+        groups: Some(groups.map(String::from).to_vec()),
+        ..UserInfo::default()
+    }
+}
+
 impl Request {
     pub(crate) fn new(authorized: Authorized, resource: Arc<Resource>) -> Self {
         Self {

@@ -4,19 +4,18 @@
 
 use std::sync::Arc;
 
-use lockgate_api::admission::UserInfo;
 use lockgate_kinds::crd;
 use lockgate_store::{Entry, List};
 use serde_json::Value;
 
-use super::{Context, options, system};
+use super::{Context, options};
 use crate::decode::options::DeleteOptions;
 use crate::encoding;
 use crate::error::{Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::Resource;
-use crate::request::{ObjectPath, Request};
+use crate::request::{ObjectPath, Request, api_server};
 use crate::write::Writer;
 use crate::write::delete::Deletion;
 use crate::write::strategy;
@@ -27,13 +26,6 @@ const STEPS: usize = 4;
 
 /// The page size of a removal.
 const PAGE: usize = 1000;
-
-fn user() -> UserInfo {
-    system(
-        "system:apiserver",
-        &["system:masters", "system:authenticated"],
-    )
-}
 
 /// Brings the status of a definition up to date, or removes it. Returns whether it is done; what
 /// finalizers hold is left.
@@ -88,7 +80,7 @@ async fn change_status(
         name,
         subresource: "status",
     };
-    let request = Request::internal(user(), Verb::Update, path);
+    let request = Request::internal(api_server(), Verb::Update, path);
     let options = options();
     let changed = Change::new(writer, &request, &options).edit(change).await;
     match changed {
@@ -192,7 +184,7 @@ async fn remove_object(
         name,
         subresource: "",
     };
-    let request = Request::internal(user(), Verb::Delete, path);
+    let request = Request::internal(api_server(), Verb::Delete, path);
     let deletion = Deletion {
         admission_name: None,
         ..Deletion::of(writer, &request)

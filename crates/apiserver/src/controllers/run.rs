@@ -10,8 +10,10 @@ use tokio::task::JoinSet;
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
 use super::{
-    Context, definition, garbage_collector, namespace, namespace_defaults, role_aggregation,
+    Context, definition, garbage_collector, namespace, namespace_defaults, resource_quota,
+    role_aggregation,
 };
+use crate::config::Controllers as Switches;
 use crate::error::Outcome;
 use crate::tasks::Tasks;
 
@@ -23,6 +25,12 @@ const WORKERS: usize = 20;
 const PAGE: usize = 500;
 /// The pause before storage that failed is read again.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the usage of quotas is counted again without an event.
+///
+/// UPSTREAM: kubernetes pkg/controller/resourcequota/config (ResourceQuotaSyncPeriod, five minutes); what is
+/// counted here is in this process.
+const QUOTA_RESYNC: Duration = Duration::from_secs(30);
 
 /// Prefixes of keys.
 const EVERYTHING: &str = "/";
@@ -40,15 +48,11 @@ pub(crate) fn start(context: Context, tasks: &Tasks) {
         prefix,
         graph: Arc::default(),
         queue: Queue::default(),
+        quotas: resource_quota::Namespaces::default(),
         running: JoinSet::new(),
     };
     tasks.spawn(controllers(DEFINITIONS).run());
-    if on.garbage_collector
-        || on.namespace
-        || on.service_account
-        || on.root_ca
-        || on.role_aggregation
-    {
+    if on != Switches::all(false) {
         tasks.spawn(controllers(EVERYTHING).run());
     }
 }
@@ -59,6 +63,7 @@ struct Controllers {
     prefix: &'static str,
     graph: Arc<Mutex<Graph>>,
     queue: Queue,
+    quotas: resource_quota::Namespaces,
     running: JoinSet<(Work, Came, Vec<Arc<str>>)>,
 }
 
@@ -88,6 +93,8 @@ impl Controllers {
             Err(error) => return error,
         };
         let graph = Arc::clone(&self.graph);
+        let mut resync = tokio::time::interval(QUOTA_RESYNC);
+        resync.reset();
         loop {
             self.begin_work();
             let due = self.queue.next_due();
@@ -104,6 +111,12 @@ impl Controllers {
                     }
                 }
                 () = until(due), if room && due.is_some() => {}
+                // What was charged for a write that failed afterwards is given back.
+                _ = resync.tick() => {
+                    for namespace in self.quotas.all() {
+                        self.queue.add(Work::Quotas(namespace.into()));
+                    }
+                }
             }
         }
     }
@@ -164,6 +177,11 @@ impl Controllers {
         }
         if on.role_aggregation && key.starts_with(CLUSTER_ROLES) {
             self.queue.add(Work::Aggregate);
+        }
+        if on.resource_quota
+            && let Some(namespace) = self.quotas.observe(event)
+        {
+            self.queue.add(Work::Quotas(namespace.into()));
         }
         if on.namespace {
             self.observe_deletion(event);
@@ -249,6 +267,10 @@ async fn perform(
                 .tell(&format!("{NAMESPACES}{name}"), revision);
             changed.map(changed_or_done)
         }
+        // Usage changes as often as there is something to count.
+        Work::Quotas(namespace) => resource_quota::look(context, namespace)
+            .await
+            .map(|_| Came::Done),
         Work::EmptyNamespace(name) => namespace::look(context, name).await.map(done_or_failed),
         Work::Definition(name) => {
             let settled = definition::look(context, name).await;

@@ -27,6 +27,8 @@ pub(super) enum Work {
     Collect(Arc<str>),
     /// The default objects of a namespace.
     Namespace(Arc<str>),
+    /// The usage of the quotas of a namespace.
+    Quotas(Arc<str>),
     /// The contents of a namespace that is being deleted.
     EmptyNamespace(Arc<str>),
     /// The status of a definition of custom resources.
@@ -83,7 +85,9 @@ impl Queue {
             State::Later(at) => {
                 // Collecting is told of news only. The others hear of their own writes too, and with
                 // somebody who undoes them would never rest.
-                if matches!(work, Work::Namespace(_) | Work::Aggregate) && item.tries > PATIENCE {
+                let hears_itself =
+                    matches!(work, Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate);
+                if hears_itself && item.tries > PATIENCE {
                     return;
                 }
                 let at = *at;
@@ -183,7 +187,7 @@ fn pause(work: &Work, tries: u32) -> Duration {
     let doublings = tries.saturating_sub(1).min(16);
     let longest = match work {
         Work::EmptyNamespace(_) | Work::Definition(_) => LONGEST_DELETION_PAUSE,
-        Work::Collect(_) | Work::Namespace(_) | Work::Aggregate => LONGEST_PAUSE,
+        Work::Collect(_) | Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate => LONGEST_PAUSE,
     };
     (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)
 }

@@ -9,12 +9,12 @@ use lockgate_store::Entry;
 use serde_json::Value;
 
 use crate::allocate::Addresses;
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal};
 use crate::metadata;
 use crate::namespaces::NamespaceCache;
-use crate::plugins::PriorityClasses;
 use crate::registry::{Registry, Resource, custom};
 use crate::services::ServiceCache;
 
@@ -27,7 +27,8 @@ pub(crate) struct Effects {
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) services: ServiceCache,
-    pub(crate) priority_classes: Arc<PriorityClasses>,
+    /// The pods of nodes, where nodes are authorized by them.
+    pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
 }
 
 /// A kind of object that other parts of the server are made from.
@@ -39,7 +40,7 @@ pub(crate) enum Kind {
     Binding,
     Definition,
     Service,
-    PriorityClass,
+    Pod,
 }
 
 fn kind(resource: &Resource) -> Option<Kind> {
@@ -53,17 +54,12 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ) => Kind::Registration,
         ("", "namespaces") => Kind::Namespace,
         ("", "services") => Kind::Service,
-        ("scheduling.k8s.io", "priorityclasses") => Kind::PriorityClass,
+        ("", "pods") => Kind::Pod,
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
         ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
         _ => return None,
     })
-}
-
-/// Returns true if writes to a resource have effects.
-pub(crate) fn has_any(resource: &Resource) -> bool {
-    kind(resource).is_some()
 }
 
 /// An effect that only remains to be applied.
@@ -139,6 +135,16 @@ pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Option<Effe
 }
 
 impl Effects {
+    /// Returns true if writes to a resource have effects. Those of pods have where nodes are authorized
+    /// by the pods that run on them.
+    pub(crate) fn has_any(&self, resource: &Resource) -> bool {
+        match kind(resource) {
+            None => false,
+            Some(Kind::Pod) => self.nodes.is_some(),
+            Some(_) => true,
+        }
+    }
+
     /// Applies an effect.
     pub(crate) fn apply(&self, effect: Effect) {
         match effect {
@@ -163,7 +169,11 @@ impl Effects {
                 self.addresses.reserve(object);
                 self.services.set(namespace, name, object);
             }
-            Kind::PriorityClass => self.priority_classes.set(name, object),
+            Kind::Pod => {
+                if let Some(nodes) = &self.nodes {
+                    nodes.set_pod(namespace, name, object);
+                }
+            }
         }
     }
 
@@ -179,7 +189,11 @@ impl Effects {
                 self.addresses.release(last);
                 self.services.remove(namespace, name);
             }
-            Kind::PriorityClass => self.priority_classes.remove(name),
+            Kind::Pod => {
+                if let Some(nodes) = &self.nodes {
+                    nodes.remove_pod(namespace, name);
+                }
+            }
         }
     }
 }

@@ -14,11 +14,14 @@ use lockgate_admission::https::{
     Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
-use lockgate_admission::order::PluginError;
-use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_admission::order::{PluginError, Switches};
+use lockgate_admission::trace::Step;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_go::quote::quote;
+use lockgate_plugins::in_tree::{self, Parts as PluginParts};
+use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,9 +34,10 @@ use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
-use crate::config::{AuthorizationMode, Settings};
+use crate::config::{AuthorizationMode, Controllers, FeatureGates, Settings};
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
@@ -42,11 +46,11 @@ use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::non_resource::NonResource;
+use crate::non_resource::{NonResource, Parts};
 use crate::persist::effects::Effects;
 use crate::persist::{Shared, Storage};
 use crate::pipeline::Pipeline;
-use crate::plugins::{Priority, PriorityClasses};
+use crate::plugins::Objects;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
 use crate::tasks::Tasks;
@@ -153,12 +157,14 @@ impl Running {
             namespace_grace: settings.namespace_grace,
             ca_pem: identity.ca_pem.as_str().into(),
         };
-        let pipeline = Arc::new(build(settings, store, address, tasks.clone())?);
+        let (pipeline, quotas) = build(settings, store, address, tasks.clone())?;
+        let pipeline = Arc::new(pipeline);
         let writer = pipeline.writer.for_controllers();
         bootstrap::load(&writer, controllers.enabled, &identity.ca_pem)
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
-        controllers::start(controllers::Context::new(writer, controllers), &tasks);
+        let context = controllers::Context::new(writer, controllers, quotas);
+        controllers::start(context, &tasks);
         let handler = Arc::clone(&pipeline);
         let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
         Ok(Self {
@@ -251,6 +257,20 @@ impl Running {
         crate::apply::apply(&self.pipeline.writer, manifests).await
     }
 
+    /// The enabled parts as text: plugins in the order they run, controllers, feature gates.
+    #[must_use]
+    pub fn parts(&self) -> Vec<String> {
+        let parts = self.pipeline.non_resource.parts.iter();
+        let lines = parts.map(|(title, names)| {
+            let names = match names.as_slice() {
+                [] => String::from("none"),
+                names => names.join(","),
+            };
+            format!("{title}: {names}")
+        });
+        lines.collect()
+    }
+
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
@@ -264,13 +284,19 @@ fn build(
     store: Arc<dyn Store>,
     address: SocketAddr,
     tasks: Tasks,
-) -> Result<Pipeline, StartError> {
+) -> Result<(Pipeline, Arc<Ledger>), StartError> {
     let registry = Arc::new(Registry::new());
     let order = Arc::new(tokio::sync::Mutex::new(()));
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());
+    let mut nodes = None;
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
         AuthorizationMode::Rbac => Arc::clone(&rbac) as Arc<dyn Authorizer>,
+        AuthorizationMode::NodeAndRbac => {
+            let node = Arc::new(NodeAuthorizer::new(Arc::clone(&rbac)));
+            nodes = Some(Arc::clone(&node));
+            node
+        }
         AuthorizationMode::AlwaysAllow => Arc::new(FixedAuthorizer::AllowAll),
     };
     let services = ServiceCache::default();
@@ -304,7 +330,8 @@ fn build(
     host.namespaces = Arc::clone(&namespaces) as _;
     host.kinds = kinds;
     host.authorizer = Arc::clone(&authorizer);
-    let priority_classes = Arc::new(PriorityClasses::default());
+    let quotas = Arc::new(Ledger::default());
+    let objects = Arc::new(Objects::new(Arc::clone(&registry)));
     let conditions = if settings.feature_gates.match_conditions {
         ConditionsGate::Enabled
     } else {
@@ -313,13 +340,22 @@ fn build(
     let mut builder = Engine::builder(host.clone()).match_conditions(conditions);
     let mut manifests = Vec::new();
     if let Some(file) = &settings.admission_control_config_file {
+        credentials::plugin_part(file, "").map_err(|why| {
+            StartError::Admission(format!(
+                "failed to apply admission: failed to read plugin config: {why}"
+            ))
+        })?;
         for kind in ConfigurationKind::ALL {
             let plugin = match kind {
                 ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
                 ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
             };
-            let configuration = credentials::load(file, plugin)
-                .map_err(|error| StartError::Admission(error.to_string()))?;
+            let configuration = credentials::load(file, plugin).map_err(|why| {
+                let plugin = quote(plugin);
+                StartError::Admission(format!(
+                    "failed to apply admission: couldn't init admission plugin {plugin}: {why}"
+                ))
+            })?;
             builder = builder.caller(kind, caller_with(configuration.credentials));
             if let Some(folder) = configuration.static_manifests_dir {
                 let configurations = Arc::new(Configurations::new(kind));
@@ -339,11 +375,26 @@ fn build(
     for plugin in &settings.plugins.0 {
         builder = builder.plugin(Arc::clone(plugin));
     }
+    let switches = Switches::new(&settings.enable_plugins, &settings.disable_plugins);
+    // Names come first: a plugin that is not known has no configuration.
+    switches.check(settings.plugins.0.iter().map(|plugin| plugin.name()))?;
+    let plugin_parts = PluginParts {
+        host,
+        lookup: Arc::clone(&objects) as _,
+        writes: Arc::clone(&objects) as _,
+        mapper: Arc::clone(&objects) as _,
+        quotas: Arc::clone(&quotas),
+        gates: settings.feature_gates.plugins,
+        tolerations: settings.tolerations,
+    };
+    let file = settings.admission_control_config_file.as_deref();
+    let made = in_tree::plugins(&plugin_parts, &switches, in_tree::Configuration(file));
+    let made =
+        made.map_err(|error| StartError::Admission(format!("failed to apply admission: {error}")))?;
+    for plugin in made {
+        builder = builder.plugin(plugin);
+    }
     let engine = builder
-        .plugin(NamespaceLifecycle::new(host))
-        .plugin(DefaultTolerationSeconds::default())
-        .plugin(AlwaysPullImages)
-        .plugin(Priority(Arc::clone(&priority_classes)))
         .enable(settings.enable_plugins.iter().map(String::as_str))
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
@@ -381,7 +432,7 @@ fn build(
             rbac: Arc::clone(&rbac),
             addresses: Arc::clone(&addresses),
             services,
-            priority_classes,
+            nodes,
         },
         order,
         namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
@@ -393,32 +444,36 @@ fn build(
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");
         }));
     }
-    Ok(Pipeline {
+    let parts = enabled_parts(&engine, &settings);
+    let writer = Arc::new(Writer {
+        storage: storage.clone(),
+        admitter: Admitter {
+            engine: engine.clone(),
+            observer: settings.observer,
+        },
+        registry: Arc::clone(&registry),
+        authorizer: Arc::clone(&authorizer),
+        rbac: Arc::clone(&rbac),
+        addresses,
+        gates: settings.feature_gates,
+    });
+    objects.use_writer(&writer);
+    let pipeline = Pipeline {
         reviewer: Reviewer {
             authenticator: Arc::clone(&authenticator),
             authorizer: Arc::clone(&authorizer),
-            rbac: Arc::clone(&rbac),
+            rbac,
             mode: settings.authorization_mode,
         },
         non_resource: NonResource {
             registry: Arc::clone(&registry),
-            storage: storage.clone(),
-            engine: engine.clone(),
+            storage,
+            engine,
             requests: Arc::clone(&requests),
             address: address.to_string(),
+            parts,
         },
-        writer: Writer {
-            storage,
-            admitter: Admitter {
-                engine,
-                observer: settings.observer,
-            },
-            registry: Arc::clone(&registry),
-            authorizer: Arc::clone(&authorizer),
-            rbac,
-            addresses,
-            gates: settings.feature_gates,
-        },
+        writer,
         authenticator,
         authorizer,
         registry,
@@ -427,7 +482,33 @@ fn build(
         requests,
         tasks,
         request_timeout: settings.request_timeout,
-    })
+    };
+    Ok((pipeline, quotas))
+}
+
+/// The enabled parts: plugins in the order they run, controllers, feature gates.
+fn enabled_parts(engine: &Engine, settings: &Settings) -> Parts {
+    let controllers = Controllers::NAMES.into_iter();
+    let gates = FeatureGates::NAMES.into_iter();
+    [
+        ("mutating plugins", engine.plugins_in(Step::Admit).collect()),
+        (
+            "validating plugins",
+            engine.plugins_in(Step::Validate).collect(),
+        ),
+        (
+            "controllers",
+            controllers
+                .filter(|name| settings.controllers.is_on(name))
+                .collect(),
+        ),
+        (
+            "feature gates",
+            gates
+                .filter(|name| settings.feature_gates.is_on(name))
+                .collect(),
+        ),
+    ]
 }
 
 fn read(path: &std::path::Path) -> Result<String, StartError> {

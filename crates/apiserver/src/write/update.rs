@@ -99,6 +99,10 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
+    pub(crate) fn into_object(self) -> Value {
+        self.written.object
+    }
+
     pub(crate) fn into_reply(self) -> Reply {
         let reply = self.written.into_reply();
         if self.created { reply.created() } else { reply }
