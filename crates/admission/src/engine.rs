@@ -14,6 +14,7 @@ use crate::matching::ConditionsGate;
 use crate::metrics::Metrics;
 use crate::order::{PluginError, Plugins};
 use crate::plugin::{Admission, Plugin};
+use crate::trace::Step;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 
 /// Decides about requests.
@@ -104,6 +105,11 @@ impl Engine {
     /// The plugins, in the order they run.
     pub fn plugins(&self) -> impl Iterator<Item = &'static str> {
         self.chain.names()
+    }
+
+    /// The plugins that take part in a step, in the order they run.
+    pub fn plugins_in(&self, step: Step) -> impl Iterator<Item = &'static str> {
+        self.chain.names_in(step)
     }
 }
 

@@ -127,8 +127,6 @@ pub mod trace;
 mod reinvocation;
 
 pub mod plugin;
-
-pub mod plugins;
 pub mod webhook;
 
 // Plugins in order.

@@ -18,6 +18,16 @@ struct Inner {
     text: OnceLock<Box<str>>,
 }
 
+/// A copy is made to be changed: it has no text yet.
+impl Clone for Inner {
+    fn clone(&self) -> Self {
+        Self {
+            value: self.value.clone(),
+            text: OnceLock::new(),
+        }
+    }
+}
+
 impl Object {
     /// An object whose text is written when it is needed.
     #[must_use]
@@ -55,6 +65,13 @@ impl Object {
     #[must_use]
     pub fn into_value(self) -> Value {
         Arc::try_unwrap(self.0).map_or_else(|shared| shared.value.clone(), |inner| inner.value)
+    }
+
+    /// The tree, to be changed. It is copied only if others share it.
+    pub fn value_mut(&mut self) -> &mut Value {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.text.take();
+        &mut inner.value
     }
 
     /// A member of `metadata`, when it is a text.
@@ -191,6 +208,20 @@ mod tests {
                 assert!(!same_text(one, &other), "{one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn changes_its_tree_and_leaves_others_theirs() {
+        let mut object = Object::new(json!({"a": 1}));
+        let other = object.clone();
+        assert_eq!(object.text(), r#"{"a":1}"#);
+        object.value_mut()["a"] = json!(2);
+        assert_eq!(object.text(), r#"{"a":2}"#);
+        assert_eq!(other.text(), r#"{"a":1}"#);
+        let before: *const Value = object.value();
+        object.value_mut()["a"] = json!(3);
+        assert!(std::ptr::eq(before, object.value()), "copied for nobody");
+        assert_eq!(object.text(), r#"{"a":3}"#);
     }
 
     #[test]

@@ -3,9 +3,12 @@
 //! Webhooks are called by two plugins; everything compiled in is another. All of them get the same
 //! record of the request, may read its facts, and say what they have to say through it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
+
+use serde_json::Value;
 
 use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
@@ -82,6 +85,7 @@ pub struct Admission {
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) detail: Detail,
+    held: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Since when something runs. It is for requests that are given up, of which nothing else remains.
@@ -103,6 +107,15 @@ pub enum Detail {
     Everything,
 }
 
+/// What a plugin said besides its decision.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Remarks {
+    /// To the client.
+    pub warnings: Vec<String>,
+    /// To the audit log.
+    pub annotations: Vec<(String, String, Level)>,
+}
+
 impl Admission {
     /// A request that nothing has happened to.
     #[must_use]
@@ -114,6 +127,7 @@ impl Admission {
             under_way: UnderWay::default(),
             reinvocation: Reinvocation::default(),
             detail: Detail::Candidates,
+            held: Vec::new(),
         }
     }
 
@@ -143,6 +157,24 @@ impl Admission {
         self.request.object = Some(object.into());
     }
 
+    /// The object, to be changed in place. For plugins in the first step.
+    pub fn object_mut(&mut self) -> Option<&mut Value> {
+        self.request.object.as_mut().map(Object::value_mut)
+    }
+
+    /// Keeps something until the write is over, whatever becomes of it: what a plugin has set aside
+    /// for the object, say.
+    pub fn hold(&mut self, kept: Arc<dyn Any + Send + Sync>) {
+        self.held.push(kept);
+    }
+
+    /// Something of this type that is kept, if there is.
+    #[must_use]
+    pub fn held<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let mut held = self.held.iter();
+        held.find_map(|kept| Arc::clone(kept).downcast().ok())
+    }
+
     /// Takes the object out after the first step, for the server to complete it. The second step is
     /// given it back.
     pub fn take_object(&mut self) -> Option<Object> {
@@ -160,6 +192,16 @@ impl Admission {
         self.running
             .annotations
             .push((key.into(), value.into(), level));
+    }
+
+    /// What was said to the client and to the audit log since the run of a plugin began. For those
+    /// who run a plugin without a chain, as webhooks do.
+    pub fn take_remarks(&mut self) -> Remarks {
+        let running = std::mem::take(&mut self.running);
+        Remarks {
+            warnings: running.warnings,
+            annotations: running.annotations,
+        }
     }
 
     /// Asks for a second round, because the object was changed in a way that other plugins may want

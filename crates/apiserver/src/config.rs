@@ -9,18 +9,22 @@ use std::time::Duration;
 use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
+use lockgate_plugins::DefaultTolerationSeconds;
+use lockgate_plugins::in_tree::Gates;
 
-/// Who may do what.
+/// The authorization mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AuthorizationMode {
-    /// What roles and bindings say; `system:masters` may do everything.
+    /// RBAC; `system:masters` may do everything.
     #[default]
     Rbac,
+    /// The same, and nodes may do what the pods that run on them need.
+    NodeAndRbac,
     /// Everybody may do everything.
     AlwaysAllow,
 }
 
-/// A service reference that leads to an address of one's own.
+/// A service reference that is resolved to an address of your choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceMapping {
     /// The namespace of the service.
@@ -33,13 +37,15 @@ pub struct ServiceMapping {
     pub address: String,
 }
 
-/// What is switched on and off, as in v1.36.
+/// Feature gates, with the defaults of v1.36.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
     /// `AdmissionWebhookMatchConditions`: off, stored conditions are ignored and new ones dropped.
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
+    /// What plugins depend on.
+    pub plugins: Gates,
 }
 
 impl Default for FeatureGates {
@@ -47,29 +53,55 @@ impl Default for FeatureGates {
         Self {
             match_conditions: true,
             static_manifests: false,
+            plugins: Gates::default(),
         }
     }
 }
 
 impl FeatureGates {
     /// The names of all gates.
-    pub const NAMES: [&'static str; 2] = [
+    pub const NAMES: [&'static str; 7] = [
         "AdmissionWebhookMatchConditions",
+        "ClusterTrustBundle",
+        "GangScheduling",
+        "GenericWorkload",
         "ManifestBasedAdmissionControlConfig",
+        "WorkloadAwarePreemption",
+        "WorkloadWithJob",
     ];
+
+    /// Whether the gate of this name is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        match name {
+            "AdmissionWebhookMatchConditions" => self.match_conditions,
+            "ClusterTrustBundle" => self.plugins.cluster_trust_bundle,
+            "GangScheduling" => self.plugins.gang_scheduling,
+            "GenericWorkload" => self.plugins.generic_workload,
+            "ManifestBasedAdmissionControlConfig" => self.static_manifests,
+            "WorkloadAwarePreemption" => self.plugins.workload_aware_preemption,
+            "WorkloadWithJob" => self.plugins.workload_with_job,
+            _ => false,
+        }
+    }
 
     /// Sets a gate by its name. Returns whether there is one of that name.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions = on,
+            "ClusterTrustBundle" => self.plugins.cluster_trust_bundle = on,
+            "GangScheduling" => self.plugins.gang_scheduling = on,
+            "GenericWorkload" => self.plugins.generic_workload = on,
             "ManifestBasedAdmissionControlConfig" => self.static_manifests = on,
+            "WorkloadAwarePreemption" => self.plugins.workload_aware_preemption = on,
+            "WorkloadWithJob" => self.plugins.workload_with_job = on,
             _ => return false,
         }
         true
     }
 }
 
-/// What goes on when nobody asks. The names are those of kube-controller-manager.
+/// The controllers to run, by the names of kube-controller-manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Controllers {
     /// `namespace-controller`: what is in a namespace that is deleted goes.
@@ -82,6 +114,8 @@ pub struct Controllers {
     /// `root-ca-certificate-publisher-controller`: every namespace has the config map
     /// `kube-root-ca.crt`, with which pods verify this server.
     pub root_ca: bool,
+    /// `resourcequota-controller`: the status of quotas says what is used.
+    pub resource_quota: bool,
     /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
     /// those it selects.
     pub role_aggregation: bool,
@@ -96,10 +130,11 @@ impl Default for Controllers {
 
 impl Controllers {
     /// The names of all controllers.
-    pub const NAMES: [&'static str; 5] = [
+    pub const NAMES: [&'static str; 6] = [
         "clusterrole-aggregation-controller",
         "garbage-collector-controller",
         "namespace-controller",
+        "resourcequota-controller",
         "root-ca-certificate-publisher-controller",
         "serviceaccount-controller",
     ];
@@ -112,7 +147,22 @@ impl Controllers {
             garbage_collector: on,
             service_account: on,
             root_ca: on,
+            resource_quota: on,
             role_aggregation: on,
+        }
+    }
+
+    /// Whether the controller of this name is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        match name {
+            "clusterrole-aggregation-controller" => self.role_aggregation,
+            "garbage-collector-controller" => self.garbage_collector,
+            "namespace-controller" => self.namespace,
+            "resourcequota-controller" => self.resource_quota,
+            "root-ca-certificate-publisher-controller" => self.root_ca,
+            "serviceaccount-controller" => self.service_account,
+            _ => false,
         }
     }
 
@@ -124,6 +174,7 @@ impl Controllers {
             "clusterrole-aggregation-controller" => self.role_aggregation = on,
             "garbage-collector-controller" => self.garbage_collector = on,
             "namespace-controller" => self.namespace = on,
+            "resourcequota-controller" => self.resource_quota = on,
             "root-ca-certificate-publisher-controller" => self.root_ca = on,
             "serviceaccount-controller" => self.service_account = on,
             _ => return false,
@@ -176,7 +227,7 @@ impl fmt::Debug for Plugins {
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where to listen. Loopback, lest a test server be open to a network.
+    /// Address to listen on. Loopback, lest a test server be open to a network.
     pub bind_address: IpAddr,
     /// The port; 0 for any free one, so that many servers can run at once.
     pub secure_port: u16,
@@ -190,17 +241,17 @@ pub struct Settings {
     pub token_auth_file: Option<PathBuf>,
     /// Further tokens, for servers that are started by a program.
     pub tokens: Vec<(String, UserInfo)>,
-    /// Whether those who show nothing are let in as `system:anonymous`. On, since probes do so.
+    /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,
-    /// Who may do what.
+    /// The authorization mode.
     pub authorization_mode: AuthorizationMode,
-    /// What is logged for audit, and how much of it.
+    /// The audit policy.
     pub audit_policy_file: Option<PathBuf>,
-    /// Where to; `-` is standard output. None writes no log.
+    /// The audit log file; `-` is standard output. None writes no log.
     pub audit_log_path: Option<PathBuf>,
     /// The `AdmissionConfiguration`: whom webhooks are called as, and where static manifests are.
     pub admission_control_config_file: Option<PathBuf>,
-    /// What is switched on and off.
+    /// The feature gates.
     pub feature_gates: FeatureGates,
     /// Plugins to switch on.
     pub enable_plugins: Vec<String>,
@@ -208,22 +259,24 @@ pub struct Settings {
     pub disable_plugins: Vec<String>,
     /// Plugins besides those that come with the server.
     pub plugins: Plugins,
-    /// How long a request may take. That of kube-apiserver.
+    /// How long pods stay on nodes that are not ready or not reachable.
+    pub tolerations: DefaultTolerationSeconds,
+    /// The timeout of a request. That of kube-apiserver.
     pub request_timeout: Duration,
-    /// Services that lead elsewhere.
+    /// Service references that are resolved to other addresses.
     pub services: Vec<ServiceMapping>,
-    /// What redirects from webhooks mean. They are not followed: they would let a webhook make the
+    /// The treatment of redirects from webhooks. They are refused: following them would let a webhook make the
     /// server call what it should not.
     pub webhook_redirects: Redirects,
-    /// What goes on when nobody asks. kube-apiserver alone has none of it, and tests that are written
+    /// The controllers to run. kube-apiserver alone has none, and tests that are written
     /// for it may want none.
     pub controllers: Controllers,
     /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
     /// look see it go.
     pub namespace_grace: Duration,
-    /// Who is told of every run through admission.
+    /// The observer of every run of admission.
     pub observer: Option<Observer>,
-    /// How long requests under way get when the server stops.
+    /// The time that pending requests get when the server stops.
     pub drain: Duration,
 }
 
@@ -246,6 +299,7 @@ impl Default for Settings {
             enable_plugins: Vec::new(),
             disable_plugins: Vec::new(),
             plugins: Plugins::default(),
+            tolerations: DefaultTolerationSeconds::default(),
             request_timeout: Duration::from_secs(60),
             services: Vec::new(),
             webhook_redirects: Redirects::Refuse,

@@ -12,7 +12,7 @@ use crate::client::HttpsClient;
 use crate::credentials::User;
 use crate::settings::Settings;
 use crate::target::{Scheme, Target};
-use crate::tls::{self, ClientCertificate, Offer, Roots};
+use crate::tls::{self, ClientCertificate, Offer, Roots, Verification};
 
 /// Makes clients that speak HTTPS.
 ///
@@ -39,6 +39,7 @@ pub struct HttpsCaller {
     system_roots: OnceLock<Roots>,
     clients: Interned<ClientKey, HttpsClient>,
     channels: Interned<ChannelKey, Channel>,
+    verification: Verification,
 }
 
 /// The identity of a client: its whole configuration.
@@ -67,7 +68,16 @@ impl HttpsCaller {
             system_roots: OnceLock::new(),
             clients: Interned::default(),
             channels: Interned::default(),
+            verification: Verification::Full,
         }
+    }
+
+    /// Believes every certificate, as kubeconfigs with `insecure-skip-tls-verify` ask for. Never for
+    /// webhooks, which cannot ask for it.
+    #[must_use]
+    pub fn trusting_everybody(mut self) -> Self {
+        self.verification = Verification::None;
+        self
     }
 
     fn build(&self, key: &ClientKey, config: &ClientConfig) -> Result<HttpsClient, ClientError> {
@@ -110,8 +120,13 @@ impl HttpsCaller {
             } else {
                 Roots::from_pem(&key.ca_bundle).map_err(unusable)?
             };
-            let tls = tls::client_config(roots, key.client_certificate.as_ref(), offer)
-                .map_err(unusable)?;
+            let tls = tls::client_config(
+                roots,
+                key.client_certificate.as_ref(),
+                offer,
+                self.verification,
+            )
+            .map_err(unusable)?;
             Ok(Channel::new(tls, offer))
         })
     }

@@ -19,7 +19,7 @@ use http::header::{self, HeaderName, HeaderValue};
 
 use crate::tls::ClientCertificate;
 
-pub use files::{PluginConfiguration, load, parse_kubeconfig};
+pub use files::{PluginConfiguration, load, parse_kubeconfig, plugin_part};
 
 /// How long a token is used before its file is read again.
 ///

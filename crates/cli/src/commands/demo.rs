@@ -49,6 +49,8 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
         observer: Some(observer),
         // What is shown is what was asked for, and nothing besides.
         controllers: Controllers::all(false),
+        // Nobody makes the account that pods would need.
+        disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     };
     let running = Running::start(settings, Arc::new(MemoryStore::new()))

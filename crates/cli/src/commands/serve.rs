@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
+use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
 };
+use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,6 +34,20 @@ Examples:
   lockgate serve --data-dir /var/lib/lockgate
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
+
+Admission plugins, in the order they run; those in brackets are off by default:
+  [AlwaysAdmit], [NamespaceAutoProvision], NamespaceLifecycle, [NamespaceExists],
+  [LimitPodHardAntiAffinityTopology], LimitRanger, ServiceAccount, [NodeRestriction],
+  TaintNodesByCondition, [AlwaysPullImages], [ImagePolicyWebhook], PodSecurity,
+  [PodNodeSelector], Priority, DefaultTolerationSeconds, [PodTolerationRestriction],
+  [EventRateLimit], [ExtendedResourceToleration], DefaultStorageClass,
+  StorageObjectInUseProtection, PodGroupProtection,
+  [OwnerReferencesPermissionEnforcement], PersistentVolumeClaimResize, RuntimeClass,
+  CertificateApproval, CertificateSigning, ClusterTrustBundleAttest,
+  CertificateSubjectRestriction, DefaultIngressClass, [DenyServiceExternalIPs],
+  PodTopologyLabels, PodGroupWorkloadExists, NodeDeclaredFeatureValidator,
+  JobValidation, PodResizeValidator, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+  ValidatingAdmissionPolicy, ValidatingAdmissionWebhook, ResourceQuota, [AlwaysDeny]
 
 Objects are kept in memory unless --data-dir is set; with it, a write is acknowledged once it is
 durable. RUST_LOG overrides the logging flags.")]
@@ -73,7 +89,7 @@ pub struct ServeArgs {
     /// File for audit events as JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
-    /// AdmissionConfiguration: webhook credentials and static manifests
+    /// AdmissionConfiguration: webhook credentials, static manifests, plugin configuration
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
     /// Feature gates to set: NAME=true,NAME=false
@@ -82,12 +98,21 @@ pub struct ServeArgs {
     /// Handling of redirects from webhooks
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     webhook_redirects: RedirectsArg,
-    /// Admission plugins to enable
+    /// Admission plugins to enable besides the defaults (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
     /// Admission plugins to disable
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     disable_admission_plugins: Vec<String>,
+    /// Exactly these admission plugins; deprecated
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", hide = true)]
+    admission_control: Option<Vec<String>>,
+    /// Toleration of nodes that are not ready, for Pods that have none
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    default_not_ready_toleration_seconds: i64,
+    /// Toleration of nodes that are not reachable, for Pods that have none
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    default_unreachable_toleration_seconds: i64,
     /// Controllers to run; -NAME disables one, * is all [default: *]
     #[arg(
         long,
@@ -187,6 +212,9 @@ enum Authorization {
     #[default]
     #[value(name = "RBAC")]
     Rbac,
+    /// The same, and nodes may read what their Pods need
+    #[value(name = "Node,RBAC")]
+    NodeAndRbac,
     /// Every request is allowed
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
@@ -251,6 +279,48 @@ impl FromStr for Mapping {
 }
 
 impl ServeArgs {
+    /// Checks what the old flag for plugins says.
+    ///
+    /// UPSTREAM: kubernetes pkg/kubeapiserver/options/admission.go
+    fn check_admission_control(&self) -> Result<(), CommandError> {
+        let Some(named) = &self.admission_control else {
+            return Ok(());
+        };
+        Printer::note(
+            "Flag --admission-control has been deprecated, Use --enable-admission-plugins or \
+             --disable-admission-plugins instead. Will be removed in a future version.",
+        );
+        let others = [
+            &self.enable_admission_plugins,
+            &self.disable_admission_plugins,
+        ];
+        if others.iter().any(|names| !names.is_empty()) {
+            return Err(CommandError::failed(
+                "admission-control and enable-admission-plugins/disable-admission-plugins flags are \
+                 mutually exclusive",
+            ));
+        }
+        match named.iter().find(|name| !ORDER.contains(&name.as_str())) {
+            Some(name) => Err(CommandError::failed(format!(
+                "admission-control plugin {name:?} is unknown"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn enabled_plugins(&self) -> Vec<String> {
+        let named = self.admission_control.as_ref();
+        named.unwrap_or(&self.enable_admission_plugins).clone()
+    }
+
+    fn disabled_plugins(&self) -> Vec<String> {
+        let Some(named) = &self.admission_control else {
+            return self.disable_admission_plugins.clone();
+        };
+        let others = ORDER.iter().map(|name| (*name).to_owned());
+        others.filter(|name| !named.contains(name)).collect()
+    }
+
     fn settings(&self) -> Settings {
         let mut feature_gates = FeatureGates::default();
         for Gate(name, on) in &self.feature_gates {
@@ -269,6 +339,7 @@ impl ServeArgs {
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
                 Authorization::Rbac => AuthorizationMode::Rbac,
+                Authorization::NodeAndRbac => AuthorizationMode::NodeAndRbac,
                 Authorization::AlwaysAllow => AuthorizationMode::AlwaysAllow,
             },
             audit_policy_file: self.audit_policy_file.clone(),
@@ -279,8 +350,12 @@ impl ServeArgs {
                 RedirectsArg::Refuse => Redirects::Refuse,
                 RedirectsArg::Follow => Redirects::Follow,
             },
-            enable_plugins: self.enable_admission_plugins.clone(),
-            disable_plugins: self.disable_admission_plugins.clone(),
+            enable_plugins: self.enabled_plugins(),
+            disable_plugins: self.disabled_plugins(),
+            tolerations: DefaultTolerationSeconds {
+                not_ready_seconds: self.default_not_ready_toleration_seconds,
+                unreachable_seconds: self.default_unreachable_toleration_seconds,
+            },
             controllers: controllers(&self.controllers),
             request_timeout: self.request_timeout,
             services: self
@@ -303,6 +378,7 @@ pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 }
 
 async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    args.check_admission_control()?;
     start_logging(&args.logging)?;
     let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
@@ -319,6 +395,9 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         .await
         .map_err(explain)?;
     write_kubeconfig(&running, &args.kubeconfig_out)?;
+    for part in running.parts() {
+        Printer::note(&part);
+    }
     apply_all(&running, &sources).await?;
     printer.line(&format!(
         "Listening on {} (ready in {:.1} ms); run `export KUBECONFIG={}`",
@@ -439,7 +518,22 @@ pub(super) fn explain(error: StartError) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use lockgate_admission::order::is_on_by_default;
+
     use super::*;
+
+    #[test]
+    fn names_every_plugin_in_the_help() {
+        use clap::Args as _;
+        let command = ServeArgs::augment_args(clap::Command::new("serve"));
+        let help = command.get_after_help().unwrap().to_string();
+        let told: String = help.split_whitespace().collect();
+        let shown = ORDER.map(|name| match is_on_by_default(name) {
+            true => name.to_owned(),
+            false => format!("[{name}]"),
+        });
+        assert!(told.contains(&shown.join(",")), "{help}");
+    }
 
     #[test]
     fn switches_controllers() {

@@ -24,12 +24,25 @@ pub struct PluginConfiguration {
 }
 
 /// Reads the file given by `--admission-control-config-file` and what it refers to, for the plugin
-/// called `plugin`. A plugin that is not mentioned has the default configuration.
+/// called `plugin`, which calls webhooks. A plugin that is not mentioned has the default configuration.
 ///
 /// # Errors
 ///
 /// A file cannot be read or does not say what it should, in upstream's words.
 pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, CredentialsError> {
+    match plugin_part(file, plugin)? {
+        None => Ok(PluginConfiguration::default()),
+        Some(text) => webhook_admission(parse(text.as_bytes())?.root()),
+    }
+}
+
+/// Reads the part of that file, or of the file it names, that is for one plugin: YAML, or nothing when
+/// the plugin is not mentioned.
+///
+/// # Errors
+///
+/// A file cannot be read or does not say what it should, in upstream's words.
+pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, CredentialsError> {
     let text = std::fs::read(file).map_err(|error| {
         let shown = quote(&file.display().to_string());
         let problem = open_error(file, &error);
@@ -37,11 +50,28 @@ pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, Credential
     })?;
     let document = parse(&text)?;
     let root = document.root();
+    // In the old form the file is the configuration of one plugin.
+    for (member, reader) in [
+        ("imagePolicy", "ImagePolicyWebhook"),
+        ("podNodeSelectorPluginConfig", "PodNodeSelector"),
+    ] {
+        if root.get(member).is_some() {
+            let whole = || String::from_utf8_lossy(&text).into_owned();
+            return Ok((plugin == reader).then(whole));
+        }
+    }
     expect_type(
         root,
         &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
         "AdmissionConfiguration",
-    )?;
+    )
+    .map_err(|error| match error.0.starts_with("no kind ") {
+        // UPSTREAM: schemes are named by the place they are made at.
+        true => {
+            format!("{error} in scheme \"k8s.io/apiserver/pkg/server/options/admission.go:51\"")
+        }
+        false => error.to_string(),
+    })?;
     let mut strict = Strict::default();
     strict.check(root, "", &["apiVersion", "kind", "plugins"]);
     let plugins = root.get("plugins");
@@ -55,19 +85,19 @@ pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, Credential
     }
     strict.finish()?;
     let Some(entry) = found else {
-        return Ok(PluginConfiguration::default());
+        return Ok(None);
     };
     let inline = entry.get("configuration").filter(|value| !value.is_null());
     if let Some(inline) = inline {
-        return webhook_admission(inline);
+        return Ok(Some(inline.to_json()));
     }
     let path = text_of(entry, "path")?;
     if path.is_empty() {
-        return Ok(PluginConfiguration::default());
+        return Ok(None);
     }
     let path = beside(file, &path);
     let text = std::fs::read(&path).map_err(|error| open_error(&path, &error))?;
-    webhook_admission(parse(&text)?.root())
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
 fn webhook_admission(root: Value<'_>) -> Result<PluginConfiguration, CredentialsError> {
