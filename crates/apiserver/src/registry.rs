@@ -1,13 +1,14 @@
-//! Which kinds are served, and what each looks like. Built-in kinds and custom resources take the
+//! The resources that are served. Built-in kinds and custom resources take the
 //! same path; what differs between them is a [`Shape`].
 
 pub(crate) mod custom;
 pub(crate) mod discovery;
 pub(crate) mod document;
 pub(crate) mod openapi;
+pub(crate) mod scale;
 pub(crate) mod shape;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +20,7 @@ use lockgate_kinds::resource::resources;
 
 pub(crate) use shape::Shape;
 
-use crate::encoding::TypeMeta;
+use crate::encoding::{self, TypeMeta};
 use crate::error::{self, Failure};
 
 /// One resource in one version.
@@ -29,19 +30,19 @@ pub(crate) struct Resource {
     pub(crate) version: String,
     api_version: String,
     pub(crate) subresources: Vec<Subresource>,
-    /// Where its objects are: group and plural.
+    /// The group and plural in the keys of its objects.
     pub(crate) storage: (String, String),
-    /// In which version they are kept: group and version.
+    /// The group and version they are stored in.
     pub(crate) storage_version: (String, String),
     pub(crate) rules: Rules,
     pub(crate) shape: Shape,
-    /// Whether clients may use this version; one that is only stored in is not served.
+    /// False for a version that is stored and not served.
     pub(crate) served: bool,
-    /// What everybody is told who uses this version.
+    /// The warning to clients that use this version.
     pub(crate) warning: Option<String>,
 }
 
-/// What a resource is called, whatever the version.
+/// The names of a resource in all versions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     pub(crate) group: String,
@@ -65,7 +66,7 @@ pub(crate) struct Subresource {
     pub(crate) verbs: Vec<String>,
 }
 
-/// How writes to a resource behave.
+/// The rules for writes to a resource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) create_on_update: bool,
@@ -84,7 +85,13 @@ impl Resource {
         Self {
             api_version: api_version(&names.group, version),
             version: version.to_owned(),
-            storage: (names.group.clone(), names.plural.clone()),
+            storage: (
+                match shape {
+                    Shape::Custom(_) => encoding::custom_space(&names.group),
+                    _ => names.group.clone(),
+                },
+                names.plural.clone(),
+            ),
             storage_version: (names.group.clone(), version.to_owned()),
             names,
             subresources,
@@ -111,6 +118,14 @@ impl Resource {
         &self.api_version
     }
 
+    pub(crate) fn is_namespace(&self) -> bool {
+        self.is("", "namespaces")
+    }
+
+    pub(crate) fn is_definition(&self) -> bool {
+        self.is("apiextensions.k8s.io", "customresourcedefinitions")
+    }
+
     pub(crate) fn is_custom(&self) -> bool {
         matches!(self.shape, Shape::Custom(_))
     }
@@ -135,7 +150,7 @@ impl Resource {
         resource(&self.names.group, &self.version, &self.names.plural)
     }
 
-    /// Whether objects are kept in this very version.
+    /// Returns true if objects are stored in this version.
     pub(crate) fn is_storage_version(&self) -> bool {
         self.storage_version.0 == self.names.group && self.storage_version.1 == self.version
     }
@@ -143,6 +158,16 @@ impl Resource {
 
 /// Failures about an object, in the words of its resource.
 impl Resource {
+    /// Checks that objects can be created: none of a definition that is being deleted.
+    pub(crate) fn check_accepts_objects(&self) -> Result<(), Failure> {
+        match &self.shape {
+            Shape::Custom(custom) if custom.is_terminating() => {
+                Err(error::terminating(self.group(), self.plural()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// 404.
     pub(crate) fn not_found(&self, name: &str) -> Failure {
         error::not_found(self.group(), self.plural(), name)
@@ -188,7 +213,7 @@ pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// What is served at one moment.
+/// The resources that are served at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// In discovery order.
@@ -208,8 +233,19 @@ fn key(group: &str, version: &str, name: &str) -> String {
 
 impl Snapshot {
     fn new(all: Vec<Arc<Resource>>) -> Self {
-        let (resources, hidden): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|resource| resource.served);
+        let built_in: HashSet<(String, String)> = all
+            .iter()
+            .filter(|resource| !resource.is_custom())
+            .map(|resource| (resource.group().to_owned(), resource.version.clone()))
+            .collect();
+        // No definition adds to a version of the API that is built in, let alone takes its place.
+        //
+        // UPSTREAM: the group versions of kube-apiserver are asked before apiextensions-apiserver.
+        let is_served = |resource: &Arc<Resource>| {
+            let version = (resource.group().to_owned(), resource.version.clone());
+            resource.served && !(resource.is_custom() && built_in.contains(&version))
+        };
+        let (resources, hidden): (Vec<_>, Vec<_>) = all.into_iter().partition(is_served);
         let hidden = hidden.into_iter().map(|resource| {
             (
                 key(resource.group(), &resource.version, resource.plural()),
@@ -274,6 +310,13 @@ impl Snapshot {
         self.hidden.get(&key(group, version, plural))
     }
 
+    /// The resource whose objects are kept in a space of keys, in the version they are kept in.
+    pub(crate) fn stored_in(&self, storage: &(String, String)) -> Option<&Arc<Resource>> {
+        let all = self.resources.iter().chain(self.hidden.values());
+        let mut kept = all.filter(|resource| resource.storage == *storage);
+        kept.find(|resource| resource.is_storage_version())
+    }
+
     /// The resource of a kind.
     pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.by_kind.get(&key(group, version, kind))
@@ -308,7 +351,7 @@ impl Snapshot {
     }
 }
 
-/// What is served: the built-in kinds, and whatever definitions add.
+/// The resources that are served: built-in ones, and those that definitions add.
 pub(crate) struct Registry {
     builtin: Vec<Arc<Resource>>,
     /// By the name of the definition.
@@ -327,7 +370,7 @@ impl Registry {
         }
     }
 
-    /// What is served now.
+    /// The resources that are served now.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }

@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use crate::metadata;
 
-/// What applies when there is no class.
+/// The preemption policy without a class.
 const PREEMPT_LOWER: &str = "PreemptLowerPriority";
 
-/// The classes there are.
+/// The priority classes by name.
 #[derive(Debug, Default)]
 pub(crate) struct PriorityClasses(RwLock<BTreeMap<String, Class>>);
 
@@ -29,7 +29,7 @@ struct Class {
 }
 
 impl PriorityClasses {
-    /// Learns of a class.
+    /// Adds or replaces a class.
     pub(crate) fn set(&self, name: &str, object: &Value) {
         let class = Class {
             value: object
@@ -51,7 +51,6 @@ impl PriorityClasses {
             .insert(name.to_owned(), class);
     }
 
-    /// Forgets a class.
     pub(crate) fn remove(&self, name: &str) {
         self.0
             .write()

@@ -37,6 +37,8 @@ pub(crate) struct CustomVersion {
     resource: Arc<CustomResource>,
     version: Version,
     conversion: Arc<Conversion>,
+    /// Whether the definition is being deleted, and takes no new objects.
+    terminating: bool,
     /// The schema as the definition says it, for documents.
     told: Value,
 }
@@ -63,6 +65,11 @@ impl CustomVersion {
             .map(|path| format!("unknown field {}", quote(path)))
             .collect();
         Ok((object, findings))
+    }
+
+    /// Whether the definition is being deleted.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.terminating
     }
 
     /// The schema as the definition says it.
@@ -196,6 +203,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         verbs: VERBS.map(String::from).to_vec(),
     };
     let conversion = Arc::new(Conversion::read(&custom.conversion));
+    let terminating = lockgate_kinds::crd::has_status(definition, "Terminating", "True");
     let storage = custom
         .storage_version()
         .map_or_else(String::new, |version| version.name.clone());
@@ -204,7 +212,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .iter()
         .map(|version| {
             let schema = declared_schema(definition, &version.name);
-            let mut resource = resource(&names, &custom, version, &conversion, schema);
+            let mut resource = resource(&names, &custom, version, &conversion, terminating, schema);
             resource.storage_version = (names.group.clone(), storage.clone());
             Arc::new(resource)
         })
@@ -229,6 +237,7 @@ fn resource(
     custom: &Arc<CustomResource>,
     version: &Version,
     conversion: &Arc<Conversion>,
+    terminating: bool,
     told: Value,
 ) -> Resource {
     let part = |name: &str, group: &str, version: &str, kind: &str| Subresource {
@@ -254,6 +263,7 @@ fn resource(
         resource: Arc::clone(custom),
         version: version.clone(),
         conversion: Arc::clone(conversion),
+        terminating,
         told,
     }));
     let mut resource = Resource::new(names.clone(), &version.name, parts, rules, shape);

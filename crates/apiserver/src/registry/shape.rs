@@ -289,6 +289,6 @@ impl Resource {
 
     /// Whether it is this one of the built-in kinds, in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
-        self.names.group == group && self.names.plural == plural
+        !self.is_custom() && self.names.group == group && self.names.plural == plural
     }
 }

@@ -23,9 +23,8 @@ use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_util::task::TaskTracker;
 
-use super::Server;
+use crate::access_reviews::Reviewer;
 use crate::allocate::Addresses;
 use crate::apply::ApplyError;
 use crate::audit::{Audit, Policy, PolicyError};
@@ -35,19 +34,26 @@ use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
-use crate::controllers::namespace_defaults::Waiting;
-use crate::controllers::{self, Terminating};
+use crate::controllers;
 use crate::conversion::Converter;
+use crate::error::Failure;
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
+use crate::non_resource::NonResource;
+use crate::persist::effects::Effects;
+use crate::persist::{Shared, Storage};
+use crate::pipeline::Pipeline;
 use crate::plugins::{Priority, PriorityClasses};
 use crate::registry::Registry;
 use crate::services::ServiceCache;
+use crate::tasks::Tasks;
+use crate::write::Writer;
+use crate::write::admission::Admitter;
 
-/// Why a server does not start.
+/// The failure of a start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -95,6 +101,9 @@ pub enum StartError {
     /// Storage.
     #[error(transparent)]
     Storage(#[from] Unavailable),
+    /// Stored objects that the server is made from cannot be read or written.
+    #[error("cannot restore the stored objects: {0}")]
+    Restore(String),
     /// Anything of which there should be enough.
     #[error("{0}")]
     Other(&'static str),
@@ -103,7 +112,7 @@ pub enum StartError {
 /// A server that runs. Dropping it stops it at once; [`Running::stop`] lets requests end.
 #[derive(Debug)]
 pub struct Running {
-    server: Arc<Server>,
+    pipeline: Arc<Pipeline>,
     address: SocketAddr,
     took: Duration,
     ca_pem: String,
@@ -137,14 +146,23 @@ impl Running {
         let admin = identity.issue_to_user("admin", &["system:masters"])?;
         let (stop, stopped) = watch::channel(false);
         let drain = settings.drain;
-        let ca_pem = identity.ca_pem.clone();
-        let server = build(settings, store, address, ca_pem, stopped.clone())?;
-        bootstrap::load(&server).await?;
-        controllers::start(&server);
-        let handler = Arc::clone(&server);
+        let tasks = Tasks::new(stopped.clone());
+        let controllers = controllers::Settings {
+            enabled: settings.controllers,
+            request_timeout: settings.request_timeout,
+            namespace_grace: settings.namespace_grace,
+            ca_pem: identity.ca_pem.as_str().into(),
+        };
+        let pipeline = Arc::new(build(settings, store, address, tasks.clone())?);
+        let writer = pipeline.writer.for_controllers();
+        bootstrap::load(&writer, controllers.enabled, &identity.ca_pem)
+            .await
+            .map_err(|Failure(status)| StartError::Restore(status.message))?;
+        controllers::start(controllers::Context::new(writer, controllers), &tasks);
+        let handler = Arc::clone(&pipeline);
         let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
         Ok(Self {
-            server,
+            pipeline,
             address,
             took: started.elapsed(),
             ca_pem: identity.ca_pem,
@@ -154,7 +172,7 @@ impl Running {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -166,25 +184,25 @@ impl Running {
         format!("https://{}", self.address)
     }
 
-    /// How long it took to start.
+    /// The duration of the start.
     #[must_use]
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// The certificate of the authority clients trust.
+    /// The CA certificate of the server.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// A certificate and its key with which a client may do everything.
+    /// The admin client certificate and its key.
     #[must_use]
     pub fn admin(&self) -> (&str, &str) {
         (&self.admin.0, &self.admin.1)
     }
 
-    /// A kubeconfig with which a client may do everything.
+    /// An admin kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         let encode = |text: &str| lockgate_go::base64::encode(text.as_bytes());
@@ -222,15 +240,14 @@ impl Running {
     ///
     /// The first object that the server does not take, and why. Those before it stay.
     pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
-        crate::apply::apply(&self.server, manifests).await
+        crate::apply::apply(&self.pipeline.writer, manifests).await
     }
 
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         let _ = self.serving.await;
-        self.server.tasks.close();
-        self.server.tasks.wait().await;
+        self.pipeline.tasks.finish().await;
     }
 }
 
@@ -238,11 +255,11 @@ fn build(
     settings: Settings,
     store: Arc<dyn Store>,
     address: SocketAddr,
-    ca_pem: String,
-    stop: watch::Receiver<bool>,
-) -> Result<Arc<Server>, StartError> {
+    tasks: Tasks,
+) -> Result<Pipeline, StartError> {
     let registry = Arc::new(Registry::new());
-    let namespaces = Arc::new(NamespaceCache::default());
+    let order = Arc::new(tokio::sync::Mutex::new(()));
+    let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
         AuthorizationMode::Rbac => Arc::clone(&rbac) as Arc<dyn Authorizer>,
@@ -320,48 +337,86 @@ fn build(
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
     let signer = match &settings.cert_dir {
-        Some(folder) => Signer::with_key(&tls::token_key(folder)?)
-            .ok_or(StartError::Other("`sa.key` is no key of the curve P-256"))?,
-        None => Signer::new().ok_or(StartError::Other("there is no randomness"))?,
+        Some(folder) => Signer::with_key(&tls::token_key(folder)?).ok_or(StartError::Other(
+            "cannot use `sa.key`: it is not a P-256 private key",
+        ))?,
+        None => Signer::new().ok_or(StartError::Other(
+            "cannot generate the token signing key: no entropy source",
+        ))?,
     };
     let signer = Arc::new(signer);
-    let authenticator = Authenticator {
+    let mut anonymous = settings.anonymous_auth;
+    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
+    if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        anonymous = false;
+    }
+    let authenticator = Arc::new(Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),
-        anonymous: settings.anonymous_auth,
-    };
+        store: Arc::clone(&store),
+        anonymous,
+    });
     let audit = audit(&settings)?;
-    let server = Arc::new_cyclic(|itself| Server {
-        settings,
+    let addresses = Arc::new(Addresses::default());
+    let requests = Arc::new(Requests::default());
+    let storage = Storage::new(Shared {
         store,
-        registry,
-        namespaces,
-        engine,
         converter,
-        authenticator,
-        authorizer,
-        rbac,
-        signer,
-        audit,
-        requests: Requests::default(),
-        addresses: Addresses::default(),
-        services,
-        priority_classes,
-        terminating: Terminating::default(),
-        waiting: Waiting::default(),
-        ca_pem,
-        address,
-        effects: tokio::sync::Mutex::default(),
-        stop,
-        tasks: TaskTracker::new(),
-        itself: itself.clone(),
+        effects: Effects {
+            engine: engine.clone(),
+            registry: Arc::clone(&registry),
+            namespaces,
+            rbac: Arc::clone(&rbac),
+            addresses: Arc::clone(&addresses),
+            services,
+            priority_classes,
+        },
+        order,
+        namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
+        settled: Default::default(),
+        tasks: tasks.clone(),
     });
     for manifests in manifests {
-        server.spawn(manifests.run(|error| {
+        tasks.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");
         }));
     }
-    Ok(server)
+    Ok(Pipeline {
+        reviewer: Reviewer {
+            authenticator: Arc::clone(&authenticator),
+            authorizer: Arc::clone(&authorizer),
+            rbac: Arc::clone(&rbac),
+            mode: settings.authorization_mode,
+        },
+        non_resource: NonResource {
+            registry: Arc::clone(&registry),
+            storage: storage.clone(),
+            engine: engine.clone(),
+            requests: Arc::clone(&requests),
+            address: address.to_string(),
+        },
+        writer: Writer {
+            storage,
+            admitter: Admitter {
+                engine,
+                observer: settings.observer,
+            },
+            registry: Arc::clone(&registry),
+            authorizer: Arc::clone(&authorizer),
+            rbac,
+            addresses,
+            gates: settings.feature_gates,
+        },
+        authenticator,
+        authorizer,
+        registry,
+        signer,
+        audit,
+        requests,
+        tasks,
+        request_timeout: settings.request_timeout,
+    })
 }
 
 fn read(path: &std::path::Path) -> Result<String, StartError> {

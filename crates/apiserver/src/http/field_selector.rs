@@ -1,71 +1,27 @@
-//! Which objects a list or a watch is about: by label and by field.
+//! Field selectors as queries write them.
 
-use lockgate_api::meta::selector::Selector;
 use lockgate_go::quote::quote;
-use serde_json::Value;
 
-use crate::error::{Outcome, bad_request};
-use crate::http::query::Query;
-use crate::registry::Resource;
-
-/// What an object must be like to be told about.
-#[derive(Debug, Default)]
-pub(crate) struct Selection {
-    labels: Selector,
-    fields: Vec<FieldTerm>,
-}
-
+/// A term of a field selector.
 #[derive(Debug, PartialEq, Eq)]
-struct FieldTerm {
-    label: String,
-    value: String,
-    equal: bool,
-}
-
-impl Selection {
-    /// Reads the selectors of a query.
-    pub(crate) fn read(query: &Query, resource: &Resource) -> Outcome<Self> {
-        let labels = Selector::parse(query.text("labelSelector"))
-            .map_err(|error| bad_request(error.to_string()))?;
-        let fields = parse_fields(query.text("fieldSelector")).map_err(bad_request)?;
-        for term in &fields {
-            if !resource.shape.knows_field(&term.label) {
-                return Err(bad_request(resource.shape.unknown_field(&term.label)));
-            }
-        }
-        Ok(Self { labels, fields })
-    }
-
-    /// Whether everything is told about.
-    pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
-    }
-
-    /// Whether an object is told about.
-    pub(crate) fn includes(&self, resource: &Resource, object: &Value) -> bool {
-        let labels = object
-            .get("metadata")
-            .and_then(|metadata| metadata.get("labels"));
-        let by_label = self.labels.matches_with(|key| labels?.get(key)?.as_str());
-        by_label
-            && self.fields.iter().all(|term| {
-                let found = resource.shape.read_field(&term.label, object);
-                (found == term.value) == term.equal
-            })
-    }
+pub(crate) struct Term {
+    pub(crate) field: String,
+    pub(crate) value: String,
+    /// Whether the field must have the value, or must not.
+    pub(crate) equal: bool,
 }
 
 /// Reads `a=b,c!=d`; a backslash takes the meaning from what follows it.
 ///
 /// UPSTREAM: apimachinery pkg/fields/selector.go
-fn parse_fields(text: &str) -> Result<Vec<FieldTerm>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Term>, String> {
     let mut terms = Vec::new();
     for part in split_terms(text) {
         if part.is_empty() {
             continue;
         }
         let malformed = || format!("invalid selector: '{text}'; can't understand '{part}'");
-        let (label, rest) = part.split_at(part.find(['=', '!']).ok_or_else(malformed)?);
+        let (field, rest) = part.split_at(part.find(['=', '!']).ok_or_else(malformed)?);
         let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
             (false, value)
         } else if let Some(value) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
@@ -73,8 +29,8 @@ fn parse_fields(text: &str) -> Result<Vec<FieldTerm>, String> {
         } else {
             return Err(malformed());
         };
-        terms.push(FieldTerm {
-            label: label.to_owned(),
+        terms.push(Term {
+            field: field.to_owned(),
             value: unescape(value)?,
             equal,
         });
@@ -138,26 +94,26 @@ mod tests {
 
     #[test]
     fn reads_terms() {
-        let terms = parse_fields(r"a=1,b!=x\,y,c==").unwrap();
+        let terms = parse(r"a=1,b!=x\,y,c==").unwrap();
         let shown: Vec<_> = terms
             .iter()
-            .map(|term| (term.label.as_str(), term.equal, term.value.as_str()))
+            .map(|term| (term.field.as_str(), term.equal, term.value.as_str()))
             .collect();
         assert_eq!(
             shown,
             [("a", true, "1"), ("b", false, "x,y"), ("c", true, "")]
         );
-        assert!(parse_fields("").unwrap().is_empty());
+        assert!(parse("").unwrap().is_empty());
     }
 
     #[test]
     fn says_what_it_does_not_understand() {
         assert_eq!(
-            parse_fields("x").unwrap_err(),
+            parse("x").unwrap_err(),
             "invalid selector: 'x'; can't understand 'x'"
         );
         assert_eq!(
-            parse_fields("a=b=c").unwrap_err(),
+            parse("a=b=c").unwrap_err(),
             "invalid field selector: unescaped character in value: ="
         );
     }

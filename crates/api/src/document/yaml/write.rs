@@ -5,18 +5,36 @@
 
 use std::fmt::Write as _;
 
-use lockgate_api::document::yaml::parse;
 use serde_json::{Map, Value};
 
-/// Writes an object of a fixed shape: it nests no deeper than its type does.
-pub(super) fn write(value: &Value) -> String {
+use super::parse;
+
+/// Writes a value as one YAML document in the block style.
+///
+/// ```
+/// use lockgate_api::document::yaml;
+/// let value = serde_json::json!({ "b": ["x", { "z": "yes" }], "a": {} });
+/// assert_eq!(yaml::write(&value), "a: {}\nb:\n- x\n- z: \"yes\"\n");
+/// ```
+#[must_use]
+pub fn write(value: &Value) -> String {
     let mut out = String::new();
-    match value {
-        Value::Object(members) if !members.is_empty() => map(&mut out, members, 0, false),
-        Value::Array(items) if !items.is_empty() => list(&mut out, items, 0, false),
-        other => {
-            out.push_str(&scalar(other, 2));
+    // A stack in place of recursion, so that depth costs heap alone.
+    let mut open: Vec<Block<'_>> = Vec::new();
+    match Block::of(value, 0, false) {
+        Some(block) => open.push(block),
+        None => {
+            out.push_str(&scalar(value, 2));
             out.push('\n');
+        }
+    }
+    while let Some(block) = open.last_mut() {
+        match block.write_next(&mut out) {
+            Next::Inner(inner) => open.push(inner),
+            Next::Scalar => {}
+            Next::End => {
+                open.pop();
+            }
         }
     }
     out
@@ -26,49 +44,88 @@ fn margin(out: &mut String, indent: usize) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// `is_begun` when the first line stands behind a dash already.
-fn map(out: &mut String, members: &Map<String, Value>, indent: usize, is_begun: bool) {
-    let mut members: Vec<_> = members.iter().collect();
-    members.sort_by_key(|(key, _)| *key);
-    for (number, (key, value)) in members.into_iter().enumerate() {
-        if number > 0 || !is_begun {
-            margin(out, indent);
-        }
-        out.push_str(&text(key, None));
-        out.push(':');
-        match value {
-            Value::Object(members) if !members.is_empty() => {
-                out.push('\n');
-                map(out, members, indent + 2, false);
+/// A collection that is being written.
+struct Block<'v> {
+    entries: Entries<'v>,
+    indent: usize,
+    /// True while the next entry stands behind a dash on a line that is begun.
+    is_begun: bool,
+}
+
+enum Entries<'v> {
+    Members(std::vec::IntoIter<(&'v String, &'v Value)>),
+    Items(std::slice::Iter<'v, Value>),
+}
+
+/// The part of a block that was written last.
+enum Next<'v> {
+    /// A collection began, and is to be written before the rest of the block.
+    Inner(Block<'v>),
+    Scalar,
+    End,
+}
+
+impl<'v> Block<'v> {
+    /// The block of a collection that is not empty.
+    fn of(value: &'v Value, indent: usize, is_begun: bool) -> Option<Self> {
+        let entries = match value {
+            Value::Object(members) if !members.is_empty() => Entries::Members(by_name(members)),
+            Value::Array(items) if !items.is_empty() => Entries::Items(items.iter()),
+            _ => return None,
+        };
+        Some(Self {
+            entries,
+            indent,
+            is_begun,
+        })
+    }
+
+    fn write_next(&mut self, out: &mut String) -> Next<'v> {
+        let indent = self.indent;
+        let is_begun = std::mem::take(&mut self.is_begun);
+        let start = |out: &mut String| {
+            if !is_begun {
+                margin(out, indent);
             }
-            Value::Array(items) if !items.is_empty() => {
-                out.push('\n');
-                list(out, items, indent, false);
-            }
-            other => {
+        };
+        match &mut self.entries {
+            Entries::Members(members) => {
+                let Some((key, value)) = members.next() else {
+                    return Next::End;
+                };
+                start(out);
+                out.push_str(&text(key, None));
+                out.push(':');
+                // Lists stand at the margin of their member.
+                let inner = if value.is_array() { indent } else { indent + 2 };
+                if let Some(block) = Block::of(value, inner, false) {
+                    out.push('\n');
+                    return Next::Inner(block);
+                }
                 out.push(' ');
-                out.push_str(&scalar(other, indent + 2));
-                out.push('\n');
+                out.push_str(&scalar(value, indent + 2));
+            }
+            Entries::Items(items) => {
+                let Some(item) = items.next() else {
+                    return Next::End;
+                };
+                start(out);
+                out.push_str("- ");
+                if let Some(block) = Block::of(item, indent + 2, true) {
+                    return Next::Inner(block);
+                }
+                out.push_str(&scalar(item, indent + 2));
             }
         }
+        out.push('\n');
+        Next::Scalar
     }
 }
 
-fn list(out: &mut String, items: &[Value], indent: usize, is_begun: bool) {
-    for (number, item) in items.iter().enumerate() {
-        if number > 0 || !is_begun {
-            margin(out, indent);
-        }
-        out.push_str("- ");
-        match item {
-            Value::Object(members) if !members.is_empty() => map(out, members, indent + 2, true),
-            Value::Array(items) if !items.is_empty() => list(out, items, indent + 2, true),
-            other => {
-                out.push_str(&scalar(other, indent + 2));
-                out.push('\n');
-            }
-        }
-    }
+fn by_name(members: &Map<String, Value>) -> std::vec::IntoIter<(&String, &Value)> {
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_by_key(|(key, _)| *key);
+    members.into_iter()
 }
 
 fn scalar(value: &Value, block: usize) -> String {
@@ -76,7 +133,6 @@ fn scalar(value: &Value, block: usize) -> String {
         Value::String(string) => text(string, Some(block)),
         Value::Array(_) => String::from("[]"),
         Value::Object(_) => String::from("{}"),
-        // Numbers here are whole: written alike in both languages.
         other => other.to_string(),
     }
 }
@@ -104,7 +160,7 @@ fn text(text: &str, block: Option<usize>) -> String {
     }
 }
 
-/// In which styles a text can be written.
+/// The styles a text can be written in.
 struct Traits {
     allows_plain: bool,
     allows_single: bool,
@@ -160,8 +216,8 @@ fn is_printable(character: char) -> bool {
         && character != '\u{feff}'
 }
 
-/// Whether every reader takes the bare text for a text: also those for whom `y` is yes, `1:30` a
-/// number and `2001-01-01` a day.
+/// Returns true if every reader takes the bare text for a text: also those for whom `y` is yes,
+/// `1:30` a number and `2001-01-01` a day.
 fn is_plainly_text(text: &str) -> bool {
     if matches!(text, "y" | "Y" | "n" | "N") {
         return false;
@@ -270,6 +326,32 @@ mod tests {
         let want = "a:\n  empty: \"\"\n  map: {}\n  text: |\n    a\n     b\nb:\n- x\n- a: []\n  z: 1\n- - 1\n  - 2\nc: true\n";
         assert_eq!(write(&value), want);
         assert_eq!(back(want), value);
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let mut value = json!(1);
+        for level in 0..6_000 {
+            value = if level % 2 == 0 {
+                Value::Array(vec![value])
+            } else {
+                Value::Object(Map::from_iter([(String::from("a"), value)]))
+            };
+        }
+        let written = write(&value);
+        assert!(
+            written.starts_with("a:\n- a:\n  - a:"),
+            "{}",
+            &written[..40]
+        );
+        // Dropped level by level: the tree of serde_json recurses when it is dropped at once.
+        while let Some(inner) = match value {
+            Value::Array(ref mut items) => items.pop(),
+            Value::Object(ref mut members) => members.remove("a"),
+            _ => None,
+        } {
+            value = inner;
+        }
     }
 
     fn texts() -> impl Strategy<Value = String> {
