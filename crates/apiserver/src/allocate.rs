@@ -1,4 +1,4 @@
-//! Cluster IPs and node ports of services.
+//! Addresses and ports of services, which are handed out and taken back.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::registry::Resource;
+use crate::server::Server;
 
 /// Addresses are from 10.96.0.0/12, the range that most clusters use.
 const FIRST: u32 = u32::from_be_bytes([10, 96, 0, 1]);
@@ -14,7 +15,7 @@ const LAST: u32 = u32::from_be_bytes([10, 111, 255, 254]);
 /// Ports of nodes are from 30000 to 32767.
 const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// The addresses and ports that are allocated.
+/// What was handed out.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(Mutex<Taken>);
 
@@ -47,7 +48,7 @@ impl Addresses {
         Some(free)
     }
 
-    /// Marks the address and ports of a service as allocated.
+    /// Takes note of what a service has.
     pub(crate) fn reserve(&self, service: &Value) {
         self.each(
             service,
@@ -56,7 +57,7 @@ impl Addresses {
         );
     }
 
-    /// Releases the address and ports of a service.
+    /// Takes back what a service had.
     pub(crate) fn release(&self, service: &Value) {
         self.each(
             service,
@@ -88,8 +89,8 @@ impl Addresses {
     }
 }
 
-impl Addresses {
-    /// Allocates the cluster IP and the node ports of a service that names none.
+impl Server {
+    /// Gives a service the addresses and ports it asks for by asking for none.
     pub(crate) fn allocate(&self, resource: &Resource, object: &mut Value) {
         if !resource.is("", "services") {
             return;
@@ -106,7 +107,7 @@ impl Addresses {
             return;
         }
         let address = match spec.get("clusterIP").and_then(Value::as_str) {
-            None | Some("") => match self.address() {
+            None | Some("") => match self.addresses.address() {
                 Some(address) => address.to_string(),
                 None => return,
             },
@@ -134,7 +135,8 @@ impl Addresses {
                     .unwrap_or_default()
                     == 0;
                 if missing
-                    && let (Some(number), Some(members)) = (self.port(), port.as_object_mut())
+                    && let (Some(number), Some(members)) =
+                        (self.addresses.port(), port.as_object_mut())
                 {
                     members.insert(String::from("nodePort"), number.into());
                 }

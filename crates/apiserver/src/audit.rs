@@ -16,11 +16,11 @@ use lockgate_go::json;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::{Map, Value, json};
 
+use crate::call::Notes;
 use crate::encoding;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
-use crate::request::Recorded;
 use crate::respond::Reply;
 
 pub use policy::PolicyError;
@@ -219,7 +219,7 @@ impl Event {
     }
 
     /// What admission has to say.
-    pub(crate) fn notes(&mut self, notes: &Recorded) {
+    pub(crate) fn notes(&mut self, notes: &Notes) {
         if let Some(open) = &mut self.0 {
             open.notes.extend(notes.annotations.iter().cloned());
         }

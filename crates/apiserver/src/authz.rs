@@ -2,14 +2,12 @@
 //!
 //! The same trait answers requests and the variable `authorizer` of match conditions.
 
-mod authorized;
+pub(crate) mod node;
 pub(crate) mod rbac;
 
 use lockgate_api::access::{AccessObject, AccessRequest, User};
 use lockgate_api::admission::UserInfo;
 use lockgate_go::quote::quote;
-
-pub(crate) use authorized::{Asked, Authorized};
 
 /// The user as authorization knows it.
 pub(crate) fn user(info: &UserInfo) -> User {

@@ -2,6 +2,3 @@
 
 pub(crate) mod body;
 pub(crate) mod options;
-pub(crate) mod patch;
-pub(crate) mod selection;
-pub(crate) mod write;

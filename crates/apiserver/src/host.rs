@@ -1,4 +1,4 @@
-//! The kinds of the registry, as the admission engine asks for them.
+//! What the admission engine asks about kinds, answered from the registry.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Request metrics, besides those of admission.
+//! What the server counts about requests, beside what admission counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

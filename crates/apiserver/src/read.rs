@@ -2,4 +2,5 @@
 
 pub(crate) mod get;
 pub(crate) mod list;
+pub(crate) mod selection;
 pub(crate) mod watch;

@@ -1,4 +1,4 @@
-//! Stage 9: the response in the form the client accepts.
+//! Stage 9: the answer in the form the client wants.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -8,14 +8,14 @@ use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 
+use crate::call::Notes;
 use crate::error::{Failure, Outcome, bad_request};
 use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
-use crate::request::Recorded;
 
-/// The answer to a request, before it is encoded.
+/// What is answered.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -62,10 +62,27 @@ impl Reply {
         }
     }
 
+    /// The name of the object, if it is one.
+    pub(crate) fn name(&self) -> &str {
+        match &self.payload {
+            Payload::Object(object) => crate::metadata::text(object, "name"),
+            _ => "",
+        }
+    }
+
     /// The same with the code of something that was made.
     pub(crate) fn created(mut self) -> Self {
         self.code = 201;
         self
+    }
+
+    /// The answer as a tree.
+    pub(crate) fn into_object(self) -> Value {
+        match self.payload {
+            Payload::Object(object) => object,
+            Payload::Text(text) | Payload::List(text) => parse(&text),
+            Payload::Plain(text) => Value::String(text),
+        }
     }
 
     /// The answer as JSON.
@@ -119,7 +136,7 @@ impl Reply {
     }
 }
 
-/// The tables of one client.
+/// How objects become tables for one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     version: &'static str,
@@ -128,7 +145,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The tables a client asks for; none if it wants objects.
+    /// What the client asks for; nothing if it wants no tables.
     pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
         let View::Table(version) = wanted.view else {
             return Ok(None);
@@ -236,7 +253,7 @@ pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Response {
     with_type(code, text, "text/plain; charset=utf-8")
 }
 
-/// 404 for paths that do not exist.
+/// What a path gets that leads nowhere.
 pub(crate) fn page_not_found() -> Response {
     let mut response = plain_text(404, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -263,8 +280,8 @@ pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     response
 }
 
-/// Adds the warnings of a request.
-pub(crate) fn add_warnings(response: &mut Response, notes: &Recorded) {
+/// Adds what is told besides the answer.
+pub(crate) fn add_notes(response: &mut Response, notes: &Notes) {
     for text in notes.warnings.headers() {
         if let Ok(value) =
             HeaderValue::from_str(&text).or_else(|_| HeaderValue::from_bytes(text.as_bytes()))

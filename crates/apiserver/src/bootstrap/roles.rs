@@ -1,4 +1,4 @@
-//! The default roles and bindings. What is missing is added to what is stored; what
+//! The roles and bindings everybody relies on. What is missing is added to what is there; what
 //! somebody added stays, and an object that says so is left alone.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, component-helpers
@@ -12,7 +12,7 @@ use crate::controllers::role_aggregation;
 
 /// One object to a line, by plural. Made by `tools/rbac-generator`.
 const POLICY: &str = include_str!("rbac.json");
-/// The annotation that disables reconciliation of an object.
+/// Says whether an object is kept up to date.
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// The plurals, in the order in which the objects are made.
@@ -23,7 +23,7 @@ pub(super) const PLURALS: [&str; 4] = [
     "rolebindings",
 ];
 
-/// The default roles and bindings, by plural.
+/// What there is to be, by plural.
 pub(super) fn wanted() -> BTreeMap<String, Vec<Value>> {
     let policy: BTreeMap<String, Vec<Value>> = serde_json::from_str(POLICY).unwrap_or_default();
     let objects = policy.into_iter().map(|(plural, rows)| {
@@ -72,7 +72,7 @@ fn object(plural: &str, row: Value) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// The object completed by everything that is wanted. None if it is complete, or if it is
+/// What an object is to become so that it has everything that is wanted. None if it has, or if it is
 /// to be left alone.
 pub(super) fn reconciled(found: &Value, wanted: &Value) -> Option<Value> {
     let protected = found
@@ -94,7 +94,7 @@ pub(super) fn reconciled(found: &Value, wanted: &Value) -> Option<Value> {
     (object != *found).then_some(object)
 }
 
-/// Returns true if a binding is for another role than the wanted one, which cannot be changed.
+/// Whether a binding is for another role than the one that is wanted, which cannot be changed.
 pub(super) fn is_for_another_role(found: &Value, wanted: &Value) -> bool {
     wanted.get("roleRef").is_some() && found.get("roleRef") != wanted.get("roleRef")
 }
@@ -182,7 +182,7 @@ fn add_selectors(object: &mut Value, wanted: &Value) {
     extend(&mut object[rule], selectors, missing);
 }
 
-/// The permissions of a rule.
+/// What a rule allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule<'r> {
     verbs: Vec<&'r str>,
@@ -238,7 +238,7 @@ impl<'r> Rule<'r> {
         parts
     }
 
-    /// Returns true if it allows what a rule with one of everything allows.
+    /// Whether it allows what a rule with one of everything does.
     fn covers(&self, part: &Self) -> bool {
         let all = |list: &[&str], wanted: &[&str]| {
             list.contains(&"*") || wanted.iter().all(|item| list.contains(item))

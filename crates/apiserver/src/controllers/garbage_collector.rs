@@ -1,5 +1,5 @@
-//! The garbage collector: deletes objects whose owners are gone, and acts on the finalizers `orphan` and
-//! `foregroundDeletion`. Every change is a write like any other and passes admission.
+//! Collecting what nobody owns any more, and doing what the finalizers `orphan` and
+//! `foregroundDeletion` say. Every change is a write like any other: webhooks are asked.
 //!
 //! ```text
 //!   owner deleted      dependents without another owner go (background)
@@ -11,23 +11,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockgate_store::Entry;
+use lockgate_store::{Entry, ReadAt};
 use serde_json::Value;
 
 use super::owner_graph::{Graph, Meta, Reference};
-use super::{Context, account, options};
-use crate::decode::options::{DeleteOptions, Preconditions};
-use crate::error::{Outcome, internal};
+use super::{account, call};
+use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
+use crate::error::{Failure, Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::{Resource, Snapshot, split_api_version};
-use crate::request::{ObjectPath, Request};
+use crate::server::Server;
 use crate::write::delete::{Deletion, FOREGROUND, ORPHAN};
 use crate::write::update::{Change, New};
 
 const ACCOUNT: &str = "generic-garbage-collector";
 
-/// Returns true for events, which neither have nor are owners.
+/// Whether an object has owners that count, and can be one. Events neither have nor are.
 pub(super) fn is_ignored(key: &str) -> bool {
     let (group, plural, _) = split(key);
     matches!(group, "core" | "events.k8s.io") && plural == "events"
@@ -42,7 +42,7 @@ fn split(key: &str) -> (&str, &str, &str) {
 
 /// An object to look at.
 struct Item<'i> {
-    resource: &'i Arc<Resource>,
+    resource: &'i Resource,
     namespace: &'i str,
     name: &'i str,
     entry: Entry,
@@ -67,23 +67,23 @@ enum OwnerState {
 
 /// Looks at one object. Returns the keys of those to look at next.
 pub(super) async fn look(
-    context: &Context,
+    server: &Server,
     graph: &Mutex<Graph>,
     key: &str,
 ) -> Outcome<Vec<Arc<str>>> {
-    let snapshot = context.writer.registry.snapshot();
-    let Some(item) = Item::find(context, &snapshot, key).await? else {
+    let snapshot = server.registry.snapshot();
+    let Some(item) = Item::find(server, &snapshot, key).await? else {
         return Ok(Vec::new());
     };
     if item.meta.orphans_dependents() {
-        item.orphan_dependents(context, graph, &snapshot).await?;
+        item.orphan_dependents(server, graph, &snapshot).await?;
         return Ok(Vec::new());
     }
     if item.meta.waits_for_dependents() {
-        return item.wait_for_dependents(context, graph).await;
+        return item.wait_for_dependents(server, graph).await;
     }
     if !item.meta.is_deleting() && !item.meta.references().is_empty() {
-        item.collect(context, graph, &snapshot).await?;
+        item.collect(server, graph, &snapshot).await?;
     }
     Ok(Vec::new())
 }
@@ -102,18 +102,23 @@ fn served<'s>(snapshot: &'s Snapshot, key: &str) -> Option<&'s Arc<Resource>> {
         .or(first)
 }
 
+async fn read(server: &Server, key: &str) -> Outcome<Option<Entry>> {
+    let (entry, _) = server
+        .store
+        .get(key, ReadAt::Latest)
+        .await
+        .map_err(|error| read_failed(error, 0))?;
+    Ok(entry)
+}
+
 fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
     graph.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'i> Item<'i> {
     /// The object with a key. None if it is gone.
-    async fn find(
-        context: &Context,
-        snapshot: &'i Snapshot,
-        key: &'i str,
-    ) -> Outcome<Option<Self>> {
-        let found = context.writer.storage.entry(key).await?;
+    async fn find(server: &Server, snapshot: &'i Snapshot, key: &'i str) -> Outcome<Option<Self>> {
+        let found = read(server, key).await?;
         let Some((entry, meta)) = found.and_then(|entry| {
             let meta = Meta::read(&entry)?;
             Some((entry, meta))
@@ -139,14 +144,14 @@ impl<'i> Item<'i> {
     /// Deletes the object if no owner of it is left, and frees it of those that are gone otherwise.
     async fn collect(
         &self,
-        context: &Context,
+        server: &Server,
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
     ) -> Outcome<()> {
         let mut owners = Owners::default();
         for reference in self.meta.references() {
             let uid = reference.uid.as_str();
-            match self.owner(context, graph, snapshot, reference).await? {
+            match self.owner(server, graph, snapshot, reference).await? {
                 None => return Ok(()),
                 Some(OwnerState::Solid) => owners.solid += 1,
                 Some(OwnerState::Dangling) => owners.dangling.push(uid),
@@ -158,7 +163,7 @@ impl<'i> Item<'i> {
             if owners.dangling.is_empty() {
                 return Ok(());
             }
-            return self.disown(context, &owners.dangling).await;
+            return self.disown(server, &owners.dangling).await;
         }
         let policy = if !owners.waiting.is_empty() && lock(graph).has_dependents(&self.meta.uid) {
             let in_a_circle = {
@@ -168,14 +173,11 @@ impl<'i> Item<'i> {
             };
             if in_a_circle && self.blocks_owners() {
                 // Nobody of a circle would go first: this one waits, its owners need not.
-                self.unblock(context).await?;
-                let key = context
-                    .writer
-                    .storage
-                    .key(self.resource, self.namespace, self.name);
-                return match Item::find(context, snapshot, &key).await? {
+                self.unblock(server).await?;
+                let key = server.key(self.resource, self.namespace, self.name);
+                return match Item::find(server, snapshot, &key).await? {
                     Some(freed) if freed.meta.uid == self.meta.uid => {
-                        freed.delete(context, "Foreground").await
+                        freed.delete(server, "Foreground").await
                     }
                     _ => Ok(()),
                 };
@@ -188,14 +190,14 @@ impl<'i> Item<'i> {
         } else {
             "Background"
         };
-        self.delete(context, policy).await
+        self.delete(server, policy).await
     }
 
-    /// The state of an owner. None if the reference can never be right: an object of the
+    /// What has become of an owner. None if the reference can never be right: an object of the
     /// cluster cannot be owned by one in a namespace, and is left alone.
     async fn owner(
         &self,
-        context: &Context,
+        server: &Server,
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
         reference: &Reference,
@@ -212,14 +214,8 @@ impl<'i> Item<'i> {
             return Ok(None);
         }
         // An owner in another namespace is none: it is looked for where the object is.
-        let key = context
-            .writer
-            .storage
-            .key(resource, self.namespace, &reference.name);
-        let owner = context
-            .writer
-            .storage
-            .entry(&key)
+        let key = server.key(resource, self.namespace, &reference.name);
+        let owner = read(server, &key)
             .await?
             .as_ref()
             .and_then(Meta::read)
@@ -234,7 +230,7 @@ impl<'i> Item<'i> {
     /// Lets the object go when nothing that blocks it is left. Returns what is in the way.
     async fn wait_for_dependents(
         &self,
-        context: &Context,
+        server: &Server,
         graph: &Mutex<Graph>,
     ) -> Outcome<Vec<Arc<str>>> {
         let (blocking, in_the_way) = {
@@ -246,7 +242,7 @@ impl<'i> Item<'i> {
             (blocking, keys)
         };
         if !blocking {
-            self.remove_finalizer(context, FOREGROUND).await?;
+            self.remove_finalizer(server, FOREGROUND).await?;
         }
         Ok(in_the_way)
     }
@@ -254,27 +250,27 @@ impl<'i> Item<'i> {
     /// Takes the references to the object from its dependents, and lets it go.
     async fn orphan_dependents(
         &self,
-        context: &Context,
+        server: &Server,
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
     ) -> Outcome<()> {
         let mut failed = None;
         let keys = lock(graph).dependents_of(&self.meta.uid);
         for key in keys {
-            let freed = match Item::find(context, snapshot, &key).await {
-                Ok(Some(dependent)) => dependent.disown(context, &[&self.meta.uid]).await,
+            let freed = match Item::find(server, snapshot, &key).await {
+                Ok(Some(dependent)) => dependent.disown(server, &[&self.meta.uid]).await,
                 other => other.map(drop),
             };
             failed = freed.err().or(failed);
         }
         match failed {
             Some(failure) => Err(failure),
-            None => self.remove_finalizer(context, ORPHAN).await,
+            None => self.remove_finalizer(server, ORPHAN).await,
         }
     }
 
-    async fn remove_finalizer(&self, context: &Context, name: &str) -> Outcome<()> {
-        self.change(context, |object| {
+    async fn remove_finalizer(&self, server: &Server, name: &str) -> Outcome<()> {
+        self.change(server, |object| {
             metadata::change(object, |metadata| {
                 let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
                 if let Some(finalizers) = finalizers {
@@ -289,8 +285,8 @@ impl<'i> Item<'i> {
     }
 
     /// Takes the references to these owners away.
-    async fn disown(&self, context: &Context, uids: &[&str]) -> Outcome<()> {
-        self.change(context, |object| {
+    async fn disown(&self, server: &Server, uids: &[&str]) -> Outcome<()> {
+        self.change(server, |object| {
             change_references(object, |references| {
                 references.retain(|reference| {
                     let uid = reference.get("uid").and_then(Value::as_str);
@@ -307,8 +303,8 @@ impl<'i> Item<'i> {
     }
 
     /// Lets the owners go without waiting for the object.
-    async fn unblock(&self, context: &Context) -> Outcome<()> {
-        self.change(context, |object| {
+    async fn unblock(&self, server: &Server) -> Outcome<()> {
+        self.change(server, |object| {
             change_references(object, |references| {
                 let references = references.iter_mut().filter_map(Value::as_object_mut);
                 for reference in references.filter(|it| it.contains_key("blockOwnerDeletion")) {
@@ -319,27 +315,23 @@ impl<'i> Item<'i> {
         .await
     }
 
-    fn request(&self, context: &Context, verb: Verb) -> Request {
-        let path = ObjectPath {
-            resource: self.resource,
-            namespace: self.namespace,
-            name: self.name,
-            subresource: "",
-        };
-        let mut request = Request::internal(account(ACCOUNT), verb, path);
-        request.deadline = Some(std::time::Instant::now() + context.settings.request_timeout);
-        request
-    }
-
-    async fn change(&self, context: &Context, change: impl Fn(&mut Value) + Sync) -> Outcome<()> {
-        let request = self.request(context, Verb::Patch);
-        let options = options();
+    async fn change(&self, server: &Server, change: impl Fn(&mut Value)) -> Outcome<()> {
+        let mut call = call(
+            account(ACCOUNT),
+            Verb::Patch,
+            self.resource,
+            self.namespace,
+            self.name,
+            "",
+        );
+        call.deadline = Some(std::time::Instant::now() + server.settings.request_timeout);
+        let options = WriteOptions::default();
         let it = Change {
             uid: Some(&self.meta.uid),
-            ..Change::new(&context.writer, &request, &options)
+            ..Change::new(self.resource, &options)
         };
         let changed = it
-            .apply(|old| {
+            .apply(server, &mut call, |_, old| {
                 let mut object = old.cloned().unwrap_or_default();
                 change(&mut object);
                 Ok(New::Object(object))
@@ -348,26 +340,40 @@ impl<'i> Item<'i> {
         unless_gone(changed.map(drop))
     }
 
-    async fn delete(&self, context: &Context, policy: &str) -> Outcome<()> {
-        let request = self.request(context, Verb::Delete);
+    async fn delete(&self, server: &Server, policy: &str) -> Outcome<()> {
+        let mut call = call(
+            account(ACCOUNT),
+            Verb::Delete,
+            self.resource,
+            self.namespace,
+            self.name,
+            "",
+        );
+        call.deadline = Some(std::time::Instant::now() + server.settings.request_timeout);
+        let deletion = Deletion {
+            server,
+            resource: self.resource,
+            namespace: self.namespace.to_owned(),
+            admission_name: Some(self.name.to_owned()),
+            name: self.name.to_owned(),
+        };
         let options = DeleteOptions {
             propagation_policy: Some(policy.to_owned()),
-            // The decision holds for the object that was looked at.
+            // What was decided holds for the object that was looked at.
             preconditions: Some(Preconditions {
                 uid: Some(self.meta.uid.clone()),
                 resource_version: Some(self.entry.revision.to_string()),
             }),
             ..DeleteOptions::default()
         };
-        let deletion = Deletion::of(&context.writer, &request);
-        unless_gone(deletion.run(options).await.map(drop))
+        unless_gone(deletion.run(&mut call, options).await.map(drop))
     }
 }
 
 /// An object that is gone, or another one by now, needs nothing any more.
 fn unless_gone(result: Outcome<()>) -> Outcome<()> {
     match result {
-        Err(failure) if failure.is_not_found() => Ok(()),
+        Err(Failure(status)) if status.code == 404 => Ok(()),
         other => other,
     }
 }

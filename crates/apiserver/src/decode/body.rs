@@ -68,7 +68,7 @@ pub(crate) struct Decoded {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Decodes a body as an object of an expected kind, with the defaults of its version.
+/// Decodes an object of an expected kind, with the defaults of its version.
 pub(crate) fn decode(
     body: &[u8],
     sent: Sent,
@@ -83,47 +83,17 @@ pub(crate) fn decode(
         ))
     };
     let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error))?;
-    let found = parsed.type_meta().map_err(|error| unrecognized(&error))?;
-    // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without
-    // defaults for the type.
-    if matches!(expected.shape, Shape::Custom(_)) && found.kind.is_empty() {
-        return Err(unrecognized(&format!(
-            "Object 'Kind' is missing in '{}'",
-            String::from_utf8_lossy(body)
-        )));
-    }
-    decode_typed(found, expected, validation, || match &parsed {
-        Parsed::Document(document) => expected.shape.decode(document.root()),
-        // Protobuf bodies have no unknown-field findings.
-        Parsed::Protobuf(envelope) => {
-            let decoded = expected.shape.decode_protobuf(envelope.raw);
-            decoded.map(|object| (object, Vec::new()))
+    let mut found = parsed.type_meta().map_err(|error| unrecognized(&error))?;
+    if let Shape::Custom(_) = expected.shape {
+        // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without defaults for the type.
+        if found.kind.is_empty() {
+            let missing = "Object 'Kind' is missing in '";
+            return Err(unrecognized(&format!(
+                "{missing}{}'",
+                String::from_utf8_lossy(body)
+            )));
         }
-    })
-}
-
-/// Decodes an element of a document, which is an object of an expected kind, with the defaults of its
-/// version.
-pub(crate) fn decode_element(
-    root: document::Value<'_>,
-    expected: Expected<'_>,
-    validation: FieldValidation,
-) -> Outcome<Decoded> {
-    if is_deeper_than(root, limits::BODY_DEPTH) {
-        let depth = limits::BODY_DEPTH;
-        return Err(bad_request(format!("exceeded max depth of {depth}")));
     }
-    let found = TypeMeta::read(root).map_err(|error| bad_request(error.to_string()))?;
-    decode_typed(found, expected, validation, || expected.shape.decode(root))
-}
-
-/// Decodes an object that says of itself that it is of the type `found`.
-fn decode_typed(
-    mut found: TypeMeta,
-    expected: Expected<'_>,
-    validation: FieldValidation,
-    decode: impl FnOnce() -> Result<(Value, Vec<String>), String>,
-) -> Outcome<Decoded> {
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
     }
@@ -148,7 +118,15 @@ fn decode_typed(
             expected.api_version()
         )));
     }
-    let (object, findings) = decode().map_err(|error| cannot(&error))?;
+    let decoded = match &parsed {
+        Parsed::Document(document) => expected.shape.decode(document.root()),
+        // Whatever the wire does not know, nobody minds.
+        Parsed::Protobuf(envelope) => expected
+            .shape
+            .decode_protobuf(envelope.raw)
+            .map(|object| (object, Vec::new())),
+    };
+    let (object, findings) = decoded.map_err(|error| cannot(&error))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -183,7 +161,7 @@ impl<'b> Parsed<'b> {
             .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
     }
 
-    /// The type the body says it is of.
+    /// What the body says it is.
     pub(crate) fn type_meta(&self) -> Result<TypeMeta, String> {
         match self {
             Self::Document(document) => {
@@ -217,21 +195,6 @@ fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
             quote(&found.api_version())
         ),
     }
-}
-
-/// Decodes an object that is a tree already, with the defaults of its version. Unknown fields are
-/// dropped.
-pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> {
-    let (mut object, _) = resource.shape.decode_value(value).map_err(|error| {
-        bad_request(format!(
-            "{} in version {} cannot be handled as a {}: {error}",
-            resource.kind(),
-            quote(&resource.version),
-            resource.kind()
-        ))
-    })?;
-    resource.shape.apply_defaults(&mut object);
-    Ok(object)
 }
 
 /// Parses a body; the error is in the words of Go's parser.

@@ -15,7 +15,7 @@ const GROUP: &str = "meta.k8s.io";
 /// The longest name of a field manager.
 const MANAGER_MAX: usize = 128;
 
-/// The treatment of unknown and duplicate fields.
+/// What happens to members nobody knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -34,8 +34,6 @@ pub(crate) struct WriteOptions {
     field_validation: String,
     /// For server-side apply.
     pub(crate) force: Option<bool>,
-    /// The field manager of a client that names none: its program, by its user agent.
-    default_manager: String,
 }
 
 impl WriteOptions {
@@ -45,41 +43,6 @@ impl WriteOptions {
             field_manager: query.text("fieldManager").to_owned(),
             field_validation: query.text("fieldValidation").to_owned(),
             force: query.flag("force"),
-            default_manager: String::new(),
-        }
-    }
-
-    /// The options of a write of the server itself.
-    pub(crate) fn of_program(program: &str) -> Self {
-        Self::default().by(program)
-    }
-
-    /// The options of a server-side apply that takes over what others own.
-    pub(crate) fn of_forced_apply(field_manager: &str) -> Self {
-        Self {
-            field_manager: field_manager.to_owned(),
-            force: Some(true),
-            ..Self::default()
-        }
-    }
-
-    /// Sets the user agent, whose program manages fields unless the client names a field manager.
-    pub(crate) fn by(mut self, agent: &str) -> Self {
-        let program = agent.split('/').next().unwrap_or_default();
-        self.default_manager = program
-            .chars()
-            .filter(|letter| !letter.is_control())
-            .take(MANAGER_MAX)
-            .collect();
-        self
-    }
-
-    /// The manager of the fields that are written.
-    pub(crate) fn manager(&self) -> &str {
-        if self.field_manager.is_empty() {
-            &self.default_manager
-        } else {
-            &self.field_manager
         }
     }
 
@@ -161,11 +124,12 @@ impl WriteOptions {
         }
     }
 
+    /// Whether nothing is to be stored.
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
 
-    /// The treatment of unknown and duplicate fields.
+    /// What happens to members nobody knows.
     pub(crate) fn field_validation(&self) -> FieldValidation {
         match self.field_validation.as_str() {
             "Ignore" => FieldValidation::Ignore,
@@ -210,7 +174,7 @@ fn dry_run_errors(values: &[String]) -> FieldErrors {
     )]
 }
 
-/// Preconditions of a deletion.
+/// What must hold for an object to be changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
@@ -301,6 +265,7 @@ impl DeleteOptions {
         }
     }
 
+    /// Whether nothing is to be deleted.
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
@@ -359,16 +324,6 @@ mod tests {
         );
         assert!(options.is_dry_run());
         assert_eq!(options.field_validation(), FieldValidation::Warn);
-    }
-
-    #[test]
-    fn names_a_field_manager_after_the_program_of_a_client() {
-        let options = WriteOptions::of_create(&Query::default()).unwrap();
-        assert_eq!(options.by("kubectl/v1.36 (linux)").manager(), "kubectl");
-        let options = WriteOptions::of_create(&Query::parse("fieldManager=me")).unwrap();
-        assert_eq!(options.by("kubectl/v1.36").manager(), "me");
-        let long = "x".repeat(200);
-        assert_eq!(WriteOptions::of_program(&long).manager().len(), MANAGER_MAX);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Content negotiation: `Content-Type` and `Accept`.
+//! Which form a client sends and which it wants.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/negotiation/negotiate.go
 
@@ -18,14 +18,14 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The encoding of a response.
+/// How an answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json { pretty: bool },
     Yaml,
 }
 
-/// The part of an object that a response shows.
+/// What an answer shows of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     /// All of it.
@@ -36,7 +36,7 @@ pub(crate) enum View {
     Table(&'static str),
 }
 
-/// The response that a client accepts.
+/// What a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) encoding: Encoding,
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The response without an `Accept` header.
+    /// What everybody gets who does not say what they want.
     pub(crate) const PLAIN: Self = Self {
         encoding: Encoding::Json { pretty: false },
         view: View::Object,

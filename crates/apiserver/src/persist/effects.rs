@@ -1,48 +1,26 @@
-//! The effects of a write besides the store: webhook configurations, namespaces, roles, services,
-//! definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! What a write changes besides the store: webhook configurations, namespaces, roles, services, definitions.
+//! Each is in force when the write returns.
 
-use std::sync::Arc;
-
-use lockgate_admission::engine::Engine;
-use lockgate_api::registration::Configuration;
-use lockgate_store::Entry;
 use serde_json::Value;
 
-use crate::allocate::Addresses;
-use crate::authz::rbac::Rbac;
-use crate::encoding;
-use crate::error::{Outcome, internal};
+use crate::controllers;
 use crate::metadata;
-use crate::namespaces::NamespaceCache;
-use crate::plugins::PriorityClasses;
-use crate::registry::{Registry, Resource, custom};
-use crate::services::ServiceCache;
+use crate::registry::Resource;
+use crate::registry::custom;
+use crate::server::Server;
 
-/// The parts of the server that are made from stored objects.
-#[derive(Debug)]
-pub(crate) struct Effects {
-    pub(crate) engine: Engine,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) namespaces: Arc<NamespaceCache>,
-    pub(crate) rbac: Arc<Rbac>,
-    pub(crate) addresses: Arc<Addresses>,
-    pub(crate) services: ServiceCache,
-    pub(crate) priority_classes: Arc<PriorityClasses>,
-}
-
-/// A kind of object that other parts of the server are made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+/// What an object of a resource is to other parts of the server.
+enum Effect {
     Registration,
     Namespace,
     Role,
     Binding,
     Definition,
     Service,
-    PriorityClass,
+    Pod,
 }
 
-fn kind(resource: &Resource) -> Option<Kind> {
+fn effect(server: &Server, resource: &Resource) -> Option<Effect> {
     if resource.is_custom() {
         return None;
     }
@@ -50,146 +28,97 @@ fn kind(resource: &Resource) -> Option<Kind> {
         (
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => Kind::Registration,
-        ("", "namespaces") => Kind::Namespace,
-        ("", "services") => Kind::Service,
-        ("scheduling.k8s.io", "priorityclasses") => Kind::PriorityClass,
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
-        ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
+        ) => Effect::Registration,
+        ("", "namespaces") => Effect::Namespace,
+        ("", "services") => Effect::Service,
+        // Which node a pod runs on matters where nodes are asked about.
+        ("", "pods") if server.nodes.is_some() => Effect::Pod,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Effect::Role,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Effect::Binding,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => Effect::Definition,
         _ => return None,
     })
 }
 
-/// Returns true if writes to a resource have effects.
-pub(crate) fn has_any(resource: &Resource) -> bool {
-    kind(resource).is_some()
+/// Whether writes to a resource change anything besides the store.
+pub(crate) fn has_any(server: &Server, resource: &Resource) -> bool {
+    effect(server, resource).is_some()
 }
 
-/// An effect that only remains to be applied.
-#[derive(Debug)]
-pub(crate) struct Effect {
-    kind: Option<Kind>,
-    change: Change,
-    namespace: String,
-    name: String,
-}
-
-#[derive(Debug)]
-enum Change {
-    /// The object as it is stored.
-    Put(Value),
-    Register(Box<Configuration>),
-    Removed {
-        /// The last state of the object; null if it cannot be read.
-        last: Value,
-        /// The kind of a webhook configuration, by its resource.
-        mutating: bool,
-    },
-}
-
-/// Prepares the effect of a write. The object and its resource are in the version that is stored.
-pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effect> {
-    let kind = kind(resource);
+/// Takes note of an object as it was stored.
+pub(crate) fn written(server: &Server, resource: &Resource, object: &Value) {
     let (namespace, name) = (
-        metadata::text(&object, "namespace").to_owned(),
-        metadata::text(&object, "name").to_owned(),
+        metadata::text(object, "namespace"),
+        metadata::text(object, "name"),
     );
-    let change = if kind == Some(Kind::Registration) {
-        // What cannot be read cannot be in force: better not stored than ignored.
-        let configuration = resource.shape.configuration(&object);
-        let configuration = configuration.ok_or_else(|| {
-            internal(&format!(
-                "the webhook configuration {name} cannot be decoded as it would be stored"
-            ))
-        })?;
-        Change::Register(Box::new(configuration))
-    } else {
-        Change::Put(object)
-    };
-    Ok(Effect {
-        kind,
-        change,
-        namespace,
-        name,
-    })
-}
-
-/// Prepares the effect of a removal. It cannot fail: the name of what is gone is in its key.
-pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Effect {
-    let last = encoding::parse_entry(entry, resource.type_meta()).unwrap_or_default();
-    let prefix = encoding::prefix(&resource.storage.0, &resource.storage.1, None);
-    let rest = entry.key.strip_prefix(&prefix).unwrap_or(&entry.key);
-    let (namespace, name) = match rest.split_once('/') {
-        Some(parts) if resource.names.namespaced => parts,
-        _ => ("", rest),
-    };
-    Effect {
-        kind: kind(resource),
-        change: Change::Removed {
-            last,
-            mutating: resource.plural() == "mutatingwebhookconfigurations",
-        },
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+    match effect(server, resource) {
+        Some(Effect::Registration) => {
+            if let Some(configuration) = stored_configuration(server, resource, object) {
+                server.engine.register(&configuration);
+            }
+        }
+        Some(Effect::Namespace) => {
+            server.namespaces.set(name, object);
+            if metadata::is_deleting(object) {
+                controllers::namespace_deleted(server, name);
+            }
+        }
+        Some(Effect::Role) => server.rbac.set_role(namespace, name, object),
+        Some(Effect::Binding) => server.rbac.set_binding(namespace, name, object),
+        Some(Effect::Definition) => server.registry.define(name, custom::resources(object)),
+        Some(Effect::Service) => {
+            server.addresses.reserve(object);
+            server.services.set(namespace, name, object);
+        }
+        Some(Effect::Pod) => {
+            if let Some(nodes) = &server.nodes {
+                nodes.set_pod(namespace, name, object);
+            }
+        }
+        None => {}
     }
 }
 
-impl Effects {
-    /// Applies an effect.
-    pub(crate) fn apply(&self, effect: Effect) {
-        let Effect {
-            kind,
-            change,
-            namespace,
-            name,
-        } = effect;
-        let Some(kind) = kind else { return };
-        match change {
-            Change::Register(configuration) => self.engine.register(&configuration),
-            Change::Put(object) => self.put(kind, &namespace, &name, &object),
-            Change::Removed { last, mutating } => {
-                self.removed(kind, &namespace, &name, &last, mutating)
+/// Takes note of an object that is gone.
+pub(crate) fn removed(server: &Server, resource: &Resource, object: &Value) {
+    let (namespace, name) = (
+        metadata::text(object, "namespace"),
+        metadata::text(object, "name"),
+    );
+    match effect(server, resource) {
+        Some(Effect::Registration) => {
+            if let Some(configuration) = stored_configuration(server, resource, object) {
+                server
+                    .engine
+                    .configurations(configuration.kind)
+                    .remove(name);
             }
         }
+        Some(Effect::Namespace) => server.namespaces.remove(name),
+        Some(Effect::Role) => server.rbac.remove_role(namespace, name),
+        Some(Effect::Binding) => server.rbac.remove_binding(namespace, name),
+        Some(Effect::Definition) => server.registry.define(name, Vec::new()),
+        Some(Effect::Service) => {
+            server.addresses.release(object);
+            server.services.remove(namespace, name);
+        }
+        Some(Effect::Pod) => {
+            if let Some(nodes) = &server.nodes {
+                nodes.remove_pod(namespace, name);
+            }
+        }
+        None => {}
     }
+}
 
-    fn put(&self, kind: Kind, namespace: &str, name: &str, object: &Value) {
-        match kind {
-            // Prepared as `Change::Register`.
-            Kind::Registration => {}
-            Kind::Namespace => self.namespaces.set(name, object),
-            Kind::Role => self.rbac.set_role(namespace, name, object),
-            Kind::Binding => self.rbac.set_binding(namespace, name, object),
-            Kind::Definition => self.registry.define(name, custom::resources(object)),
-            Kind::Service => {
-                self.addresses.reserve(object);
-                self.services.set(namespace, name, object);
-            }
-            Kind::PriorityClass => self.priority_classes.set(name, object),
-        }
-    }
-
-    fn removed(&self, kind: Kind, namespace: &str, name: &str, last: &Value, mutating: bool) {
-        use lockgate_api::registration::ConfigurationKind;
-        match kind {
-            Kind::Registration => {
-                let kind = if mutating {
-                    ConfigurationKind::Mutating
-                } else {
-                    ConfigurationKind::Validating
-                };
-                self.engine.configurations(kind).remove(name);
-            }
-            Kind::Namespace => self.namespaces.remove(name),
-            Kind::Role => self.rbac.remove_role(namespace, name),
-            Kind::Binding => self.rbac.remove_binding(namespace, name),
-            Kind::Definition => self.registry.define(name, Vec::new()),
-            Kind::Service => {
-                self.addresses.release(last);
-                self.services.remove(namespace, name);
-            }
-            Kind::PriorityClass => self.priority_classes.remove(name),
-        }
-    }
+/// The configuration in an object, which is in the version that is stored.
+fn stored_configuration(
+    server: &Server,
+    resource: &Resource,
+    object: &Value,
+) -> Option<lockgate_api::registration::Configuration> {
+    let (group, version) = &resource.storage_version;
+    let snapshot = server.registry.snapshot();
+    let kept = snapshot.find(group, version, resource.plural())?;
+    kept.shape.configuration(object)
 }

@@ -1,6 +1,6 @@
 //! Starting a server, and stopping it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,46 +14,43 @@ use lockgate_admission::https::{
     Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
-use lockgate_admission::order::PluginError;
-use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_admission::order::{PluginError, Switches};
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_go::quote::quote;
+use lockgate_plugins::in_tree::{self, Parts};
+use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
-use crate::access_reviews::Reviewer;
+use super::Server;
 use crate::allocate::Addresses;
-use crate::apply::ApplyError;
+use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
-use crate::controllers;
+use crate::controllers::namespace_defaults::Waiting;
+use crate::controllers::{self, Terminating};
 use crate::conversion::Converter;
-use crate::error::Failure;
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::non_resource::NonResource;
-use crate::persist::effects::Effects;
-use crate::persist::{Shared, Storage};
-use crate::pipeline::Pipeline;
-use crate::plugins::{Priority, PriorityClasses};
+use crate::plugins::Objects;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
-use crate::tasks::Tasks;
-use crate::write::Writer;
-use crate::write::admission::Admitter;
 
-/// The failure of a start.
+/// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -101,9 +98,6 @@ pub enum StartError {
     /// Storage.
     #[error(transparent)]
     Storage(#[from] Unavailable),
-    /// Stored objects that the server is made from cannot be read or written.
-    #[error("cannot restore the stored objects: {0}")]
-    Restore(String),
     /// Anything of which there should be enough.
     #[error("{0}")]
     Other(&'static str),
@@ -112,7 +106,7 @@ pub enum StartError {
 /// A server that runs. Dropping it stops it at once; [`Running::stop`] lets requests end.
 #[derive(Debug)]
 pub struct Running {
-    pipeline: Arc<Pipeline>,
+    server: Arc<Server>,
     address: SocketAddr,
     took: Duration,
     ca_pem: String,
@@ -146,23 +140,14 @@ impl Running {
         let admin = identity.issue_to_user("admin", &["system:masters"])?;
         let (stop, stopped) = watch::channel(false);
         let drain = settings.drain;
-        let tasks = Tasks::new(stopped.clone());
-        let controllers = controllers::Settings {
-            enabled: settings.controllers,
-            request_timeout: settings.request_timeout,
-            namespace_grace: settings.namespace_grace,
-            ca_pem: identity.ca_pem.as_str().into(),
-        };
-        let pipeline = Arc::new(build(settings, store, address, tasks.clone())?);
-        let writer = pipeline.writer.for_controllers();
-        bootstrap::load(&writer, controllers.enabled, &identity.ca_pem)
-            .await
-            .map_err(|Failure(status)| StartError::Restore(status.message))?;
-        controllers::start(controllers::Context::new(writer, controllers), &tasks);
-        let handler = Arc::clone(&pipeline);
+        let ca_pem = identity.ca_pem.clone();
+        let server = build(settings, store, address, ca_pem, stopped.clone())?;
+        bootstrap::load(&server).await?;
+        controllers::start(&server);
+        let handler = Arc::clone(&server);
         let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
         Ok(Self {
-            pipeline,
+            server,
             address,
             took: started.elapsed(),
             ca_pem: identity.ca_pem,
@@ -172,31 +157,39 @@ impl Running {
         })
     }
 
-    /// The address it listens on.
+    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL clients use.
+    /// The URL for clients on this machine. A server that listens on all addresses is reached
+    /// through the loopback, for which its certificate is valid.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("https://{address}")
     }
 
-    /// The duration of the start.
+    /// How long it took to start.
     #[must_use]
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// The CA certificate of the server.
+    /// The certificate of the authority clients trust.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The admin client certificate and its key.
+    /// The client certificate of an admin, and its key.
     #[must_use]
     pub fn admin(&self) -> (&str, &str) {
         (&self.admin.0, &self.admin.1)
@@ -234,20 +227,35 @@ impl Running {
     }
 
     /// Applies the objects of a YAML or JSON stream through admission, in order; what exists is merged
-    /// with. Returns how many there were.
+    /// with. Returns the objects and the warnings.
     ///
     /// # Errors
     ///
     /// The first object that the server does not take, and why. Those before it stay.
-    pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
-        crate::apply::apply(&self.pipeline.writer, manifests).await
+    pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
+        crate::apply::apply(&self.server, manifests).await
+    }
+
+    /// What is on, in words for people: plugins in the order they run, controllers, feature gates.
+    #[must_use]
+    pub fn parts(&self) -> Vec<String> {
+        let parts = self.server.parts();
+        let told = parts.iter().map(|(what, names)| {
+            let names = match names.as_slice() {
+                [] => String::from("none"),
+                names => names.join(","),
+            };
+            format!("{what}: {names}")
+        });
+        told.collect()
     }
 
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         let _ = self.serving.await;
-        self.pipeline.tasks.finish().await;
+        self.server.tasks.close();
+        self.server.tasks.wait().await;
     }
 }
 
@@ -255,14 +263,20 @@ fn build(
     settings: Settings,
     store: Arc<dyn Store>,
     address: SocketAddr,
-    tasks: Tasks,
-) -> Result<Pipeline, StartError> {
+    ca_pem: String,
+    stop: watch::Receiver<bool>,
+) -> Result<Arc<Server>, StartError> {
     let registry = Arc::new(Registry::new());
-    let order = Arc::new(tokio::sync::Mutex::new(()));
-    let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
+    let namespaces = Arc::new(NamespaceCache::default());
     let rbac = Arc::new(Rbac::default());
+    let mut nodes = None;
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
         AuthorizationMode::Rbac => Arc::clone(&rbac) as Arc<dyn Authorizer>,
+        AuthorizationMode::NodeAndRbac => {
+            let node = Arc::new(NodeAuthorizer::new(Arc::clone(&rbac)));
+            nodes = Some(Arc::clone(&node));
+            node
+        }
         AuthorizationMode::AlwaysAllow => Arc::new(FixedAuthorizer::AllowAll),
     };
     let services = ServiceCache::default();
@@ -294,7 +308,8 @@ fn build(
     host.namespaces = Arc::clone(&namespaces) as _;
     host.kinds = kinds;
     host.authorizer = Arc::clone(&authorizer);
-    let priority_classes = Arc::new(PriorityClasses::default());
+    let quotas = Arc::new(Ledger::default());
+    let objects = Arc::new(Objects::new(Arc::clone(&registry)));
     let conditions = if settings.feature_gates.match_conditions {
         ConditionsGate::Enabled
     } else {
@@ -303,12 +318,22 @@ fn build(
     let mut builder = Engine::builder(host.clone()).match_conditions(conditions);
     let mut manifests = Vec::new();
     if let Some(file) = &settings.admission_control_config_file {
+        credentials::plugin_part(file, "").map_err(|why| {
+            StartError::Admission(format!(
+                "failed to apply admission: failed to read plugin config: {why}"
+            ))
+        })?;
         for kind in ConfigurationKind::ALL {
             let plugin = match kind {
                 ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
                 ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
             };
-            let configuration = credentials::load(file, plugin).map_err(StartError::Admission)?;
+            let configuration = credentials::load(file, plugin).map_err(|why| {
+                let plugin = quote(plugin);
+                StartError::Admission(format!(
+                    "failed to apply admission: couldn't init admission plugin {plugin}: {why}"
+                ))
+            })?;
             builder = builder.caller(kind, caller_with(configuration.credentials));
             if let Some(folder) = configuration.static_manifests_dir {
                 let configurations = Arc::new(Configurations::new(kind));
@@ -328,95 +353,80 @@ fn build(
     for plugin in &settings.plugins.0 {
         builder = builder.plugin(Arc::clone(plugin));
     }
+    let switches = Switches::new(&settings.enable_plugins, &settings.disable_plugins);
+    // Names come first: a plugin that is not known has no configuration.
+    switches.check(settings.plugins.0.iter().map(|plugin| plugin.name()))?;
+    let parts = Parts {
+        host,
+        lookup: Arc::clone(&objects) as _,
+        writes: Arc::clone(&objects) as _,
+        mapper: Arc::clone(&objects) as _,
+        quotas: Arc::clone(&quotas),
+        gates: settings.feature_gates.plugins,
+        tolerations: settings.tolerations,
+    };
+    let file = settings.admission_control_config_file.as_deref();
+    let made = in_tree::plugins(&parts, &switches, in_tree::Configuration(file));
+    let made =
+        made.map_err(|error| StartError::Admission(format!("failed to apply admission: {error}")))?;
+    for plugin in made {
+        builder = builder.plugin(plugin);
+    }
     let engine = builder
-        .plugin(NamespaceLifecycle::new(host))
-        .plugin(DefaultTolerationSeconds::default())
-        .plugin(AlwaysPullImages)
-        .plugin(Priority(Arc::clone(&priority_classes)))
         .enable(settings.enable_plugins.iter().map(String::as_str))
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
     let signer = match &settings.cert_dir {
-        Some(folder) => Signer::with_key(&tls::token_key(folder)?).ok_or(StartError::Other(
-            "cannot use `sa.key`: it is not a P-256 private key",
-        ))?,
-        None => Signer::new().ok_or(StartError::Other(
-            "cannot generate the token signing key: no entropy source",
-        ))?,
+        Some(folder) => Signer::with_key(&tls::token_key(folder)?)
+            .ok_or(StartError::Other("`sa.key` is no key of the curve P-256"))?,
+        None => Signer::new().ok_or(StartError::Other("there is no randomness"))?,
     };
     let signer = Arc::new(signer);
-    let mut anonymous = settings.anonymous_auth;
-    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
-    if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
-        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
-        anonymous = false;
-    }
-    let authenticator = Arc::new(Authenticator {
+    let mut authenticator = Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),
         store: Arc::clone(&store),
-        anonymous,
-    });
+        anonymous: settings.anonymous_auth,
+    };
+    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
+    if authenticator.anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        authenticator.anonymous = false;
+    }
     let audit = audit(&settings)?;
-    let addresses = Arc::new(Addresses::default());
-    let requests = Arc::new(Requests::default());
-    let storage = Storage::new(Shared {
+    let server = Arc::new_cyclic(|itself| Server {
+        settings,
         store,
+        registry,
+        namespaces,
+        engine,
         converter,
-        effects: Effects {
-            engine: engine.clone(),
-            registry: Arc::clone(&registry),
-            namespaces,
-            rbac: Arc::clone(&rbac),
-            addresses: Arc::clone(&addresses),
-            services,
-            priority_classes,
-        },
-        order,
-        namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
-        settled: Default::default(),
-        tasks: tasks.clone(),
+        authenticator,
+        authorizer,
+        rbac,
+        nodes,
+        signer,
+        audit,
+        requests: Requests::default(),
+        addresses: Addresses::default(),
+        services,
+        quotas,
+        terminating: Terminating::default(),
+        waiting: Waiting::default(),
+        ca_pem,
+        address,
+        effects: tokio::sync::Mutex::default(),
+        stop,
+        tasks: TaskTracker::new(),
+        itself: itself.clone(),
     });
+    objects.belong_to(&server);
     for manifests in manifests {
-        tasks.spawn(manifests.run(|error| {
+        server.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");
         }));
     }
-    Ok(Pipeline {
-        reviewer: Reviewer {
-            authenticator: Arc::clone(&authenticator),
-            authorizer: Arc::clone(&authorizer),
-            rbac: Arc::clone(&rbac),
-            mode: settings.authorization_mode,
-        },
-        non_resource: NonResource {
-            registry: Arc::clone(&registry),
-            storage: storage.clone(),
-            engine: engine.clone(),
-            requests: Arc::clone(&requests),
-            address: address.to_string(),
-        },
-        writer: Writer {
-            storage,
-            admitter: Admitter {
-                engine,
-                observer: settings.observer,
-            },
-            registry: Arc::clone(&registry),
-            authorizer: Arc::clone(&authorizer),
-            rbac,
-            addresses,
-            gates: settings.feature_gates,
-        },
-        authenticator,
-        authorizer,
-        registry,
-        signer,
-        audit,
-        requests,
-        tasks,
-        request_timeout: settings.request_timeout,
-    })
+    Ok(server)
 }
 
 fn read(path: &std::path::Path) -> Result<String, StartError> {

@@ -6,7 +6,7 @@ use lockgate_go::base64;
 use lockgate_kinds::crd;
 use serde_json::Value;
 
-/// The conversion strategy of a definition.
+/// How objects become those of another version.
 #[derive(Debug)]
 pub(crate) enum Conversion {
     /// Only the `apiVersion` changes.
