@@ -89,6 +89,7 @@ pub mod engine;
 pub mod order;
 pub mod plugin;
 pub mod plugins;
+pub mod policy;
 pub mod webhook;
 
 // One call, and what its answer does to the object.

@@ -11,6 +11,7 @@ use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
 use crate::host::BoxFuture;
 use crate::object::Object;
+use crate::policy::PolicyReinvocation;
 use crate::request::{Operation, Request};
 use crate::trace::{PluginTrace, Trace};
 use crate::warnings::Warnings;
@@ -81,6 +82,7 @@ pub struct Admission {
     /// What is not over yet.
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
+    pub(crate) policy_reinvocation: PolicyReinvocation,
     pub(crate) detail: Detail,
 }
 
@@ -113,6 +115,7 @@ impl Admission {
             running: PluginTrace::default(),
             under_way: UnderWay::default(),
             reinvocation: Reinvocation::default(),
+            policy_reinvocation: PolicyReinvocation::default(),
             detail: Detail::Candidates,
         }
     }
@@ -147,6 +150,7 @@ impl Admission {
     /// given it back.
     pub fn take_object(&mut self) -> Option<Object> {
         self.reinvocation.end();
+        self.policy_reinvocation.end();
         self.request.object.take()
     }
 

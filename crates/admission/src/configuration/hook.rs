@@ -11,7 +11,7 @@ use lockgate_api::registration::Webhook;
 use lockgate_go::quote::quote;
 use lockgate_go::url::Url;
 
-use super::Rule;
+use super::{Criteria, Rule};
 use crate::call::{Caller, Client, ClientError};
 use crate::https::split_authority;
 use crate::matching::Conditions;
@@ -78,7 +78,7 @@ pub(crate) enum Labels {
 }
 
 impl Labels {
-    fn new(selector: Option<&LabelSelector>) -> Self {
+    pub(super) fn new(selector: Option<&LabelSelector>) -> Self {
         match selector {
             None => Self::Nothing,
             Some(selector) if selector.is_empty() => Self::Everything,
@@ -117,10 +117,7 @@ pub struct CompiledHook {
     configuration: Arc<str>,
     identity: String,
     source: Source,
-    rules: Box<[Rule]>,
-    pub(crate) namespace_selector: Labels,
-    pub(crate) object_selector: Labels,
-    match_policy: MatchPolicy,
+    pub(crate) criteria: Criteria,
     failure_policy: FailurePolicy,
     pub(crate) side_effects: SideEffects,
     pub(crate) conditions: Conditions,
@@ -140,10 +137,6 @@ impl CompiledHook {
             Some("Ignore") => FailurePolicy::Ignore,
             _ => FailurePolicy::Fail,
         };
-        let match_policy = match webhook.match_policy.as_deref() {
-            Some("Equivalent") => MatchPolicy::Equivalent,
-            _ => MatchPolicy::Exact,
-        };
         let side_effects = match webhook.side_effects.as_deref() {
             None => SideEffects::Unsaid,
             Some("None" | "NoneOnDryRun") => SideEffects::NoneOnDryRun,
@@ -153,10 +146,7 @@ impl CompiledHook {
             configuration: Arc::clone(configuration),
             identity,
             source,
-            rules: webhook.rules.iter().flatten().map(Rule::new).collect(),
-            namespace_selector: Labels::new(webhook.namespace_selector.as_ref()),
-            object_selector: Labels::new(webhook.object_selector.as_ref()),
-            match_policy,
+            criteria: Criteria::of_webhook(webhook),
             failure_policy,
             side_effects,
             conditions: Conditions::new(webhook.match_conditions.as_deref()),
@@ -204,7 +194,7 @@ impl CompiledHook {
     /// Whether other versions of a resource match too.
     #[must_use]
     pub fn match_policy(&self) -> MatchPolicy {
-        self.match_policy
+        self.criteria.match_policy
     }
 
     /// Whether it is called again when others change the object after it.
@@ -232,7 +222,7 @@ impl CompiledHook {
     }
 
     pub(crate) fn rules(&self) -> &[Rule] {
-        &self.rules
+        &self.criteria.rules
     }
 
     pub(crate) fn review_version(&self) -> Result<ReviewVersion, NoKnownVersion> {

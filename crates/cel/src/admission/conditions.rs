@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use super::compile_condition;
 use super::request::Evaluator;
 use crate::eval::Program;
-use crate::program::ProgramCache;
+use crate::program::{CompileError, ProgramCache};
 
 /// Most units the conditions of one webhook may cost together.
 pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
@@ -71,12 +71,21 @@ impl MatchConditions {
     /// One that does not compile is kept, and counts as failed when evaluated.
     #[must_use]
     pub fn compile<'c>(conditions: impl IntoIterator<Item = (&'c str, &'c str)>) -> Self {
+        Self::compile_with(conditions, |expression| {
+            PROGRAMS.get_or_compile(expression, compile_condition)
+        })
+    }
+
+    /// The same with programs from somewhere else, such as the environment of a policy.
+    #[must_use]
+    pub fn compile_with<'c>(
+        conditions: impl IntoIterator<Item = (&'c str, &'c str)>,
+        compile: impl Fn(&str) -> Result<Arc<Program>, CompileError>,
+    ) -> Self {
         let compiled = conditions.into_iter().map(|(name, expression)| Condition {
             name: name.to_owned(),
             expression: expression.to_owned(),
-            program: PROGRAMS
-                .get_or_compile(expression, compile_condition)
-                .map_err(|error| format!("compilation error: {error}")),
+            program: compile(expression).map_err(|error| format!("compilation error: {error}")),
         });
         Self {
             conditions: compiled.collect(),
