@@ -106,6 +106,8 @@ impl Chain {
         let mut is_refused = step.step == Step::Admit || calls.is_empty();
         for (at, started) in calls {
             let Some(hook) = running.hooks.get_mut(at) else {
+                // A call without its webhook: nothing says that its failure may be ignored.
+                is_refused = true;
                 continue;
             };
             is_refused |= hook.hook.failure_policy() == FailurePolicy::Fail;

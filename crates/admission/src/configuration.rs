@@ -28,7 +28,7 @@ use arc_swap::ArcSwap;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 
 pub(crate) use criteria::{Criteria, WithoutRules};
-pub use hook::{CompiledHook, FailurePolicy, MatchPolicy, Source};
+pub use hook::{CompiledHook, MatchPolicy, Source};
 pub(crate) use hook::{Labels, SideEffects, selects};
 pub use index::Candidates;
 pub(crate) use index::Index;
@@ -40,11 +40,13 @@ pub(crate) use policies::{CompiledMutation, CompiledValidation, NotFound, ParamS
 pub use reload::{Reload, StaticManifests};
 pub(crate) use rule::Rule;
 
+pub use crate::decision::FailurePolicy;
+
 /// All hooks of one kind at one moment, in calling order.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     hooks: Vec<Arc<CompiledHook>>,
-    /// So many of the first are from manifest files.
+    /// So many of the first are from manifest files. INVARIANT: at most as many as there are.
     statics: usize,
     index: Index,
     generation: u64,
@@ -60,7 +62,7 @@ impl Snapshot {
     /// The hooks from manifest files.
     #[must_use]
     pub fn static_hooks(&self) -> &[Arc<CompiledHook>] {
-        self.hooks.get(..self.statics).unwrap_or_default()
+        self.hooks.split_at(self.statics).0
     }
 
     pub(crate) fn index(&self) -> &Index {

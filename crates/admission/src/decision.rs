@@ -5,7 +5,16 @@
 
 use lockgate_api::meta::status::Status;
 
-/// Whether a request may go on.
+/// `failurePolicy`: the outcome of a request whose webhook could not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailurePolicy {
+    /// The request is denied.
+    Fail,
+    /// The request goes on.
+    Ignore,
+}
+
+/// The outcome of admission, or of one step of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     /// It may.

@@ -73,38 +73,56 @@
 
 #![warn(missing_docs)]
 
-// The request, and what is asked of the host.
-pub mod host;
+// A request, its objects, and its outcome. A module uses only those listed before it.
 pub mod object;
+
 pub mod request;
 
-// What is registered, and which of it a request concerns.
-pub mod conditions;
-pub mod configuration;
-pub mod matching;
+pub mod decision;
 
-// Running plugins, two of which call webhooks.
-pub mod chain;
-pub mod engine;
-pub mod order;
-pub mod plugin;
-pub mod plugins;
-pub mod policy;
-pub mod webhook;
+pub mod status;
 
-// One call, and what its answer does to the object.
-pub mod call;
+pub mod audit;
+pub mod warnings;
+
+// Comparing and patching objects.
 pub mod equality;
-pub mod https;
 pub mod json_patch;
 
-// What comes of it.
-pub mod audit;
-pub mod decision;
-pub mod metrics;
-pub mod status;
+// The server around the engine, as traits.
+pub mod host;
+
+// Registrations, compiled, and which of them match a request.
+pub mod conditions;
+
+pub mod configuration;
+
+pub mod matching;
+
+// The record of one request, and the plugins that read and write it.
 pub mod trace;
-pub mod warnings;
+
+mod reinvocation;
+
+pub mod plugin;
+
+pub mod plugins;
+
+pub mod webhook;
+
+pub mod policy;
+
+// Plugins in order.
+pub mod chain;
+pub mod order;
+
+pub mod metrics;
+
+pub mod engine;
+
+/// The HTTPS client, for embedders who need no other.
+pub use lockgate_webhook_client as https;
+pub use lockgate_webhook_client::call;
 
 #[cfg(test)]
 mod testing;

@@ -14,7 +14,6 @@
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/generic/webhook.go
 
 mod equivalence;
-mod match_conditions;
 mod namespace_selector;
 mod object_selector;
 
@@ -25,16 +24,17 @@ use lockgate_api::meta::status::Status;
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 
 pub use equivalence::RuleVerdict;
-pub(crate) use match_conditions::{Conditions, Facts};
-pub use match_conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 pub(crate) use namespace_selector::NamespaceLookup;
 pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;
 
+use crate::conditions::{self, Facts};
 use crate::configuration::{Candidates, CompiledHook, Criteria, Index, Labels, Snapshot};
 use crate::host::{Equivalent, Host, Namespace, NamespaceError};
 use crate::object::Object;
 use crate::request::Request;
+
+pub use crate::conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 
 /// What each predicate said about one hook. Those after the first plain "no" were not asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,7 +208,7 @@ impl<'m> Matcher<'m> {
         let host = self.host;
         let asking = self
             .asking
-            .get_or_insert_with(|| match_conditions::asking(request, &host.authorizer));
+            .get_or_insert_with(|| conditions::asking(request, &host.authorizer));
         Facts::new(request, kind, resource, asking.clone())
     }
 
@@ -220,20 +220,18 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// The resource and kind of a target.
+    /// The resource and kind of a target; none for an equivalent that this request does not have.
     pub(crate) fn resolve<'r>(
         &'r self,
         target: Target,
         request: &'r Request,
-    ) -> (&'r GroupVersionResource, &'r GroupVersionKind) {
-        let requested = (&request.resource, &request.kind);
+    ) -> Option<(&'r GroupVersionResource, &'r GroupVersionKind)> {
         match target {
-            Target::Requested => requested,
-            Target::Equivalent(position) => self
-                .equivalents
-                .get(position)
-                .and_then(|equivalent| Some((&equivalent.resource, equivalent.kind.as_ref()?)))
-                .unwrap_or(requested),
+            Target::Requested => Some((&request.resource, &request.kind)),
+            Target::Equivalent(position) => {
+                let equivalent = self.equivalents.get(position)?;
+                Some((&equivalent.resource, equivalent.kind.as_ref()?))
+            }
         }
     }
 

@@ -11,11 +11,10 @@ use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
 use crate::host::BoxFuture;
 use crate::object::Object;
-use crate::policy::PolicyReinvocation;
+use crate::reinvocation::{PolicyReinvocation, Reinvocation};
 use crate::request::{Operation, Request};
 use crate::trace::{PluginTrace, Trace};
 use crate::warnings::Warnings;
-use crate::webhook::Reinvocation;
 
 /// Takes part in admission.
 pub trait Plugin: Send + Sync {

@@ -12,7 +12,6 @@ mod evaluate;
 mod mutating;
 mod mutation;
 mod params;
-mod reinvocation;
 mod validating;
 mod version;
 
@@ -23,7 +22,6 @@ use lockgate_api::registration::policy::Registered;
 use serde_json::Value as Json;
 
 pub use mutating::MutatingPolicies;
-pub use reinvocation::PolicyReinvocation;
 pub use validating::ValidatingPolicies;
 
 use crate::configuration::{Candidates, Criteria, Policies, PolicySnapshot};

@@ -5,11 +5,11 @@
 //!   ValidatingAdmissionWebhook   all that match at once; the first refusal to arrive counts
 //! ```
 
+mod broken;
 mod contain;
 mod denial;
 mod mutating;
 mod patch;
-mod reinvocation;
 mod round_trip;
 mod validating;
 mod versioned;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use mutating::MutatingWebhooks;
-pub use reinvocation::Reinvocation;
 pub use validating::ValidatingWebhooks;
 
+use broken::Broken;
 pub(crate) use versioned::{Versioned, convert};
 
 use crate::configuration::{Candidates, CompiledHook, Configurations, Snapshot};
@@ -50,6 +50,14 @@ struct Hooks {
 struct Relevant {
     snapshot: Arc<Snapshot>,
     candidates: Candidates,
+}
+
+impl Relevant {
+    /// The hook at a position of the candidates.
+    fn hook(&self, position: usize) -> Result<&Arc<CompiledHook>, Broken> {
+        let hooks = self.snapshot.hooks();
+        hooks.get(position).ok_or(Broken::Index(position))
+    }
 }
 
 impl Hooks {

@@ -15,7 +15,6 @@ use lockgate_go::base64;
 use lockgate_go::quote::quote;
 
 use crate::document::{Document, Kind, Span, Value};
-use crate::meta::time::Time;
 
 pub use wire::{Bytes, RawJson};
 pub(crate) use wire::{IsEmpty, Pointee, wire_struct};
@@ -359,36 +358,6 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a time that is a plain member in Go, where the zero time means none.
-    pub(crate) fn time(&mut self, target: &mut Option<Time>, value: Value<'_>) -> Step {
-        self.opt_time(target, value)?;
-        *target = target.filter(|time| !time.is_zero());
-        Ok(())
-    }
-
-    /// Decodes a pointer to a time. What is not one ends decoding at once, whatever was wrong
-    /// before.
-    pub(crate) fn opt_time(&mut self, target: &mut Option<Time>, value: Value<'_>) -> Step {
-        let message = match value.kind() {
-            Kind::Null => {
-                *target = None;
-                return Ok(());
-            }
-            Kind::String => match Time::parse(value.as_str().unwrap_or_default()) {
-                Ok(time) => {
-                    *target = Some(time);
-                    return Ok(());
-                }
-                Err(error) => error.to_string(),
-            },
-            _ => self.type_message(describe(value), "string"),
-        };
-        Err(DecodeError {
-            message,
-            span: value.span(),
-        })
-    }
-
     fn integer<N: TryFrom<i64>>(&mut self, target: &mut N, value: Value<'_>, go: &str) -> Step {
         match value.as_number() {
             Some(text) => match text
@@ -511,7 +480,7 @@ impl Decoder {
         self.fail(message, span);
     }
 
-    fn type_message(&self, found: &str, go_type: &str) -> String {
+    pub(crate) fn type_message(&self, found: &str, go_type: &str) -> String {
         let place = if self.field_stack.is_empty() {
             String::from("Go value")
         } else {

@@ -38,9 +38,12 @@
 pub use lockgate_go as go;
 
 pub mod access;
-pub mod admission;
-pub mod decode;
 pub mod document;
 pub mod field;
+
+pub mod decode;
+
 pub mod meta;
+
+pub mod admission;
 pub mod registration;

@@ -21,12 +21,8 @@ mod request;
 
 use std::sync::LazyLock;
 
-pub use conditions::{
-    Condition, FailurePolicy, Judgement, MATCH_CONDITIONS_BUDGET, MatchConditions, Outcome,
-};
-pub use policy::{
-    Composition, OutOfBudget, POLICY_BUDGET, PolicyEvaluation, Role, Variable, named,
-};
+pub use conditions::{Condition, FailurePolicy, Judgement, MatchConditions, Outcome};
+pub use policy::{Composition, OutOfBudget, PolicyEvaluation, Role, Variable, named};
 pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
 
 use crate::check::Environment;

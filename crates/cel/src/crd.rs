@@ -1,7 +1,8 @@
 //! Validation rules of custom resources: what `self` and `oldSelf` are, by their schema.
 //!
 //! ```
-//! use lockgate_cel::crd::{Inputs, OldSelf, Schema, compile_rule, rule_too_costly};
+//! use lockgate_cel::crd::{Inputs, OldSelf, compile_rule, rule_too_costly};
+//! use lockgate_cel::schema::Schema;
 //! use lockgate_cel::{Limits, Value};
 //!
 //! let schema = Schema::from_json(&serde_json::json!({
@@ -25,23 +26,13 @@
 //!
 //! | module | is responsible for |
 //! |---|---|
-//! | `escape` | properties as identifiers, and back |
-//! | `schema` | what is read of a schema |
 //! | `declare` | schemas as types, and sizes for the estimate of cost |
 //! | `rule` | compiling, limits of cost, running |
-//! | `typed`, `format` | JSON as values of a schema |
 
 mod declare;
-mod escape;
-mod format;
 mod rule;
-mod schema;
-pub(crate) mod typed;
 
-pub(crate) use escape::KEYWORDS;
-pub use escape::{escape, unescape};
 pub use rule::{
     Inputs, OldSelf, Rule, RuleError, Scope, compile_rule, message_too_costly, resource_too_costly,
     rule_too_costly,
 };
-pub use schema::{Format, Kind, ListType, MAX_SCHEMA_DEPTH, Schema, SchemaError};

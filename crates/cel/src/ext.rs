@@ -7,9 +7,7 @@ pub mod authorizer;
 pub mod cidr;
 pub mod ip;
 pub mod named_format;
-pub mod opaque;
 pub mod semver;
-pub(crate) mod string_format;
 pub(crate) mod url;
 
 #[doc(hidden)]

@@ -22,12 +22,13 @@
 //! | module | is responsible for |
 //! |---|---|
 //! | [`admission`] | match conditions: environment, request, what a list of them decides; policies |
-//! | [`crd`] | validation rules of custom resources: schemas as types, sizes and values |
+//! | [`crd`] | validation rules of custom resources: schemas as types and sizes |
 //! | [`program`] | text to program, programs shared by text |
 //! | [`syntax`] | text to tree: lexer, parser, macros, syntax errors |
 //! | [`check`] | types, overloads, validators |
 //! | [`eval`] | planning, evaluation, cost |
-//! | [`value`] | values at run time, their equality and order, and JSON |
+//! | [`value`] | values at run time, their equality and order, JSON with and without a schema, errors |
+//! | [`schema`] | structural schemas, as far as expressions depend on them |
 //! | [`ext`] | the values of Kubernetes' libraries |
 //! | [`source`] | positions, and how issues are printed |
 //! | [`strings`] | what Go means by strings |
@@ -49,18 +50,26 @@
     allow(clippy::indexing_slicing, reason = "a panic in a test is a failure")
 )]
 
-pub mod admission;
-pub mod check;
-pub mod crd;
-pub mod eval;
 pub mod ext;
 pub mod limits;
-pub mod program;
 pub mod source;
 pub mod strings;
-pub mod syntax;
 pub mod types;
+
+pub mod syntax;
+
+pub mod schema;
+
 pub mod value;
+
+pub mod check;
+
+pub mod eval;
+
+pub mod program;
+
+pub mod admission;
+pub mod crd;
 
 #[doc(hidden)]
 pub use lockgate_go::{number, quote, regex as go_regex, time};

@@ -37,6 +37,15 @@ impl std::fmt::Display for IndexError {
 
 impl std::error::Error for IndexError {}
 
+/// The number of code points of a text.
+pub(crate) fn code_points(text: &str) -> usize {
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().count()
+    }
+}
+
 /// The character at `index`, as a string; empty just behind the last one.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 
 pub(crate) mod ast;
 mod grammar;
+pub mod identifier;
 pub(crate) mod lexer;
 mod macros;
 mod parser;
@@ -18,8 +19,3 @@ mod visit;
 
 pub(crate) use parser::parse;
 pub use print::canonical;
-
-/// Longest expression accepted, in code points.
-pub const MAX_CODE_POINTS: usize = 100_000;
-/// Deepest nesting of one grammar rule, and deepest operator chain.
-pub const MAX_DEPTH: u32 = 250;

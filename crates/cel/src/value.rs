@@ -5,8 +5,12 @@
 
 mod compare;
 pub mod constructed;
+mod error;
+mod format;
 mod json;
 mod map;
+mod opaque;
+pub(crate) mod typed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +19,14 @@ use serde_json::Value as Json;
 
 pub use compare::{Equality, NotOrdered};
 pub use constructed::Constructed;
+pub use error::{Error, Failure};
 pub use map::Map;
+pub use opaque::Opaque;
 
 use lockgate_go::time::{Duration, Timestamp};
 
-use crate::crd::{Schema, typed};
-use crate::eval::Error;
-use crate::ext::opaque::Opaque;
+use crate::schema::Schema;
+use crate::strings::code_points;
 
 /// A value of the language.
 #[derive(Debug, Clone)]
@@ -357,15 +362,6 @@ impl<'a> Value<'a> {
             }
             _ => self.size() == Some(0),
         }
-    }
-}
-
-/// How many code points a text has.
-pub(crate) fn code_points(text: &str) -> usize {
-    if text.is_ascii() {
-        text.len()
-    } else {
-        text.chars().count()
     }
 }
 

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::published::Published;
+use crate::watch::Cursor;
 use crate::{
     Entry, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch, WriteError,
 };
@@ -268,7 +269,7 @@ impl Store for DiskStore {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError> {
-        self.shared.published.watch(prefix, after)
+        Cursor::open(&self.shared.published, prefix, after)
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

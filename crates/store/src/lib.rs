@@ -42,13 +42,17 @@
 
 #![warn(missing_docs)]
 
-#[cfg(feature = "contract-tests")]
-pub mod contract;
+mod state;
+
+mod published;
+
+mod watch;
+
 mod disk;
 mod memory;
-mod published;
-mod state;
-mod watch;
+
+#[cfg(feature = "contract-tests")]
+pub mod contract;
 
 use std::fmt;
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::published::Published;
 use crate::state::State;
+use crate::watch::Cursor;
 use crate::{
     Entry, Event, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch, WriteError,
 };
@@ -153,7 +154,7 @@ impl Store for MemoryStore {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError> {
-        self.shared.published.watch(prefix, after)
+        Cursor::open(&self.shared.published, prefix, after)
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

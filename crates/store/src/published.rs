@@ -1,19 +1,19 @@
-//! The newest state, which readers take without waiting, and those who wait for the next.
+//! The newest state: readers take it without waiting, watchers wait for the next.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use crate::state::{self, Keys, State};
-use crate::watch::Cursor;
-use crate::{Entry, List, Page, ReadAt, ReadError, Revision, Watch};
+use crate::{Entry, List, Page, ReadAt, ReadError, Revision};
 
 /// The newest state. One writer at a time puts the next in its place.
 #[derive(Debug)]
 pub(crate) struct Published {
     state: ArcSwap<State>,
-    /// Tells watchers that there is a new state.
-    newest: tokio::sync::watch::Sender<Revision>,
+    /// Wakes watchers when there is a new state.
+    newest: watch::Sender<Revision>,
 }
 
 /// The keys of one revision.
@@ -24,7 +24,7 @@ struct ReadState {
 
 impl Published {
     pub(crate) fn new(state: State) -> Self {
-        let (newest, _) = tokio::sync::watch::channel(state.revision);
+        let (newest, _) = watch::channel(state.revision);
         Self {
             state: ArcSwap::from_pointee(state),
             newest,
@@ -36,7 +36,7 @@ impl Published {
         self.state.load_full()
     }
 
-    /// Puts the next state in place, and wakes those who watch.
+    /// Puts the next state in place and wakes watchers.
     pub(crate) fn publish(&self, state: State) {
         let revision = state.revision;
         self.state.store(Arc::new(state));
@@ -83,11 +83,11 @@ impl Published {
         })
     }
 
-    pub(crate) fn watch(
-        self: &Arc<Self>,
-        prefix: &str,
+    /// Subscribes to states newer than a revision whose history is still there.
+    pub(crate) fn subscribe(
+        &self,
         after: Revision,
-    ) -> Result<Box<dyn Watch>, ReadError> {
+    ) -> Result<watch::Receiver<Revision>, ReadError> {
         let state = self.state.load();
         if after > state.revision {
             return Err(ReadError::Future {
@@ -95,13 +95,7 @@ impl Published {
             });
         }
         state.check_history(after)?;
-        let newest = self.newest.subscribe();
-        Ok(Box::new(Cursor::new(
-            Arc::clone(self),
-            newest,
-            prefix,
-            after,
-        )))
+        Ok(self.newest.subscribe())
     }
 
     fn read(&self, at: ReadAt) -> Result<ReadState, ReadError> {

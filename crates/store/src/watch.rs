@@ -11,23 +11,23 @@ pub(crate) struct Cursor {
     published: Arc<Published>,
     newest: tokio::sync::watch::Receiver<Revision>,
     prefix: String,
-    /// Every change of the prefix up to here was returned.
+    /// Every change under the prefix up to here was returned.
     position: Revision,
 }
 
 impl Cursor {
-    pub(crate) fn new(
-        published: Arc<Published>,
-        newest: tokio::sync::watch::Receiver<Revision>,
+    /// Starts right after a revision.
+    pub(crate) fn open(
+        published: &Arc<Published>,
         prefix: &str,
         after: Revision,
-    ) -> Self {
-        Self {
-            published,
-            newest,
+    ) -> Result<Box<dyn Watch>, ReadError> {
+        Ok(Box::new(Self {
+            newest: published.subscribe(after)?,
+            published: Arc::clone(published),
             prefix: prefix.to_owned(),
             position: after,
-        }
+        }))
     }
 }
 

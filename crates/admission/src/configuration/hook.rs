@@ -13,8 +13,9 @@ use lockgate_go::url::Url;
 
 use super::{Criteria, Rule};
 use crate::call::{Caller, Client, ClientError};
+use crate::conditions::Conditions;
+use crate::decision::FailurePolicy;
 use crate::https::split_authority;
-use crate::matching::Conditions;
 use crate::object::same_text;
 
 /// Where a configuration comes from.
@@ -33,15 +34,6 @@ impl Source {
             Self::Manifest => format!("manifest/{configuration}/{webhook}/{nth}"),
         }
     }
-}
-
-/// What a failed call means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FailurePolicy {
-    /// The request is refused.
-    Fail,
-    /// The request goes on.
-    Ignore,
 }
 
 /// Whether other versions of a resource match too.
@@ -240,24 +232,20 @@ impl CompiledHook {
 
     fn make_client(&self, caller: &dyn Caller) -> Result<Arc<dyn Client>, ClientError> {
         let config = &self.webhook.client_config;
-        let named = |problem: &str| {
-            let name = quote(&self.webhook.name);
-            ClientError(format!("failed calling webhook {name}: {problem}"))
-        };
         let has_url = config.url.as_ref().is_some_and(|url| !url.is_empty());
-        if !has_url && config.service.is_none() {
-            return Err(named(
-                "webhook configuration must have either service or URL",
-            ));
-        }
-        caller.client(config).map_err(|error| {
+        let client = if has_url || config.service.is_some() {
+            caller.client(config)
+        } else {
+            Err(ClientError::NoAddress)
+        };
+        client.map_err(|error| match error {
             // UPSTREAM: k8s.io/apiserver pkg/util/webhook/client.go (hookClientConfig) names the
-            // webhook once more, which a caller does not know.
-            if error.0.starts_with("Unparsable URL: ") {
-                named(&error.0)
-            } else {
-                error
+            // webhook once more in these two, which a caller does not know.
+            ClientError::NoAddress | ClientError::UnparsableUrl(_) => {
+                let name = quote(&self.webhook.name);
+                ClientError::Other(format!("failed calling webhook {name}: {error}"))
             }
+            other => other,
         })
     }
 

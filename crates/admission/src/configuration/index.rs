@@ -91,8 +91,13 @@ impl Index {
         resource: &GroupVersionResource,
         equivalents: &[Equivalent],
     ) -> Candidates {
-        let Some(level) = self.0.get(operation as usize) else {
-            return Candidates::default();
+        // By name, so that no operation can be without a level.
+        let [create, update, delete, connect] = &self.0;
+        let level = match operation {
+            Operation::Create => create,
+            Operation::Update => update,
+            Operation::Delete => delete,
+            Operation::Connect => connect,
         };
         let mut found = Vec::new();
         let others = equivalents.iter().map(|other| &other.resource);

@@ -204,7 +204,9 @@ impl Loader {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| String::from("yaml: control characters are not allowed"))?;
         for range in yaml::split(text) {
-            let part = text.get(range).unwrap_or_default();
+            let part = text
+                .get(range)
+                .ok_or_else(|| String::from("yaml: document out of range"))?;
             let blank = part.strip_prefix("---").unwrap_or(part).trim().is_empty();
             if blank {
                 continue;

@@ -114,7 +114,11 @@ struct Refusing(AtomicUsize);
 impl Caller for Refusing {
     fn client(&self, config: &ClientConfig) -> Result<Arc<dyn Client>, ClientError> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Err(ClientError(config.url.clone().unwrap_or_default()))
+        let url = config.url.as_deref().unwrap_or_default();
+        Err(match url.strip_prefix("Unparsable URL: ") {
+            Some(problem) => ClientError::UnparsableUrl(problem.to_owned()),
+            None => ClientError::Other(url.to_owned()),
+        })
     }
 }
 
@@ -162,7 +166,7 @@ fn names_the_webhook_where_upstream_does() {
             .client(&Refusing(AtomicUsize::new(0)))
             .err()
             .unwrap();
-        assert_eq!(error.0, want);
+        assert_eq!(error.to_string(), want);
     }
 }
 

@@ -502,9 +502,9 @@ fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, String
     check_depth(depth)?;
     Ok(match value.kind() {
         Kind::Null => Value::Null,
-        Kind::Bool => Value::Bool(value.as_bool().unwrap_or_default()),
-        Kind::Number => number_value(value.as_number().unwrap_or_default())?,
-        Kind::String => Value::String(value.as_str().unwrap_or_default().to_owned()),
+        Kind::Bool => Value::Bool(value.as_bool().expect("its kind is bool")),
+        Kind::Number => number_value(value.as_number().expect("its kind is number"))?,
+        Kind::String => Value::String(value.as_str().expect("its kind is string").to_owned()),
         Kind::Array => value
             .items()
             .map(|item| given_value(item, depth + 1))

@@ -9,7 +9,7 @@ use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_api::meta::status::Status;
 use serde_json::{Value, json};
 
-use super::pod::{CONTAINER_LISTS, is_about_pods, items, items_mut, text};
+use super::pod::{self, CONTAINER_LISTS, is_about_pods, items, items_mut, text};
 use crate::decision::{Cause, Decision};
 use crate::host::BoxFuture;
 use crate::plugin::{Admission, Plugin};
@@ -53,18 +53,22 @@ impl AlwaysPullImages {
         wrong_policies(pod)
     }
 
-    /// The pod, unless the request is none of this plugin's business.
-    fn pod_of(request: &Request) -> Option<&Value> {
-        let pod = request.object.as_ref().filter(|_| is_about_pods(request))?;
+    /// The pod; none when the request is about something else, or names no new image.
+    fn pod_of(request: &Request) -> Result<Option<&Value>, Decision> {
+        if !is_about_pods(request) {
+            return Ok(None);
+        }
+        let pod = pod::pod_of(request)?;
         let old = request.old_object.as_ref();
         let old = old.filter(|_| request.operation == Operation::Update);
-        let pod = pod.value();
-        Self::concerns(pod, old.map(|old| old.value())).then_some(pod)
+        Ok(Self::concerns(pod, old.map(|old| old.value())).then_some(pod))
     }
 
     fn set(admission: &mut Admission) -> Decision {
-        let Some(pod) = Self::pod_of(admission.request()) else {
-            return Decision::Allow;
+        let pod = match Self::pod_of(admission.request()) {
+            Ok(Some(pod)) => pod,
+            Ok(None) => return Decision::Allow,
+            Err(refused) => return refused,
         };
         if wrong_policies(pod).is_empty() {
             return Decision::Allow;
@@ -76,8 +80,10 @@ impl AlwaysPullImages {
     }
 
     fn check(request: &Request) -> Decision {
-        let Some(pod) = Self::pod_of(request) else {
-            return Decision::Allow;
+        let pod = match Self::pod_of(request) {
+            Ok(Some(pod)) => pod,
+            Ok(None) => return Decision::Allow,
+            Err(refused) => return refused,
         };
         let refusals: Vec<Status> = wrong_policies(pod)
             .into_iter()

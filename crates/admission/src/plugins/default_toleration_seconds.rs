@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::pod::{is_about_pods, items, text};
+use super::pod::{self, is_about_pods, items, text};
 use crate::decision::Decision;
 use crate::host::BoxFuture;
 use crate::plugin::{Admission, Plugin};
@@ -82,13 +82,14 @@ impl DefaultTolerationSeconds {
         if !is_about_pods(admission.request()) {
             return Decision::Allow;
         }
-        let Some(pod) = &admission.request().object else {
-            return Decision::Allow;
+        let pod = match pod::pod_of(admission.request()) {
+            Ok(pod) => pod,
+            Err(refused) => return refused,
         };
-        if self.missing(pod.value()).is_empty() {
+        if self.missing(pod).is_empty() {
             return Decision::Allow;
         }
-        let mut pod = pod.value().clone();
+        let mut pod = pod.clone();
         if self.add_missing(&mut pod) {
             admission.set_object(pod);
         }

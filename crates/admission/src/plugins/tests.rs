@@ -366,3 +366,34 @@ fn plugins_run_in_the_built_in_order() {
         assert_eq!(error.to_string(), want);
     }
 }
+
+#[tokio::test]
+async fn what_is_not_shaped_like_a_pod_is_refused() {
+    let odd = [
+        json!({"spec": []}),
+        json!({"spec": {"containers": {}}}),
+        json!({"spec": {"initContainers": ["app"]}}),
+        json!({"spec": {"containers": [], "tolerations": "all"}}),
+    ];
+    let tolerations = DefaultTolerationSeconds::default();
+    let plugins: [&dyn Plugin; 2] = [&AlwaysPullImages, &tolerations];
+    for plugin in plugins {
+        let mut requests: Vec<Request> = odd
+            .iter()
+            .map(|pod| pods(Operation::Create, pod.clone()))
+            .collect();
+        let mut nothing = pods(Operation::Create, Value::Null);
+        nothing.object = None;
+        requests.push(nothing);
+        for request in requests {
+            let shown = format!("{} {:?}", plugin.name(), request.object);
+            let (decision, _) = admit(plugin, request).await;
+            let status = decision.status().expect(&shown);
+            assert_eq!(
+                (status.code, &*status.reason),
+                (400, "BadRequest"),
+                "{shown}"
+            );
+        }
+    }
+}

@@ -10,8 +10,8 @@ use lockgate_cel::{Program, Value};
 use serde_json::Value as Json;
 
 use super::version::Version;
+use crate::conditions::{ConditionsTrace, ConditionsVerdict};
 use crate::configuration::{CompiledPolicy, CompiledValidation};
-use crate::matching::{ConditionsTrace, ConditionsVerdict};
 
 /// Messages that are longer are not told.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;

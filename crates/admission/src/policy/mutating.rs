@@ -12,15 +12,16 @@ use lockgate_go::quote::quote;
 
 use super::mutation::{MutationError, Subject, shown};
 use super::params::unknown_kind;
-use super::reinvocation::Key;
 use super::version::Versions;
 use super::{Matched, Plugin, Run};
+use crate::conditions::ConditionsVerdict;
 use crate::configuration::{BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host, Param};
-use crate::matching::{ConditionsVerdict, Target};
+use crate::matching::Target;
 use crate::object::Object;
 use crate::plugin::{self, Admission};
+use crate::reinvocation::PolicyKey;
 use crate::request::{Operation, Request};
 use crate::status;
 use crate::trace::{BindingTrace, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
@@ -93,7 +94,7 @@ struct Invocation {
 }
 
 impl Invocation {
-    fn key(&self) -> Key {
+    fn key(&self) -> PolicyKey {
         let param = self.param.as_ref();
         let param = param.map(|param| (param.namespace.clone(), param.name.clone()));
         (

@@ -4,9 +4,10 @@ use serde_json::Value as Json;
 
 use lockgate_cel::admission::Variables;
 
-use crate::configuration::FailurePolicy;
+use crate::conditions::{Conditions, ConditionsTrace, Facts};
+use crate::decision::FailurePolicy;
 use crate::host::Kinds;
-use crate::matching::{Conditions, ConditionsTrace, Facts, Matcher, Target};
+use crate::matching::{Matcher, Target};
 use crate::object::Object;
 use crate::request::Request;
 use crate::webhook::Versioned;
@@ -39,7 +40,8 @@ impl Versions {
         if let Some(at) = self.0.iter().position(|known| known.target == target) {
             return Ok(at);
         }
-        let (resource, kind) = matcher.resolve(target, request);
+        let resolved = matcher.resolve(target, request);
+        let (resource, kind) = resolved.ok_or("the version that matched is gone")?;
         let (resource, kind) = (resource.clone(), kind.clone());
         let versioned = Versioned::new(kinds, request, &kind).await?;
         let conditions = matcher.facts(request, &kind, &request.resource);

@@ -9,15 +9,17 @@ use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
 use tracing::Instrument as _;
 
+use super::broken::Broken;
 use super::contain::contain;
 use super::denial::denial;
 use super::round_trip::{self, Failure, Reply, failed_call};
 use super::versioned::{Reviews, Versioned, convert};
 use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow, patch};
+use crate::conditions::Facts;
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
-use crate::matching::{ConditionsGate, Facts, Matcher, Selection, Target};
+use crate::matching::{ConditionsGate, Matcher, Selection, Target};
 use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
 use crate::request::{Operation, Request};
@@ -137,8 +139,9 @@ struct Pass<'p> {
 impl Pass<'_> {
     async fn run(&mut self, admission: &mut Admission, relevant: &Relevant) -> Decision {
         for position in relevant.candidates.iter() {
-            let Some(hook) = relevant.snapshot.hooks().get(position) else {
-                continue;
+            let hook = match relevant.hook(position) {
+                Ok(hook) => hook,
+                Err(broken) => return broken.into_decision(),
             };
             let object = self.current(&admission.request).cloned();
             let request = &admission.request;
@@ -165,14 +168,17 @@ impl Pass<'_> {
                 note_not_reinvoked(admission);
                 continue;
             }
-            let (resource, kind) = self.matcher.resolve(target, &admission.request);
-            let (resource, kind) = (resource.clone(), kind.clone());
+            let (resource, kind) = match self.matcher.resolve(target, &admission.request) {
+                Some((resource, kind)) => (resource.clone(), kind.clone()),
+                None => return Broken::Equivalent(hook.name().to_owned()).into_decision(),
+            };
             if let Err(error) = self.convert_to(&mut admission.request, &kind).await {
                 return Decision::deny(double_internal_error(&error), Cause::Conversion);
             }
-            if let Some(versioned) = &mut self.versioned
-                && has_conditions
-            {
+            if has_conditions {
+                let Some(versioned) = &mut self.versioned else {
+                    return Broken::Objects(hook.name().to_owned()).into_decision();
+                };
                 let (request, matcher) = (&admission.request, &mut self.matcher);
                 let conditions = check_conditions(self.host, hook, request, matcher, versioned);
                 let follows = conditions_follow(&admission.request, &conditions);
@@ -299,8 +305,12 @@ impl Pass<'_> {
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(patched)) => {
                 if let Some((object, patch)) = patched {
-                    if let Some(versioned) = &mut self.versioned {
-                        versioned.replace_object(object);
+                    match &mut self.versioned {
+                        Some(versioned) => versioned.replace_object(object),
+                        None => {
+                            let broken = Broken::Objects(hook.name().to_owned());
+                            trace.outcome = CallOutcome::Refused(Box::new(broken.into_status()));
+                        }
                     }
                     self.dirty = true;
                     self.reviews.clear();
@@ -320,7 +330,8 @@ impl Pass<'_> {
         trace: &mut CallTrace,
     ) -> Result<Option<(Object, PatchTrace)>, Failure> {
         let Some(versioned) = &self.versioned else {
-            return Ok(None);
+            let broken = Broken::Objects(hook.name().to_owned());
+            return Err(Failure::Refused(Box::new(broken.into_status())));
         };
         let version = round_trip::prepare(hook, request.dry_run)?;
         trace.version = Some(version);
@@ -430,3 +441,6 @@ impl CallTrace {
         Ok(answer)
     }
 }
+
+#[cfg(test)]
+mod tests;

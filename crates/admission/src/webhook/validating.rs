@@ -2,6 +2,7 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/validating/dispatcher.go
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use lockgate_api::registration::ConfigurationKind;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
+use super::broken::Broken;
 use super::contain::contain;
 use super::denial::denial;
 use super::mutating::conclude;
@@ -83,18 +85,24 @@ impl ValidatingWebhooks {
         admission.under_way.calls.extend(under_way);
         let mut first_refusal = Decision::Allow;
         let mut rank = 0;
-        ask_all(&self.0.host, questions, |(position, hook, mut call)| {
-            call.finished = rank;
-            rank += 1;
-            if first_refusal.is_allowed() {
-                first_refusal = conclude(&hook, &call, NAME);
-            }
-            if let Some(trace) = admission.running.hooks.get_mut(position) {
-                trace.call = Some(call);
-            }
-            let calls = &mut admission.under_way.calls;
-            calls.retain(|(under_way, _)| *under_way != position);
-        })
+        ask_all(
+            &self.0.host,
+            questions,
+            |(position, hook, mut call, lost)| {
+                call.finished = rank;
+                rank += 1;
+                if let Some(broken) = lost {
+                    first_refusal = broken.into_decision();
+                } else if first_refusal.is_allowed() {
+                    first_refusal = conclude(&hook, &call, NAME);
+                }
+                if let Some(trace) = admission.running.hooks.get_mut(position) {
+                    trace.call = Some(call);
+                }
+                let calls = &mut admission.under_way.calls;
+                calls.retain(|(under_way, _)| *under_way != position);
+            },
+        )
         .await;
         first_refusal
     }
@@ -110,9 +118,7 @@ impl ValidatingWebhooks {
         let mut questions = Vec::new();
         let request = &admission.request;
         for position in relevant.candidates.iter() {
-            let Some(hook) = relevant.snapshot.hooks().get(position) else {
-                continue;
-            };
+            let hook = relevant.hook(position).map_err(Broken::into_decision)?;
             let predicates = matcher.decide(hook, request, request.object.as_ref()).await;
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
@@ -131,7 +137,9 @@ impl ValidatingWebhooks {
                 }
                 Selection::Call(target) => target,
             };
-            let (resource, kind) = matcher.resolve(target, request);
+            let Some((resource, kind)) = matcher.resolve(target, request) else {
+                return Err(Broken::Equivalent(hook.name().to_owned()).into_decision());
+            };
             let (resource, kind) = (resource.clone(), kind.clone());
             let known = versions
                 .iter()
@@ -148,7 +156,7 @@ impl ValidatingWebhooks {
                 }
             };
             let Some((versioned, reviews)) = versions.get_mut(known) else {
-                continue;
+                return Err(Broken::Objects(hook.name().to_owned()).into_decision());
             };
             if self.0.has_conditions(hook) {
                 let host = &self.0.host;
@@ -215,7 +223,9 @@ struct Ask {
     review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
 }
 
-type Asked = (usize, Arc<CompiledHook>, CallTrace);
+/// A call that ended: the position of its hook in the trace, the hook, the call, and why its task
+/// was lost, if it was.
+type Asked = (usize, Arc<CompiledHook>, CallTrace, Option<Broken>);
 
 /// Asks everybody at once and waits for all, telling of each call as it ends. When the request is
 /// dropped, so are its calls.
@@ -228,15 +238,35 @@ async fn ask_all(host: &Host, mut questions: Vec<Ask>, mut ended: impl FnMut(Ask
         return;
     }
     let mut tasks = JoinSet::new();
+    let mut running = HashMap::new();
     for question in questions {
         let host = host.clone();
-        tasks.spawn(async move { question.run(&host).await }.in_current_span());
+        let lost = question.lost();
+        let task = tasks.spawn(async move { question.run(&host).await }.in_current_span());
+        running.insert(task.id(), lost);
     }
-    while let Some(joined) = tasks.join_next().await {
-        // Panics are contained within, and nobody else ends the tasks.
-        if let Ok(asked) = joined {
-            ended(asked);
+    while let Some(joined) = tasks.join_next_with_id().await {
+        match joined {
+            Ok((task, asked)) => {
+                running.remove(&task);
+                ended(asked);
+            }
+            // Panics of callers are contained within and nobody else ends the tasks, so this is a
+            // bug of ours: the webhook was not heard, and its failure policy has no say in it.
+            Err(error) => {
+                if let Some((position, hook, mut call)) = running.remove(&error.id()) {
+                    let broken = Broken::Task(hook.name().to_owned());
+                    call.outcome = CallOutcome::Refused(Box::new(broken.clone().into_status()));
+                    ended((position, hook, call, Some(broken)));
+                }
+            }
         }
+    }
+    // Whatever is left was neither answered nor lost.
+    for (position, hook, mut call) in running.into_values() {
+        let broken = Broken::Task(hook.name().to_owned());
+        call.outcome = CallOutcome::Refused(Box::new(broken.clone().into_status()));
+        ended((position, hook, call, Some(broken)));
     }
 }
 
@@ -259,7 +289,13 @@ impl Ask {
             Ok(Ok(outcome)) => trace.outcome = outcome,
         }
         trace.elapsed = host.clock.now().saturating_duration_since(started);
-        (self.position, hook, trace)
+        (self.position, hook, trace, None)
+    }
+
+    /// The record of this question, for a task that ends without one.
+    fn lost(&self) -> (usize, Arc<CompiledHook>, CallTrace) {
+        let call = CallTrace::new(self.resource.clone(), self.kind.clone(), 0);
+        (self.position, Arc::clone(&self.hook), call)
     }
 }
 
@@ -280,3 +316,6 @@ async fn ask(
         CallOutcome::Denied(Box::new(denial(hook.name(), answer.status)))
     })
 }
+
+#[cfg(test)]
+mod tests;

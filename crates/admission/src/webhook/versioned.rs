@@ -11,8 +11,9 @@ use lockgate_api::admission::request::{Review, ReviewBody};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
 use serde_json::Value;
 
+use crate::conditions::Facts;
 use crate::host::Kinds;
-use crate::matching::{Facts, Target};
+use crate::matching::Target;
 use crate::object::Object;
 use crate::request::Request;
 

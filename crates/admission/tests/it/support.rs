@@ -97,7 +97,7 @@ impl Caller for ScriptedCaller {
         let url = config.url.clone().unwrap_or_default();
         if url == "bad-ca" {
             let problem = "unable to load root certificates: unable to parse bytes as PEM block";
-            return Err(ClientError(String::from(problem)));
+            return Err(ClientError::Other(String::from(problem)));
         }
         let script = Arc::clone(&self.0);
         Ok(Arc::new(Scripted { url, script }))

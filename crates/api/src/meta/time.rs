@@ -5,7 +5,8 @@ use std::fmt;
 use lockgate_go::time::{ParseTimeError, Rfc3339};
 use serde::{Serialize, Serializer};
 
-use crate::decode::Pointee;
+use crate::decode::{DecodeError, Decoder, Pointee, describe};
+use crate::document::{Kind, Value};
 
 /// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,45 @@ impl Serialize for Time {
 }
 
 impl Pointee for Time {}
+
+impl Decoder {
+    /// Decodes a time that is a plain member in Go, where the zero time means none.
+    pub(crate) fn time(
+        &mut self,
+        target: &mut Option<Time>,
+        value: Value<'_>,
+    ) -> Result<(), DecodeError> {
+        self.opt_time(target, value)?;
+        *target = target.filter(|time| !time.is_zero());
+        Ok(())
+    }
+
+    /// Decodes a pointer to a time. Anything else ends decoding at once, whatever was wrong before.
+    pub(crate) fn opt_time(
+        &mut self,
+        target: &mut Option<Time>,
+        value: Value<'_>,
+    ) -> Result<(), DecodeError> {
+        let message = match value.kind() {
+            Kind::Null => {
+                *target = None;
+                return Ok(());
+            }
+            Kind::String => match Time::parse(value.as_str().unwrap_or_default()) {
+                Ok(time) => {
+                    *target = Some(time);
+                    return Ok(());
+                }
+                Err(error) => error.to_string(),
+            },
+            _ => self.type_message(describe(value), "string"),
+        };
+        Err(DecodeError {
+            message,
+            span: value.span(),
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {

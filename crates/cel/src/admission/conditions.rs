@@ -8,10 +8,8 @@ use std::sync::{Arc, LazyLock};
 use super::compile_condition;
 use super::request::Evaluator;
 use crate::eval::Program;
+use crate::limits::MATCH_CONDITIONS_BUDGET;
 use crate::program::{CompileError, ProgramCache};
-
-/// Most units the conditions of one webhook may cost together.
-pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
 
 pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";

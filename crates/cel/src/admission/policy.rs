@@ -28,14 +28,12 @@ use std::sync::{Arc, LazyLock};
 use super::conditions::{OUT_OF_BUDGET, PROGRAMS};
 use super::{match_condition_environment, policy_environment};
 use crate::check::Environment;
-use crate::eval::{Error, Evaluation, Limits, Named, NamedExpression, Program};
+use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program};
+use crate::limits::POLICY_BUDGET;
 use crate::program::{self, CompileError};
 use crate::types::Type;
-use crate::value::Value;
 use crate::value::constructed::{JSON_PATCH, OBJECT};
-
-/// Most units the expressions of one policy may cost together, with one binding.
-pub const POLICY_BUDGET: u64 = 10_000_000;
+use crate::value::{Error, Value};
 
 /// What an expression of a policy is for: it decides what the expression can refer to and which
 /// type its result must have.

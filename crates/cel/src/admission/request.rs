@@ -7,10 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::eval::{Error, Evaluation, Limits, Program, evaluate};
+use crate::eval::{Evaluation, Limits, Program, evaluate};
 use crate::ext::authorizer::AuthorizerValue;
-use crate::ext::opaque::Opaque;
-use crate::value::Value;
+use crate::value::{Error, Opaque, Value};
 
 /// A group, version and kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

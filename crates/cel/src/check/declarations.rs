@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use crate::crd::KEYWORDS;
+use crate::syntax::identifier::KEYWORDS;
 use crate::types::Type;
 use crate::value::constructed::{JSON_PATCH, OBJECT, is_constructible};
 

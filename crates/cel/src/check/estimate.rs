@@ -11,9 +11,9 @@ use std::collections::HashMap;
 
 use super::checker::{Checked, Reference};
 use super::declarations::overload;
+use crate::strings::code_points;
 use crate::syntax::ast::{Comprehension, Expr, Literal, MapEntry, NodeId, operators as op};
 use crate::types::Type;
-use crate::value::code_points;
 
 /// A number that lies between two bounds: a size, or a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

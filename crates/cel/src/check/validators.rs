@@ -2,6 +2,9 @@
 //!
 //! UPSTREAM: cel-go cel/validator.go, ext/formatting.go
 
+use lockgate_go::regex::Regex;
+use lockgate_go::time::{Duration, Timestamp};
+
 use super::checker::Checked;
 use crate::source::Issue;
 use crate::strings::{Clause, ClauseError, Piece, pieces};
@@ -91,11 +94,21 @@ fn literal_argument(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) 
     let Expr::Literal(literal) = checked.ast.expr(*first) else {
         return;
     };
-    if !crate::eval::accepts_literal(function, literal) {
+    if !accepts_literal(function, literal) {
         issues.push(Issue::at(
             checked.ast.offset(*first),
             format!("invalid {function} argument"),
         ));
+    }
+}
+
+fn accepts_literal(function: &str, literal: &Literal<'_>) -> bool {
+    match (function, literal) {
+        ("duration", Literal::String(text)) => Duration::parse(text).is_ok(),
+        ("timestamp", Literal::String(text)) => Timestamp::parse(text).is_ok(),
+        ("timestamp", Literal::Int(seconds)) => Timestamp::from_unix(*seconds).is_ok(),
+        ("matches", Literal::String(pattern)) => Regex::new(pattern).is_ok(),
+        _ => false,
     }
 }
 

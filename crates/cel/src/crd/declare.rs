@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::check::{Environment, Estimate, Sizes};
-use crate::crd::escape;
-use crate::crd::schema::{Format, Kind, Schema};
+use crate::schema::{Format, Kind, Schema};
+use crate::syntax::identifier::escape;
 use crate::types::Type;
 
 /// Bytes of the largest request that is accepted.

@@ -9,15 +9,15 @@ use serde_json::Value as Json;
 
 use crate::check::{self, Environment};
 use crate::crd::declare::Declared;
-use crate::crd::schema::Schema;
-use crate::crd::typed::typed;
 use crate::eval::{self, Evaluation, Limits, Program, evaluate};
 use crate::limits::{ESTIMATED_RESOURCE_LIMIT, ESTIMATED_RULE_LIMIT};
 use crate::program::CompileError;
+use crate::schema::Schema;
 use crate::source::{Issue, render};
 use crate::syntax;
 use crate::types::Type;
 use crate::value::Value;
+use crate::value::typed::typed;
 
 /// How a rule sees the value that is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

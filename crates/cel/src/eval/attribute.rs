@@ -5,11 +5,10 @@
 use serde_json::{Map as Object, Value as Json};
 
 use crate::eval::cost::Argument;
-use crate::eval::error::{Error, Failure};
 use crate::eval::machine::Machine;
 use crate::eval::program::{Attribute, Path, Qualifier, QualifierKey, Root};
 use crate::eval::record::Trace;
-use crate::value::Value;
+use crate::value::{Error, Failure, Value};
 
 /// A value, and whether it is still the document's own.
 ///

@@ -6,9 +6,7 @@ use lockgate_go::number;
 use lockgate_go::time::{Duration, ParseTimestampError, Timestamp};
 
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
-use crate::ext::opaque::Opaque;
-use crate::value::Value;
+use crate::value::{Error, Opaque, Value};
 
 fn impossible<'a>(from: &Value<'_>, to: &str) -> Argument<'a> {
     let from = from.type_name();

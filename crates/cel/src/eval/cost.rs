@@ -3,8 +3,7 @@
 //! UPSTREAM: cel-go interpreter/runtimecost.go, ext/lists.go, ext/sets.go;
 //! apiserver pkg/cel/library/cost.go
 
-use crate::eval::error::Error;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// An argument as the evaluator has it: a value, or why there is none.
 pub(crate) type Argument<'a> = Result<Value<'a>, Error>;

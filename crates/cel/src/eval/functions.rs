@@ -1,5 +1,6 @@
 //! Functions and the values they are called with.
 
+mod format;
 mod kubernetes;
 mod lists;
 mod standard;
@@ -8,9 +9,8 @@ mod table;
 
 use crate::check::{Function, OverloadId};
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 pub(crate) use table::{implementation, singleton};
 

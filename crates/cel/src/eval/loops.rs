@@ -5,13 +5,11 @@
 
 use serde_json::Value as Json;
 
-use crate::crd::typed;
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::machine::{Machine, Slot};
 use crate::eval::program::{Loop, MapBody, StepId};
 use crate::eval::record::Trace;
-use crate::value::{Map, Value};
+use crate::value::{Error, Map, Value, typed};
 
 /// What a round of a loop says about going on.
 type Round = Result<bool, Error>;

@@ -8,16 +8,16 @@ use serde_json::Value as Json;
 
 use lockgate_go::regex::Regex;
 
-use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost, equality, tenth};
-use crate::eval::error::Error;
 use crate::eval::functions;
 use crate::eval::named::Named;
 use crate::eval::program::{
     Call, MapEntry, PatternCall, Program, Step, StepId, Target, Test, TextTest, TextTestKind,
 };
 use crate::eval::record::{NoTrace, Recording, Trace};
-use crate::value::{Equality, Map, Value, code_points};
+use crate::limits::PER_CALL_LIMIT;
+use crate::strings::code_points;
+use crate::value::{Equality, Error, Map, Value, typed};
 
 /// How often a loop looks whether it should stop.
 const INTERRUPT_EVERY: u32 = 100;
@@ -36,7 +36,7 @@ pub struct Limits<'a> {
 impl Default for Limits<'_> {
     fn default() -> Self {
         Self {
-            cost: super::PER_CALL_LIMIT,
+            cost: PER_CALL_LIMIT,
             interrupt: None,
         }
     }

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use lockgate_go::time::{Duration, Timestamp};
 
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::machine::Machine;
 use crate::eval::program::{Message, MessageField};
 use crate::eval::record::Trace;
 use crate::value::constructed::is_constructible;
-use crate::value::{Constructed, Map, Value};
+use crate::value::{Constructed, Error, Map, Value};
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
     pub(crate) fn message(&mut self, message: &'a Message) -> Argument<'a> {

@@ -9,14 +9,13 @@ use std::cell::{Cell, RefCell};
 
 use lockgate_go::quote::quote;
 
-use crate::crd::unescape;
 use crate::eval::attribute::no_such_key;
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::machine::{Evaluation, Limits, run, run_recorded};
 use crate::eval::program::Program;
 use crate::eval::record::Recording;
-use crate::value::Value;
+use crate::syntax::identifier::unescape;
+use crate::value::{Error, Value};
 
 /// Most steps inside each other while named expressions select one another.
 ///

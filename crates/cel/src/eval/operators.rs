@@ -5,13 +5,11 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::crd::typed;
 use crate::eval::cost::{Argument, CallCost};
-use crate::eval::error::Error;
 use crate::eval::machine::Machine;
 use crate::eval::program::{Arithmetic, Comparison, StepId};
 use crate::eval::record::Trace;
-use crate::value::{List, NotOrdered, Value};
+use crate::value::{Error, List, NotOrdered, Value, typed};
 
 const INT_OVERFLOW: &str = "integer overflow";
 const UINT_OVERFLOW: &str = "unsigned integer overflow";

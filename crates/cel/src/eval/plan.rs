@@ -12,7 +12,6 @@ use lockgate_go::regex::Regex;
 use crate::check::{Checked, Environment, Reference, functions, overload};
 use crate::eval::attribute::check_key;
 use crate::eval::cost::CallCost;
-use crate::eval::error::Error;
 use crate::eval::functions as library;
 use crate::eval::machine::{Limits, evaluate};
 use crate::eval::program::{
@@ -21,9 +20,10 @@ use crate::eval::program::{
     Test, TextTest, TextTestKind,
 };
 use crate::source::Span;
+use crate::strings::code_points;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;
-use crate::value::{Value, code_points};
+use crate::value::{Error, Value};
 
 /// The program of a checked expression, or why it cannot be built.
 pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, String> {

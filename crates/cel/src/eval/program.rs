@@ -6,11 +6,10 @@ use lockgate_go::regex::Regex;
 
 use crate::check::{Function, OverloadId};
 use crate::eval::cost::CallCost;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::source::Span;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// The index of a step in its [`Program`].
 pub(crate) type StepId = u32;

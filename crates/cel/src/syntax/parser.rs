@@ -14,7 +14,8 @@ use super::ast::{
 use super::lexer::{Kind, Token, tokenize};
 use super::unescape::{unescape_bytes, unescape_string};
 use super::visit::NOWHERE;
-use super::{MAX_CODE_POINTS, MAX_DEPTH, macros, recovery};
+use super::{macros, recovery};
+use crate::limits::{MAX_CODE_POINTS, MAX_DEPTH};
 use crate::source::{Issue, Span};
 
 /// Names that can be fields but not variables or functions.

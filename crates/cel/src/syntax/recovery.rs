@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use super::MAX_DEPTH;
 use super::grammar::{
     EPSILON, Edge, NETWORK, RULES, Rule, StateId, StateKind, Step, TokenSet, bit, start,
 };
 use super::lexer::{Kind, Token};
 use super::predict::{Predictor, Undecided};
 use super::visit::{RunId, Tree, complaints};
+use crate::limits::MAX_DEPTH;
 use crate::source::Issue;
 
 const MAX_REPORTS: usize = 100;

@@ -9,11 +9,11 @@
 
 use std::borrow::Cow;
 
-use super::MAX_DEPTH;
 use super::ast::{Ast, Expr, Literal, Name, NodeId};
 use super::grammar::Rule;
 use super::lexer::{Kind, Token};
 use super::parser::{Parser, RESERVED};
+use crate::limits::MAX_DEPTH;
 use crate::source::Issue;
 
 /// The offset of what is not in the text; no text is that long.

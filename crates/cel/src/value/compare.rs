@@ -4,8 +4,7 @@
 
 use std::cmp::Ordering;
 
-use super::Value;
-use crate::crd::typed;
+use super::{Value, typed};
 
 /// What comparing for equality says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! its recorded outcome.
 
 use lockgate_cel::crd::{
-    Inputs, MAX_SCHEMA_DEPTH, OldSelf, Schema, SchemaError, Scope, compile_rule,
-    resource_too_costly, rule_too_costly,
+    Inputs, OldSelf, Scope, compile_rule, resource_too_costly, rule_too_costly,
 };
+use lockgate_cel::schema::{MAX_SCHEMA_DEPTH, Schema, SchemaError};
 use lockgate_cel::{Limits, Value};
 use serde_json::{Value as Json, json};
 

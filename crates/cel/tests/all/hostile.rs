@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use lockgate_cel::admission::compile_expression;
 use lockgate_cel::check::UnknownSizes;
-use lockgate_cel::eval::{Error, Limits, evaluate, evaluate_recorded};
+use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
 use lockgate_cel::limits;
 use lockgate_cel::program::estimate_cost;
+use lockgate_cel::value::Error;
 use lockgate_cel::value::Value;
 
 /// The stack a worker thread commonly has.

@@ -74,7 +74,7 @@ fn named_expressions_are_evaluated_as_kubernetes_does() {
         let expressions = texts(&case["Expressions"]);
         let expressions: Vec<_> = expressions.iter().map(String::as_str).collect();
         let budget = match case["Budget"].as_u64() {
-            None | Some(0) => lockgate_cel::admission::POLICY_BUDGET,
+            None | Some(0) => lockgate_cel::limits::POLICY_BUDGET,
             Some(units) => units,
         };
         let expected = (texts(&case["Results"]), case["Remaining"].as_i64().unwrap());

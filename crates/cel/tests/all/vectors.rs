@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_cel::admission::{Request, Variables, compile_expression};
-use lockgate_cel::eval::{Error, Limits, evaluate, evaluate_recorded};
+use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
 use lockgate_cel::ext::authorizer::AuthorizerValue;
+use lockgate_cel::value::Error;
 use lockgate_cel::value::Value;
 use serde_json::{Value as Json, json};
 

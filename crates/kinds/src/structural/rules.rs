@@ -6,8 +6,8 @@ use serde_json::Value as Json;
 
 use lockgate_api::field::{ErrorType, FieldError, FieldErrors};
 use lockgate_cel::crd::{Inputs, OldSelf, Rule, Scope};
-use lockgate_cel::eval::Error as EvalError;
 use lockgate_cel::limits::VALIDATION_RULES_BUDGET;
+use lockgate_cel::value::Error as EvalError;
 use lockgate_cel::{Limits, Value};
 use lockgate_go::quote::quote;
 
@@ -30,7 +30,7 @@ const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget
 #[derive(Debug)]
 pub(crate) struct Rules {
     /// The schema as the rules see it.
-    schema: lockgate_cel::crd::Schema,
+    schema: lockgate_cel::schema::Schema,
     rules: Box<[CompiledRule]>,
 }
 
@@ -58,7 +58,7 @@ impl Rules {
         if rules.is_empty() {
             return None;
         }
-        let schema = lockgate_cel::crd::Schema::from_json(&props.to_json()).ok()?;
+        let schema = lockgate_cel::schema::Schema::from_json(&props.to_json()).ok()?;
         let schema = if is_root {
             schema.into_resource_root()
         } else {

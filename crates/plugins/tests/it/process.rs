@@ -24,7 +24,7 @@ struct Nowhere;
 
 impl Caller for Nowhere {
     fn client(&self, _: &ClientConfig) -> Result<Arc<dyn Client>, ClientError> {
-        Err(ClientError(String::from("nobody is called here")))
+        Err(ClientError::Other(String::from("nobody is called here")))
     }
 }
 

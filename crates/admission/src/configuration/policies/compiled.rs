@@ -7,9 +7,9 @@ use lockgate_api::registration::policy::{Mutation, ParamKind, Policy, PolicyKind
 use lockgate_cel::Program;
 use lockgate_cel::admission::{Composition, Role, Variable};
 
+use crate::conditions::Conditions;
 use crate::configuration::criteria::Criteria;
-use crate::configuration::hook::FailurePolicy;
-use crate::matching::Conditions;
+use crate::decision::FailurePolicy;
 
 /// A program, or why there is none.
 pub(crate) type Compiled = Result<Arc<Program>, Box<str>>;

@@ -7,16 +7,14 @@ use lockgate_go::quantity::Quantity;
 use lockgate_go::url::Url;
 
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::ext;
 use crate::ext::authorizer::{AuthorizerValue, GroupCheck, ResourceCheck, ResourcePart};
 use crate::ext::cidr::Cidr;
 use crate::ext::ip::Ip;
 use crate::ext::named_format::NamedFormat;
-use crate::ext::opaque::Opaque;
 use crate::ext::semver::Semver;
-use crate::value::{Map, Value};
+use crate::value::{Error, Map, Opaque, Value};
 
 /// Defines how a library's value is taken out of an argument.
 macro_rules! taken {

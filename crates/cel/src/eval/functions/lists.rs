@@ -7,11 +7,10 @@ use std::cmp::Ordering;
 use lockgate_go::time::Duration;
 
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
 use crate::eval::machine::contains;
 use crate::eval::operators;
-use crate::value::{Equality, Value};
+use crate::value::{Equality, Error, Value};
 
 pub(super) fn find(overload: &str) -> Option<Implementation> {
     if overload.starts_with("list_") {

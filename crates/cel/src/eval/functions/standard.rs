@@ -4,9 +4,8 @@ use lockgate_go::regex::Regex;
 use lockgate_go::time::{Timestamp, Zone};
 
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 pub(super) fn identity<'a>(_: u64, args: &[Value<'a>]) -> Argument<'a> {
     args.first().cloned().ok_or_else(Error::no_such_overload)

@@ -3,11 +3,9 @@
 use lockgate_go::regex::Regex;
 
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::eval::functions::Implementation;
-use crate::ext::string_format;
 use crate::strings;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// Bytes of text that may be built for each unit left.
 const BYTES_PER_UNIT: u64 = 16;
@@ -81,7 +79,7 @@ pub(super) fn find(overload: &str) -> Option<Implementation> {
             _ => mismatch(),
         },
         "string_format" => |_, args| match args {
-            [format, args] => string_format::format(str(format)?, args).map(Value::from),
+            [format, args] => super::format::format(str(format)?, args).map(Value::from),
             _ => mismatch(),
         },
         "list_join" => |budget, args| match args {

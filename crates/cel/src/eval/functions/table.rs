@@ -6,9 +6,8 @@ use super::{Implementation, lists, standard, strings};
 use crate::check::{OverloadId, functions};
 use crate::eval::convert;
 use crate::eval::cost::Argument;
-use crate::eval::error::Error;
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// An overload: what runs, and the types it is declared for unless it looks itself.
 struct Entry {

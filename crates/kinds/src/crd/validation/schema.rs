@@ -5,10 +5,10 @@
 
 use lockgate_api::field::{FieldError, FieldErrors};
 use lockgate_cel::crd::{
-    OldSelf, Rule, RuleError, Schema as RuleSchema, Scope, message_too_costly, resource_too_costly,
-    rule_too_costly,
+    OldSelf, Rule, RuleError, Scope, message_too_costly, resource_too_costly, rule_too_costly,
 };
 use lockgate_cel::limits::ESTIMATED_RESOURCE_LIMIT;
+use lockgate_cel::schema::Schema as RuleSchema;
 use lockgate_go::quote::{quote, quote_json, quote_json_list};
 use serde_json::Value as Json;
 

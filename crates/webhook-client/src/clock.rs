@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::channel::Link;
-use super::wire::Notes;
 use crate::call::Phase;
+use crate::tap::Notes;
 
 /// Runs beside a call and outlives it when its deadline cuts it off.
 #[derive(Debug)]
@@ -40,9 +39,9 @@ impl Clock {
     }
 
     /// A request is being written to a connection.
-    pub(super) fn writing(&self, link: &Link) {
+    pub(super) fn writing(&self, notes: &Arc<Notes>) {
         self.enter(Phase::Write);
-        self.lock().notes = Some(Arc::clone(&link.notes));
+        self.lock().notes = Some(Arc::clone(notes));
     }
 
     /// An answer has begun.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Version;
-use lockgate_admission::call::{Caller as _, Phase, Post};
-use lockgate_admission::https::{DnsResolver, HttpsCaller, MappedResolver, Redirects, Settings};
 use lockgate_testkit::certs::Identity;
 use lockgate_testkit::{Answer, Gate, WebhookServer};
+use lockgate_webhook_client::call::{Caller as _, Phase, Post};
+use lockgate_webhook_client::{DnsResolver, HttpsCaller, MappedResolver, Redirects, Settings};
 
 use crate::support::{
     AMPLE, REVIEW, answer, caller, client_of, failure, post, service_config, url_config,
@@ -163,7 +163,7 @@ async fn does_not_share_connections_between_authorities() {
 async fn follows_a_service_that_moves() {
     #[derive(Debug)]
     struct Moving(std::sync::Mutex<String>);
-    impl lockgate_admission::https::ServiceResolver for Moving {
+    impl lockgate_webhook_client::ServiceResolver for Moving {
         fn resolve(&self, _: &str, _: &str, _: i32) -> Result<String, String> {
             Ok(self.0.lock().unwrap().clone())
         }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use lockgate_admission::call::{Caller as _, Phase};
-use lockgate_admission::https::{HttpsCaller, Proxies, Settings};
 use lockgate_testkit::WebhookServer;
+use lockgate_webhook_client::call::{Caller as _, Phase};
+use lockgate_webhook_client::{HttpsCaller, Proxies, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

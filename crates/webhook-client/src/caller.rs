@@ -1,26 +1,4 @@
-//! Calls webhooks over HTTPS, as kube-apiserver's client does.
-//!
-//! This module turns a client configuration into a client and a review into an answer: it finds the
-//! address, checks the certificate, shows credentials, keeps connections, and words every failure
-//! as Go's client would. It does not look into reviews, and it does not decide what a failed call
-//! means for the request.
-//!
-//! Everything ends with the deadline of the call. Nothing outlives the [`HttpsCaller`] and its
-//! clients: connections close when the last client that may use them is dropped.
-//!
-//! Deliberate differences from upstream: redirects are not followed unless asked for (a webhook
-//! must not choose where the API server connects to), and an answer may have 16 MiB at most.
-
-mod channel;
-mod client;
-mod clock;
-pub mod credentials;
-mod proxy;
-mod resolve;
-mod target;
-mod tls;
-mod wire;
-mod wording;
+//! The caller: one client per client configuration, connections shared where they may be.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -28,68 +6,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use lockgate_api::registration::hub::ClientConfig;
 
-use self::channel::Channel;
-use self::client::HttpsClient;
-use self::credentials::{Credentials, User};
-use self::target::{Scheme, Target};
-use self::tls::{ClientCertificate, Offer, Roots};
 use crate::call::{Caller, Client, ClientError};
-
-pub(crate) use self::target::split_authority;
-
-pub use self::proxy::Proxies;
-pub use self::resolve::{
-    ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, Service, ServicePort,
-    ServiceResolver, Services,
-};
-
-/// How long an answer may be, unzipped, in bytes.
-pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
-
-/// How the caller names itself.
-///
-/// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (setGlobalDefaults).
-const USER_AGENT: &str = "kube-apiserver-admission";
-
-/// What a redirect from a webhook means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Redirects {
-    /// It is the answer, and not one that counts as success.
-    #[default]
-    Refuse,
-    /// It is followed up to ten times, as upstream does.
-    Follow,
-}
-
-/// Settings of an [`HttpsCaller`].
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Finds services.
-    pub resolver: Arc<dyn ServiceResolver>,
-    /// What to show to whom.
-    pub credentials: Credentials,
-    /// Which proxies to use.
-    pub proxies: Proxies,
-    /// What redirects mean.
-    pub redirects: Redirects,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            resolver: Arc::new(DnsResolver),
-            credentials: Credentials::default(),
-            proxies: Proxies::default(),
-            redirects: Redirects::default(),
-        }
-    }
-}
+use crate::channel::Channel;
+use crate::client::HttpsClient;
+use crate::credentials::User;
+use crate::settings::Settings;
+use crate::target::{Scheme, Target};
+use crate::tls::{self, ClientCertificate, Offer, Roots};
 
 /// Makes clients that speak HTTPS.
 ///
 /// ```
-/// use lockgate_admission::call::Caller;
-/// use lockgate_admission::https::{HttpsCaller, Settings};
+/// use lockgate_webhook_client::call::Caller;
+/// use lockgate_webhook_client::{HttpsCaller, Settings};
 /// use lockgate_api::decode::Bytes;
 /// use lockgate_api::registration::hub::ClientConfig;
 ///
@@ -146,7 +75,7 @@ impl HttpsCaller {
         let user = self.settings.credentials.find(&target.host_port());
         let channel = self
             .channel(key, &target, user.as_deref())
-            .map_err(ClientError)?;
+            .map_err(ClientError::Credentials)?;
         Ok(HttpsClient::new(
             target,
             channel,

@@ -1,10 +1,10 @@
 //! Who the caller is to whom.
 
-use lockgate_admission::call::Caller as _;
-use lockgate_admission::https::credentials::{Credentials, Material, TokenFile, User};
-use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_testkit::WebhookServer;
 use lockgate_testkit::certs::Authority;
+use lockgate_webhook_client::call::Caller as _;
+use lockgate_webhook_client::credentials::{Credentials, Material, TokenFile, User};
+use lockgate_webhook_client::{HttpsCaller, Settings};
 
 use crate::support::{AMPLE, answer, failure, url_config};
 

@@ -6,9 +6,9 @@ use lockgate_go::number;
 use lockgate_go::quote::quote;
 
 use crate::check::clause_refusal;
-use crate::eval::{Error, string_of};
+use crate::eval::string_of;
 use crate::strings::{Clause, ClauseError, Piece, pieces};
-use crate::value::Value;
+use crate::value::{Error, Value};
 
 /// Text longer than this is not built; upstream has no bound.
 const MAX_BYTES: usize = 16 << 20;

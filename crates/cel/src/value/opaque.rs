@@ -4,12 +4,12 @@ use lockgate_api::access::Decision;
 use lockgate_go::quantity::Quantity;
 use lockgate_go::url::Url;
 
+use super::{Equality, Value};
 use crate::ext::authorizer::{AuthorizerValue, GroupCheck, PathCheck, ResourceCheck};
 use crate::ext::cidr::Cidr;
 use crate::ext::ip::Ip;
 use crate::ext::named_format::NamedFormat;
 use crate::ext::semver::Semver;
-use crate::value::{Equality, Value};
 
 /// A value only functions know what to do with.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@
 //! refuses and in which order, because the order decides which refusal a user reads.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 
 use lockgate_api::meta::time::Time;
@@ -438,6 +439,12 @@ impl ServerCertVerifier for Verifier {
             .signature_verification_algorithms
             .supported_schemes()
     }
+}
+
+/// The TLS failure behind an I/O error, worded as Go words it.
+pub(super) fn refusal(error: &io::Error) -> Option<String> {
+    let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(word(inner))
 }
 
 #[cfg(test)]

@@ -73,18 +73,12 @@ impl Target {
         }
         let text = config.url.as_deref().unwrap_or_default();
         if text.is_empty() {
-            return Err(ClientError(String::from(
-                "webhook configuration must have either service or URL",
-            )));
+            return Err(ClientError::NoAddress);
         }
-        let (target, scheme) = Self::read(text)
-            .map_err(|problem| ClientError(format!("Unparsable URL: {problem}")))?;
+        let (target, scheme) = Self::read(text).map_err(ClientError::UnparsableUrl)?;
         if target.authority.is_empty() {
             // UPSTREAM: k8s.io/client-go rest/url_utils.go (DefaultServerURL).
-            let shown = quote(&format!("{scheme}://"));
-            return Err(ClientError(format!(
-                "host must be a URL or a host:port pair: {shown}"
-            )));
+            return Err(ClientError::NoHost(scheme));
         }
         Ok(target)
     }
@@ -196,7 +190,8 @@ fn port_text(authority: &str) -> &str {
 }
 
 /// Splits `host:port`; brackets of an IPv6 address are taken off.
-pub(crate) fn split_authority(authority: &str) -> (&str, Option<u16>) {
+#[must_use]
+pub fn split_authority(authority: &str) -> (&str, Option<u16>) {
     if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').unwrap_or((rest, ""));
         return (

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockgate_admission::call::{CallError, Caller as _, Client, HttpResponse, Phase, Post, Posted};
-use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes;
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
 use lockgate_testkit::WebhookServer;
+use lockgate_webhook_client::call::{
+    CallError, Caller as _, Client, HttpResponse, Phase, Post, Posted,
+};
+use lockgate_webhook_client::{HttpsCaller, Settings};
 
 /// Long enough for anything that does not wait on purpose.
 pub(crate) const AMPLE: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::quote::quote;
 
 /// Makes clients for webhooks.
 pub trait Caller: Send + Sync {
@@ -53,10 +54,26 @@ pub struct HttpResponse {
     pub body: Bytes,
 }
 
-/// A client that cannot be made.
+/// A client that cannot be made. The texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ClientError(pub String);
+#[non_exhaustive]
+pub enum ClientError {
+    /// Neither a service nor a URL is configured.
+    #[error("webhook configuration must have either service or URL")]
+    NoAddress,
+    /// The URL does not parse.
+    #[error("Unparsable URL: {0}")]
+    UnparsableUrl(String),
+    /// The URL has no host; its scheme is kept.
+    #[error("host must be a URL or a host:port pair: {}", quote(&format!("{}://", .0)))]
+    NoHost(String),
+    /// The CA bundle, the client certificate or other credentials cannot be used.
+    #[error("{0}")]
+    Credentials(String),
+    /// A failure of another caller.
+    #[error("{0}")]
+    Other(String),
+}
 
 /// A call that got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

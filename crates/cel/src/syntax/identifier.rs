@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-/// Words of the language; a property of that name is wrapped in underscores.
+/// Reserved words of the language; a property of that name is wrapped in underscores.
 pub(crate) const KEYWORDS: [&str; 21] = [
     "true",
     "false",
@@ -29,10 +29,10 @@ pub(crate) const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// The identifier that stands for a property, unless none can.
+/// The identifier expressions use for a property; `None` if no identifier can name it.
 ///
 /// ```
-/// use lockgate_cel::crd::escape;
+/// use lockgate_cel::syntax::identifier::escape;
 /// assert_eq!(escape("cluster-name").as_deref(), Some("cluster__dash__name"));
 /// assert_eq!(escape("namespace").as_deref(), Some("__namespace__"));
 /// assert_eq!(escape("$ref"), None);
@@ -69,10 +69,10 @@ pub fn escape(property: &str) -> Option<Cow<'_, str>> {
     Some(escaped.into())
 }
 
-/// The property an identifier stands for, unless it stands for none.
+/// The property an identifier names; `None` for identifiers [`escape`] never returns.
 ///
 /// ```
-/// use lockgate_cel::crd::unescape;
+/// use lockgate_cel::syntax::identifier::unescape;
 /// assert_eq!(unescape("cluster__dash__name").as_deref(), Some("cluster-name"));
 /// assert_eq!(unescape("a__b__c"), None);
 /// ```

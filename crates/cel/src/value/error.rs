@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::value::Value;
+use super::Value;
 
 /// Why an evaluation has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,11 +16,12 @@ use lockgate_go::url::Url;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::clock::Clock;
-use super::target::{Scheme, split_authority};
-use super::wire::{self, Ends, Notes};
-use super::wording::{self, Failure};
 use crate::call::Phase;
+use crate::clock::Clock;
+use crate::tap::{Ends, Notes};
+use crate::target::{Scheme, split_authority};
+use crate::wire::{self, USER_AGENT};
+use crate::wording::{self, Failure};
 
 /// Which targets are reached through a proxy.
 #[derive(Debug, Clone, Default)]
@@ -164,7 +165,7 @@ impl Proxy {
             .method("CONNECT")
             .uri(authority)
             .header("host", authority)
-            .header("user-agent", super::USER_AGENT);
+            .header("user-agent", USER_AGENT);
         if let Some(authorization) = &self.authorization {
             request = request.header("proxy-authorization", authorization);
         }

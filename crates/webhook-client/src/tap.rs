@@ -1,4 +1,4 @@
-//! Connections: dialling, shaking hands, and taking note of what passes.
+//! The stream under a connection, which keeps notes of what passed: errors are worded from them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,89 +6,15 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-use super::target::split_authority;
-use super::wording::{self, Failure};
-use crate::call::Phase;
-
-/// How long reaching an address may take.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::tls;
 
 /// How much of an answer is kept to say what is wrong with it.
 const HEAD: usize = 512;
-
-/// Connects to `host:port`, trying the addresses of a name in turn.
-pub(super) async fn dial(
-    authority: &str,
-    clock: &super::clock::Clock,
-) -> Result<TcpStream, Failure> {
-    clock.enter(Phase::Resolve);
-    let (host, port) = split_authority(authority);
-    let port = port.unwrap_or(443);
-    let addresses: Vec<SocketAddr> = match tokio::net::lookup_host((host, port)).await {
-        Ok(addresses) => addresses.collect(),
-        Err(error) => return Err(wording::lookup(host, &error)),
-    };
-    clock.enter(Phase::Connect);
-    let mut first = None;
-    for address in addresses {
-        let problem = match timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                // Reviews are written whole; there is nothing to gather.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
-            Ok(Err(error)) => wording::dial(address, &error),
-            Err(_) => wording::dial_timeout(address),
-        };
-        first.get_or_insert(problem);
-    }
-    Err(first.unwrap_or_else(|| wording::no_address(host)))
-}
-
-/// Shakes hands over a connection.
-pub(super) async fn shake_hands(
-    stream: TcpStream,
-    config: Arc<rustls::ClientConfig>,
-    server_name: &str,
-    clock: &super::clock::Clock,
-) -> Result<TlsStream<Tap<TcpStream>>, Failure> {
-    clock.enter(Phase::Tls);
-    let ends = Ends::of(&stream);
-    let tap = Tap::keeping_first(stream);
-    let notes = tap.notes();
-    let name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
-        Failure::new(
-            Phase::Tls,
-            format!("tls: invalid server name {server_name}"),
-        )
-    })?;
-    match timeout(
-        HANDSHAKE_TIMEOUT,
-        TlsConnector::from(config).connect(name, tap),
-    )
-    .await
-    {
-        Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(_)) if notes.head().starts_with(b"HTTP/") => Err(Failure::new(
-            Phase::Tls,
-            "http: server gave HTTP response to HTTPS client",
-        )),
-        Ok(Err(error)) => Err(Failure::new(Phase::Tls, wording::io(&error, &ends, "EOF"))),
-        Err(_) => Err(Failure::new(Phase::Tls, "net/http: TLS handshake timeout")),
-    }
-}
 
 /// The two addresses of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -102,52 +28,6 @@ impl Ends {
         Self {
             local: stream.local_addr().ok(),
             peer: stream.peer_addr().ok(),
-        }
-    }
-}
-
-/// A connection, plain or not.
-pub(super) enum Wire {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<Tap<TcpStream>>>),
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
@@ -240,7 +120,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
             // Like Go, take a connection that ends without a farewell for one that ends.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) => {
-                *lock(&tap.notes.refusal) = wording::refusal(&error);
+                *lock(&tap.notes.refusal) = tls::refusal(&error);
                 return Poll::Ready(Err(error));
             }
             Ok(()) => {}

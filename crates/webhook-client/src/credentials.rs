@@ -17,7 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
-use super::tls::ClientCertificate;
+use crate::tls::ClientCertificate;
 
 pub use files::{PluginConfiguration, load, parse_kubeconfig};
 

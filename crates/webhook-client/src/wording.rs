@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use lockgate_go::quote::quote_bytes;
 
-use super::tls;
-use super::wire::{Ends, Notes};
 use crate::call::Phase;
+use crate::tap::{Ends, Notes};
+use crate::tls;
 
 /// Why a call stopped: what follows `Post "…": `, or stands alone for [`Phase::Read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(super) fn dial_timeout(address: SocketAddr) -> Failure {
 
 /// An error of a connection; `end` is the word for its end.
 pub(super) fn io(error: &io::Error, ends: &Ends, end: &str) -> String {
-    if let Some(refusal) = refusal(error) {
+    if let Some(refusal) = tls::refusal(error) {
         return refusal;
     }
     let show = |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.to_string());
@@ -74,12 +74,6 @@ pub(super) fn io(error: &io::Error, ends: &Ends, end: &str) -> String {
             None => error.to_string(),
         },
     }
-}
-
-/// What TLS has to say, if it was TLS that failed.
-pub(super) fn refusal(error: &io::Error) -> Option<String> {
-    let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-    Some(tls::word(inner))
 }
 
 /// The system's own words, without Rust's number behind them.

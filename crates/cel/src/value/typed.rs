@@ -11,11 +11,10 @@ use std::sync::Arc;
 
 use serde_json::{Map as Object, Value as Json};
 
-use crate::crd::format;
-use crate::crd::schema::{Format, Kind, ListType, Schema};
-use crate::crd::{escape, unescape};
-use crate::eval::{Error, Failure};
-use crate::value::{Equality, List, Value};
+use super::format;
+use super::{Equality, Error, Failure, List, Value};
+use crate::schema::{Format, Kind, ListType, Schema};
+use crate::syntax::identifier::{escape, unescape};
 
 /// A JSON value as its schema types it; one that contradicts the schema is a failure.
 pub(crate) fn typed<'a>(json: &'a Json, schema: &'a Schema) -> Value<'a> {

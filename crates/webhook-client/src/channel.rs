@@ -18,13 +18,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::clock::Clock;
-use super::proxy::Proxy;
-use super::target::Scheme;
-use super::tls::Offer;
-use super::wire::{self, Ends, Notes, Tap, Wire};
-use super::wording::{self, Failure};
 use crate::call::Phase;
+use crate::clock::Clock;
+use crate::proxy::Proxy;
+use crate::tap::{Ends, Notes, Tap};
+use crate::target::Scheme;
+use crate::tls::Offer;
+use crate::wire::{self, Wire};
+use crate::wording::{self, Failure};
 
 /// How many idle connections are kept for one address.
 ///
@@ -178,7 +179,7 @@ impl Channel {
                 continue;
             }
             let request = make(lease.is_http2());
-            clock.writing(lease.link());
+            clock.writing(&lease.link().notes);
             match lease.try_send(request).await {
                 Ok(response) => {
                     clock.answered();

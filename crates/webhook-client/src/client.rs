@@ -14,13 +14,14 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use lockgate_go::quote::quote;
 
-use super::channel::{Address, Channel, Lease};
-use super::clock::Clock;
-use super::credentials::User;
-use super::target::Target;
-use super::wording::{self, Failure};
-use super::{MAX_ANSWER_BYTES, Redirects, Settings, USER_AGENT};
 use crate::call::{CallError, Client, HttpResponse, Phase, Post, Posted};
+use crate::channel::{Address, Channel, Lease};
+use crate::clock::Clock;
+use crate::credentials::User;
+use crate::settings::{MAX_ANSWER_BYTES, Redirects, Settings};
+use crate::target::Target;
+use crate::wire::USER_AGENT;
+use crate::wording::{self, Failure};
 
 /// How long a call may take when nobody says so.
 ///

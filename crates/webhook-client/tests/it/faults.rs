@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockgate_admission::call::{Caller as _, Phase, Post};
-use lockgate_admission::https::{
+use lockgate_testkit::certs::Authority;
+use lockgate_testkit::{Answer, Blackhole, Ending, Gate, WebhookServer};
+use lockgate_webhook_client::call::{Caller as _, Phase, Post};
+use lockgate_webhook_client::{
     ClusterIpResolver, DnsResolver, HttpsCaller, MAX_ANSWER_BYTES, MappedResolver, Service,
     Services, Settings,
 };
-use lockgate_testkit::certs::Authority;
-use lockgate_testkit::{Answer, Blackhole, Ending, Gate, WebhookServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

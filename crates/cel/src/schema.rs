@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde_json::{Map as Object, Value as Json};
 
+use crate::syntax::identifier::escape;
+
 /// Most levels a schema may have.
 ///
 /// Upstream has no such limit; schemas are walked level by level, and ours come from anywhere.
@@ -105,7 +107,7 @@ impl Schema {
     /// Reads an OpenAPI v3 schema.
     ///
     /// ```
-    /// use lockgate_cel::crd::Schema;
+    /// use lockgate_cel::schema::Schema;
     /// let schema = serde_json::json!({ "type": "array", "items": { "type": "string" }, "maxItems": 5 });
     /// assert!(Schema::from_json(&schema).is_ok());
     /// ```
@@ -293,7 +295,7 @@ impl<'j> Keywords<'j> {
             "set" => ListType::Set,
             "map" => {
                 let keys = self.texts("x-kubernetes-list-map-keys")?;
-                let spelled = |key: String| match super::escape(&key) {
+                let spelled = |key: String| match escape(&key) {
                     Some(escaped) => escaped.into_owned(),
                     None => key,
                 };

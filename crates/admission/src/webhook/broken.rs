@@ -1,0 +1,37 @@
+//! Invariants of dispatch that turned out not to hold.
+//!
+//! A webhook that was not asked did not agree, so every one of these denies the request with an
+//! internal error, whatever the failure policy: that excuses webhooks, not this process.
+
+use lockgate_api::meta::status::Status;
+use lockgate_go::quote::quote;
+
+use crate::decision::{Cause, Decision};
+
+/// A broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Broken {
+    /// The index names a webhook that the snapshot does not have.
+    #[error("webhook {0} is indexed but not registered")]
+    Index(usize),
+    /// The target of a match is not among the equivalent resources.
+    #[error("webhook {} matched an unknown equivalent resource", quote(.0))]
+    Equivalent(String),
+    /// The objects in the webhook's version are missing.
+    #[error("webhook {} has no objects to be asked about", quote(.0))]
+    Objects(String),
+    /// The task that called the webhook ended without a result.
+    #[error("the call of webhook {} was lost", quote(.0))]
+    Task(String),
+}
+
+impl Broken {
+    pub(super) fn into_status(self) -> Status {
+        tracing::error!(error = %self, "admission invariant broken");
+        Status::internal_error(&self.to_string())
+    }
+
+    pub(super) fn into_decision(self) -> Decision {
+        Decision::deny(self.into_status(), Cause::Internal)
+    }
+}

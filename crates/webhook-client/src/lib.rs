@@ -1,0 +1,56 @@
+//! Calls webhooks over HTTPS, as kube-apiserver's client does.
+//!
+//! A [`Caller`](call::Caller) turns the `clientConfig` of a webhook into a [`Client`](call::Client),
+//! and a client posts reviews: it resolves the address, verifies the certificate, presents
+//! credentials, pools connections, and words every failure as Go's client would. Admission and CRD
+//! conversion depend on the two traits in [`call`]; [`HttpsCaller`] is their implementation here.
+//!
+//! The crate does not look into reviews, and it does not decide what a failed call means for the
+//! request.
+//!
+//! Everything ends with the deadline of the call. Nothing outlives the [`HttpsCaller`] and its
+//! clients: connections close when the last client that may use them is dropped.
+//!
+//! Deliberate differences from upstream: redirects are not followed unless asked for (a webhook
+//! must not choose where the API server connects to), and an answer is at most
+//! [`MAX_ANSWER_BYTES`] long.
+
+#![warn(missing_docs)]
+
+// The door: what the engine asks for.
+pub mod call;
+
+// Where a webhook is, and how it is trusted.
+mod resolve;
+mod target;
+mod tls;
+
+// One connection.
+mod tap;
+
+mod clock;
+mod wording;
+
+mod wire;
+
+// What is presented to whom, and the way there.
+pub mod credentials;
+mod proxy;
+
+mod settings;
+
+// Connections, kept and lent.
+mod channel;
+
+mod client;
+
+mod caller;
+
+pub use self::caller::HttpsCaller;
+pub use self::proxy::Proxies;
+pub use self::resolve::{
+    ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, Service, ServicePort,
+    ServiceResolver, Services,
+};
+pub use self::settings::{MAX_ANSWER_BYTES, Redirects, Settings};
+pub use self::target::split_authority;
