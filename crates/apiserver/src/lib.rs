@@ -58,6 +58,7 @@ mod respond;
 mod host;
 mod namespaces;
 mod plugins;
+mod policies;
 mod registry;
 mod services;
 

@@ -53,7 +53,7 @@ pub enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run a webhook on this machine behind an API server of its own
     Dev(dev::DevArgs),
-    /// Check webhook configurations before a server does
+    /// Check webhook configurations and policies before a server does
     Lint(lint::LintArgs),
     /// Print the webhook configurations that source code asks for
     Manifests(manifests::ManifestsArgs),

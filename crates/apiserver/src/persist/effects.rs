@@ -1,10 +1,12 @@
-//! What a write changes besides the store: webhook configurations, namespaces, roles, services, definitions.
-//! Each is in force when the write returns.
+//! What a write changes besides the store: webhook configurations, policies, namespaces, roles,
+//! services, definitions. Each is in force when the write returns.
 
+use lockgate_api::registration::policy::Registered;
 use serde_json::Value;
 
 use crate::controllers;
 use crate::metadata;
+use crate::policies;
 use crate::registry::Resource;
 use crate::registry::custom;
 use crate::server::Server;
@@ -12,6 +14,7 @@ use crate::server::Server;
 /// What an object of a resource is to other parts of the server.
 enum Effect {
     Registration,
+    Policy(Registered),
     Namespace,
     Role,
     Binding,
@@ -21,6 +24,9 @@ enum Effect {
 }
 
 fn effect(resource: &Resource) -> Option<Effect> {
+    if let Some(what) = policies::kind_of(resource) {
+        return Some(Effect::Policy(what));
+    }
     Some(match (resource.group(), resource.plural()) {
         (
             "admissionregistration.k8s.io",
@@ -53,6 +59,7 @@ pub(crate) fn written(server: &Server, resource: &Resource, object: &Value) {
                 server.engine.register(&configuration);
             }
         }
+        Some(Effect::Policy(what)) => policies::written(&server.engine, what, object),
         Some(Effect::Namespace) => {
             server.namespaces.set(name, object);
             if metadata::is_deleting(object) {
@@ -86,6 +93,7 @@ pub(crate) fn removed(server: &Server, resource: &Resource, object: &Value) {
                     .remove(name);
             }
         }
+        Some(Effect::Policy(what)) => policies::removed(&server.engine, what, name),
         Some(Effect::Namespace) => server.namespaces.remove(name),
         Some(Effect::Role) => server.rbac.remove_role(namespace, name),
         Some(Effect::Binding) => server.rbac.remove_binding(namespace, name),

@@ -43,6 +43,7 @@ use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
 use crate::plugins::{Priority, PriorityClasses};
+use crate::policies::StoredParams;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
 
@@ -274,6 +275,8 @@ fn build(
     let mut host = Host::new(Arc::clone(&caller) as _);
     host.namespaces = Arc::clone(&namespaces) as _;
     host.kinds = Arc::clone(&kinds) as _;
+    let params = Arc::new(StoredParams::new(Arc::clone(&registry)));
+    host.params = Arc::clone(&params) as _;
     host.authorizer = Arc::clone(&authorizer);
     let priority_classes = Arc::new(PriorityClasses::default());
     let conditions = if settings.feature_gates.match_conditions {
@@ -355,6 +358,7 @@ fn build(
         itself: itself.clone(),
     });
     let _ = kinds.server.set(Arc::downgrade(&server));
+    let _ = params.server.set(Arc::downgrade(&server));
     for manifests in manifests {
         server.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");

@@ -125,6 +125,7 @@ async fn insert_once(
         server.settings.feature_gates,
     );
     strategy::check_create(resource, &object, server.settings.feature_gates)?;
+    strategy::authorize(server, resource, &object, None, &call.user).await?;
     for warning in strategy::warnings_on_create(resource, &object) {
         call.notes.warn(&warning);
     }

@@ -149,7 +149,8 @@ pub(crate) fn name(call: &Call, options: &WriteOptions) -> String {
         .collect()
 }
 
-fn owned(shape: &Shape) -> Option<Owned<'_>> {
+/// The shape that owners of fields go by.
+pub(crate) fn owned(shape: &Shape) -> Option<Owned<'_>> {
     match shape {
         Shape::Custom(custom) => Some(Owned::Custom(custom.schema())),
         _ => shape.merge_type().map(Owned::BuiltIn),

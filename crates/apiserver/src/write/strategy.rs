@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
 use crate::metadata;
+use crate::policies;
 use crate::registry::{Resource, Shape};
+use crate::server::Server;
 
 /// What holds a definition until its objects are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -198,6 +200,9 @@ pub(crate) fn check_create(
 ) -> Outcome<()> {
     let mut errors = match &resource.shape {
         Shape::BuiltIn { .. } if is_definition(resource) => crd::validate_create(object),
+        Shape::BuiltIn { .. } if policies::kind_of(resource).is_some() => {
+            policies::errors_on_create(resource, object)?
+        }
         Shape::BuiltIn { row, .. } => built_in::validate_create(row, object),
         Shape::Registration { version, .. } => {
             let request = registration::Request {
@@ -242,6 +247,18 @@ fn scope(resource: &Resource) -> Scope {
     }
 }
 
+/// Checks that the user may read what an object would read for them. `old` is what is stored.
+pub(crate) async fn authorize(
+    server: &Server,
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    user: &UserInfo,
+) -> Outcome<()> {
+    let errors = policies::authorize_params(server, resource, object, old, user).await?;
+    refuse(resource, object, &errors)
+}
+
 fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome<()> {
     if errors.is_empty() {
         return Ok(());
@@ -269,6 +286,9 @@ pub(crate) fn warnings_on_create(resource: &Resource, object: &Value) -> Vec<Str
                 .unwrap_or_default()
         }
         Shape::BuiltIn { .. } if is_definition(resource) => crd::warnings_on_create(object),
+        Shape::BuiltIn { .. } if policies::kind_of(resource).is_some() => {
+            policies::warnings(resource, object)
+        }
         Shape::BuiltIn { row, .. } => built_in::warnings_on_create(row, object),
         _ => Vec::new(),
     }
@@ -278,7 +298,7 @@ pub(crate) fn warnings_on_create(resource: &Resource, object: &Value) -> Vec<Str
 pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
     match &resource.shape {
         Shape::BuiltIn { .. } if is_definition(resource) => crd::warnings_on_update(object, old),
-        Shape::BuiltIn { .. } => Vec::new(),
+        Shape::BuiltIn { .. } => policies::warnings(resource, object),
         _ => warnings_on_create(resource, object),
     }
 }
@@ -371,8 +391,10 @@ pub(crate) fn check_update(
     object: &Value,
     old: &Value,
 ) -> Outcome<()> {
+    let is_policy = policies::kind_of(resource).is_some() && subresource.is_empty();
     if let Shape::BuiltIn { row, .. } = &resource.shape
         && !is_definition(resource)
+        && !is_policy
     {
         let errors = built_in::validate_update(row, subresource, object, old);
         return refuse(resource, object, &errors);
@@ -382,6 +404,14 @@ pub(crate) fn check_update(
     let mut errors = validate_scoped_metadata(&meta, scope(resource), PATH_SEGMENT_NAMES, &path);
     errors.extend(validate_metadata_update(&meta, &old_meta, &path));
     match &resource.shape {
+        Shape::BuiltIn { .. } if is_policy => {
+            errors.extend(policies::errors_on_update(
+                resource,
+                subresource,
+                object,
+                old,
+            )?);
+        }
         Shape::BuiltIn { .. } => errors.extend(match subresource {
             "status" => crd::validate_status_update(object, old),
             _ => crd::validate_update(object, old),

@@ -324,6 +324,9 @@ impl<'c> Change<'c> {
             server.settings.feature_gates,
         );
         strategy::check_update(self.resource, &call.target.subresource, &object, old)?;
+        if call.target.subresource.is_empty() {
+            strategy::authorize(server, self.resource, &object, Some(old), &call.user).await?;
+        }
         for warning in strategy::warnings_on_update(self.resource, &object, old) {
             call.notes.warn(&warning);
         }

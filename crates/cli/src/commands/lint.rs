@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
@@ -28,7 +28,7 @@ Examples:
 Exit codes: 0 nothing at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
 4 a document is neither YAML nor JSON.")]
 #[command(long_about = "\
-Check webhook configurations before a server does
+Check webhook configurations and policies before a server does
 
 Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations in v1 and v1beta1 from files,
 folders and standard input, in YAML and JSON, alone or in lists. Says what an API server would say:
@@ -93,7 +93,11 @@ pub enum FailOn {
 ///
 /// A file cannot be read, or standard output cannot be written.
 pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let report = check::check(read(args)?, &MatchConditionChecker);
+    let expressions = check::Expressions {
+        conditions: &MatchConditionChecker,
+        policies: &PolicyExpressionChecker,
+    };
+    let report = check::check(read(args)?, expressions);
     let text = match args.output {
         OutputFormat::Table => human::render(
             &report,

@@ -1,0 +1,420 @@
+//! Admission policies and the server: what may be written, what is in force, and where parameters come
+//! from.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use lockgate_admission::conditions::PolicyExpressionChecker;
+use lockgate_admission::engine::Engine;
+use lockgate_admission::host::{BoxFuture, Param, ParamScope, Params};
+use lockgate_admission::object::Object;
+use lockgate_api::access::{AccessObject, AccessRequest, User};
+use lockgate_api::admission::UserInfo;
+use lockgate_api::document::json;
+use lockgate_api::field::{FieldError, FieldErrors, Path};
+use lockgate_api::registration::policy::{
+    Binding, ParamKind, Policy, PolicyKind, Registered, decode_binding, decode_policy,
+};
+use lockgate_api::registration::strategy::warn_of_static_name;
+use lockgate_api::registration::validation::policies::{
+    validate_binding, validate_policy, validate_policy_update,
+};
+use lockgate_go::json as go_json;
+use lockgate_store::{Entry, List, ReadAt, Revision};
+use serde_json::Value;
+
+use crate::authz;
+use crate::error::{Outcome, internal};
+use crate::metadata;
+use crate::registry::{Registry, Resource};
+use crate::server::Server;
+
+/// So many parameters are kept in the form expressions read them in.
+const MAX_PARAMS: usize = 4096;
+
+/// Members of this group may write anything.
+const SUPERUSERS: &str = "system:masters";
+
+/// Which of the policy kinds a resource is, if it is one.
+pub(crate) fn kind_of(resource: &Resource) -> Option<Registered> {
+    if resource.group() != lockgate_api::registration::GROUP {
+        return None;
+    }
+    Registered::of_resource(resource.plural())
+}
+
+/// A policy or a binding, read.
+enum Read {
+    Policy(Policy),
+    Binding(Binding),
+}
+
+fn read(what: Registered, object: &Value) -> Result<Read, String> {
+    let text = go_json::to_string(object);
+    let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
+    let read = match what {
+        Registered::Policy(kind) => {
+            decode_policy(document.root(), kind).map(|decoded| Read::Policy(decoded.value))
+        }
+        Registered::Binding(kind) => {
+            decode_binding(document.root(), kind).map(|decoded| Read::Binding(decoded.value))
+        }
+    };
+    read.map_err(|error| error.to_string())
+}
+
+/// What is wrong with a new policy or binding; nothing for other kinds.
+pub(crate) fn errors_on_create(resource: &Resource, object: &Value) -> Outcome<FieldErrors> {
+    let Some(what) = kind_of(resource) else {
+        return Ok(FieldErrors::new());
+    };
+    Ok(match read(what, object).map_err(|why| internal(&why))? {
+        Read::Policy(policy) => validate_policy(&policy, &PolicyExpressionChecker),
+        Read::Binding(binding) => validate_binding(&binding),
+    })
+}
+
+/// What is wrong with a changed policy or binding; nothing for other kinds.
+pub(crate) fn errors_on_update(
+    resource: &Resource,
+    subresource: &str,
+    object: &Value,
+    old: &Value,
+) -> Outcome<FieldErrors> {
+    let Some(what) = kind_of(resource).filter(|_| subresource.is_empty()) else {
+        return Ok(FieldErrors::new());
+    };
+    let unreadable = |why: String| internal(&why);
+    let (new, old) = (
+        read(what, object).map_err(unreadable)?,
+        read(what, old).map_err(unreadable)?,
+    );
+    Ok(match (new, old) {
+        (Read::Policy(new), Read::Policy(old)) => {
+            validate_policy_update(&new, &old, &PolicyExpressionChecker)
+        }
+        (Read::Binding(new), _) => validate_binding(&new),
+        (Read::Policy(_), Read::Binding(_)) => FieldErrors::new(),
+    })
+}
+
+/// What a client is told about a policy or binding that is fine.
+pub(crate) fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
+    if kind_of(resource).is_none() {
+        return Vec::new();
+    }
+    warn_of_static_name(metadata::text(object, "name"))
+        .into_iter()
+        .collect()
+}
+
+/// Whether the user may read what a policy or binding would read for them. `old` is what is stored.
+///
+/// UPSTREAM: kubernetes pkg/registry/admissionregistration/*/authz.go
+pub(crate) async fn authorize_params(
+    server: &Server,
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    user: &UserInfo,
+) -> Outcome<FieldErrors> {
+    let Some(what) = kind_of(resource) else {
+        return Ok(FieldErrors::new());
+    };
+    let groups = user.groups.as_deref().unwrap_or_default();
+    if groups.iter().any(|group| group == SUPERUSERS) {
+        return Ok(FieldErrors::new());
+    }
+    let unreadable = |why: String| internal(&why);
+    let new = read(what, object).map_err(unreadable)?;
+    let old = old.map(|old| read(what, old).map_err(unreadable));
+    let (field, refused) = match (new, old.transpose()?) {
+        (Read::Policy(new), old) => {
+            let Some(kind) = &new.param_kind else {
+                return Ok(FieldErrors::new());
+            };
+            if matches!(&old, Some(Read::Policy(old)) if old.param_kind == new.param_kind) {
+                return Ok(FieldErrors::new());
+            }
+            ("paramKind", refuse_kind(server, kind, user))
+        }
+        (Read::Binding(new), old) => {
+            if new.param_ref.is_none() {
+                return Ok(FieldErrors::new());
+            }
+            let same = |old: &Binding| {
+                // Upstream compares pointers inside, so only references without them stay the same.
+                old.param_ref == new.param_ref && old.policy_name == new.policy_name
+            };
+            if matches!(&old, Some(Read::Binding(old)) if same(old)) {
+                return Ok(FieldErrors::new());
+            }
+            ("paramRef", refuse_reference(server, &new, user).await)
+        }
+    };
+    let spec = Path::root("spec");
+    let path = spec.child(field);
+    let refused = refused.map(|why| FieldError::forbidden(&path, why));
+    Ok(refused.into_iter().collect())
+}
+
+fn refuse_kind(server: &Server, kind: &ParamKind, user: &UserInfo) -> Option<String> {
+    let (group, _) = kind.group_version();
+    let resource = resource_of(&server.registry, kind);
+    let resource = resource.as_ref().map_or("*", |resource| resource.plural());
+    if may(server, user, "get", group, resource, "*", "*") {
+        return None;
+    }
+    Some(format!(
+        "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, \
+         apiVersion={})",
+        go_user(user),
+        kind.kind,
+        kind.api_version
+    ))
+}
+
+async fn refuse_reference(server: &Server, binding: &Binding, user: &UserInfo) -> Option<String> {
+    let param_ref = binding.param_ref.as_ref()?;
+    let verb = if param_ref.name.is_empty() {
+        "list"
+    } else {
+        "get"
+    };
+    let policy = stored_policy(server, binding.kind, &binding.policy_name).await;
+    let kind = policy
+        .as_ref()
+        .and_then(|policy| policy.param_kind.as_ref());
+    let (group, _) = kind.map_or(("*", ""), ParamKind::group_version);
+    let found = kind.and_then(|kind| resource_of(&server.registry, kind));
+    let resource = found.as_ref().map_or("*", |resource| resource.plural());
+    let (namespace, name) = (&param_ref.namespace, &param_ref.name);
+    if may(server, user, verb, group, resource, namespace, name) {
+        return None;
+    }
+    let user = go_user(user);
+    let everything = format!(
+        "to determine minimum required permissions and user {user} does not have \"{verb}\" \
+         permission for all groups, versions and resources"
+    );
+    Some(match (&policy, kind) {
+        (None, _) => format!("unable to get policy {} {everything}", binding.policy_name),
+        (Some(_), Some(kind)) if found.is_none() => {
+            let kind = format!(
+                "&ParamKind{{APIVersion:{},Kind:{},}}",
+                kind.api_version, kind.kind
+            );
+            format!("unable to resolve paramKind {kind} {everything}")
+        }
+        _ => format!(
+            "user {user} does not have \"{verb}\" permission on the object referenced by paramRef"
+        ),
+    })
+}
+
+async fn stored_policy(server: &Server, kind: PolicyKind, name: &str) -> Option<Policy> {
+    let snapshot = server.registry.snapshot();
+    let group = lockgate_api::registration::GROUP;
+    let resource = snapshot.find(group, "v1", kind.resource())?;
+    let key = server.key(resource, "", name);
+    let (entry, _) = server.store.get(&key, ReadAt::Latest).await.ok()?;
+    let entry = entry?;
+    let object = server.show(&entry, resource).await.ok()?;
+    match read(Registered::Policy(kind), &object) {
+        Ok(Read::Policy(policy)) => Some(policy),
+        _ => None,
+    }
+}
+
+fn may(
+    server: &Server,
+    user: &UserInfo,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> bool {
+    let user = authz::user(user);
+    let request = AccessRequest {
+        user: &user,
+        verb,
+        object: AccessObject::Resource {
+            group,
+            resource,
+            subresource: "",
+            namespace,
+            name,
+            field_selector: "",
+            label_selector: "",
+        },
+    };
+    server.authorizer.authorize(&request).allowed
+}
+
+/// A user as Go prints one.
+fn go_user(user: &UserInfo) -> String {
+    let User {
+        name,
+        uid,
+        groups,
+        extra,
+    } = authz::user(user);
+    let extra = extra
+        .iter()
+        .map(|(key, values)| format!("{key}:[{}]", values.join(" ")));
+    let extra: Vec<String> = extra.collect();
+    format!(
+        "&{{{name} {uid} [{}] map[{}]}}",
+        groups.join(" "),
+        extra.join(" ")
+    )
+}
+
+fn resource_of(registry: &Registry, kind: &ParamKind) -> Option<Arc<Resource>> {
+    let (group, version) = kind.group_version();
+    let snapshot = registry.snapshot();
+    snapshot.by_kind(group, version, &kind.kind).cloned()
+}
+
+/// Puts a policy or binding in force as it was stored.
+pub(crate) fn written(engine: &Engine, what: Registered, object: &Value) {
+    let name = metadata::text(object, "name");
+    match (what, read(what, object)) {
+        (Registered::Policy(kind), Ok(Read::Policy(policy))) => {
+            engine.policies(kind).upsert_policy(&policy);
+        }
+        (Registered::Binding(kind), Ok(Read::Binding(binding))) => {
+            engine.policies(kind).upsert_binding(&binding);
+        }
+        (Registered::Policy(kind) | Registered::Binding(kind), unread) => {
+            let why = unread.err().unwrap_or_default();
+            tracing::error!(
+                kind = what.name(),
+                name,
+                why,
+                "a stored object cannot be read"
+            );
+            engine.policies(kind).refuse_unreadable(what, name, &why);
+        }
+    }
+}
+
+/// Takes a policy or binding out of force.
+pub(crate) fn removed(engine: &Engine, what: Registered, name: &str) {
+    match what {
+        Registered::Policy(kind) => engine.policies(kind).remove_policy(name),
+        Registered::Binding(kind) => engine.policies(kind).remove_binding(name),
+    }
+}
+
+/// Parameters of policies, from the store. Each is parsed once for every version of it.
+#[derive(Debug)]
+pub(crate) struct StoredParams {
+    pub(crate) registry: Arc<Registry>,
+    /// Set when the server is complete.
+    pub(crate) server: OnceLock<Weak<Server>>,
+    known: Mutex<HashMap<(String, String), (Revision, Arc<Param>)>>,
+}
+
+impl StoredParams {
+    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            server: OnceLock::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn server(&self) -> Result<Arc<Server>, String> {
+        let server = self.server.get().and_then(Weak::upgrade);
+        server.ok_or_else(|| String::from("the server stops"))
+    }
+
+    fn resource(&self, kind: &ParamKind) -> Result<Arc<Resource>, String> {
+        resource_of(&self.registry, kind).ok_or_else(|| String::from("the kind is gone"))
+    }
+
+    async fn param(
+        &self,
+        server: &Server,
+        resource: &Resource,
+        key: &str,
+        entry: &Entry,
+    ) -> Result<Arc<Param>, String> {
+        let known_as = (resource.api_version().to_owned(), key.to_owned());
+        // What a definition says changes what its objects look like, so those are read anew.
+        let is_kept = !resource.is_custom();
+        if is_kept {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((revision, param)) = known.get(&known_as)
+                && *revision == entry.revision
+            {
+                return Ok(Arc::clone(param));
+            }
+        }
+        let object = server.show(entry, resource).await;
+        let object = object.map_err(|failure| failure.0.message)?;
+        let param = Arc::new(Param {
+            namespace: metadata::text(&object, "namespace").to_owned(),
+            name: metadata::text(&object, "name").to_owned(),
+            object: Object::new(object),
+            is_built_in: !resource.is_custom(),
+        });
+        if is_kept {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MAX_PARAMS {
+                known.clear();
+            }
+            known.insert(known_as, (entry.revision, Arc::clone(&param)));
+        }
+        Ok(param)
+    }
+}
+
+impl Params for StoredParams {
+    fn scope(&self, kind: &ParamKind) -> Option<ParamScope> {
+        let resource = resource_of(&self.registry, kind)?;
+        Some(if resource.names.namespaced {
+            ParamScope::Namespaced
+        } else {
+            ParamScope::Cluster
+        })
+    }
+
+    fn get<'f>(
+        &'f self,
+        kind: &'f ParamKind,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+        Box::pin(async move {
+            let (server, resource) = (self.server()?, self.resource(kind)?);
+            let key = server.key(&resource, namespace, name);
+            let read = server.store.get(&key, ReadAt::Latest).await;
+            let (entry, _) = read.map_err(|error| error.to_string())?;
+            match entry {
+                None => Ok(None),
+                Some(entry) => self.param(&server, &resource, &key, &entry).await.map(Some),
+            }
+        })
+    }
+
+    fn list<'f>(
+        &'f self,
+        kind: &'f ParamKind,
+        namespace: &'f str,
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+        Box::pin(async move {
+            let (server, resource) = (self.server()?, self.resource(kind)?);
+            let prefix = server.prefix(&resource, namespace);
+            let page = server.store.list(List::all(&prefix)).await;
+            let entries = page.map_err(|error| error.to_string())?.entries;
+            let mut params = Vec::with_capacity(entries.len());
+            for entry in &entries {
+                params.push(self.param(&server, &resource, &entry.key, entry).await?);
+            }
+            Ok(params)
+        })
+    }
+}
