@@ -48,7 +48,7 @@ impl Object {
     pub fn text(&self) -> &str {
         self.0
             .text
-            .get_or_init(|| json::to_string(&self.0.value).into_boxed_str())
+            .get_or_init(|| json::value_to_string(&self.0.value).into_boxed_str())
     }
 
     /// The tree, which is copied only if others share it.

@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::http::query::Query;
 use crate::http::request_info::{Target, Verb};
 use crate::metadata;
-use crate::registry::Resource;
+use crate::registry::{Resource, split_api_version};
 use crate::server::Server;
 use crate::write::{create, patch, strategy};
 
@@ -67,7 +67,7 @@ async fn apply_one(server: &Server, object: Value) -> Result<(), ApplyError> {
         what: format!("{api_version} {kind} {name}"),
         why,
     };
-    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let (group, version) = split_api_version(&api_version);
     let resource = server
         .registry
         .snapshot()

@@ -159,24 +159,27 @@ impl Event {
     }
 
     /// What is asked about.
-    pub(crate) fn target(&mut self, target: &Target) {
+    pub(crate) fn target(&mut self, target: &Target, name: &str) {
         if let Some(open) = &mut self.0 {
             let mut reference = Map::new();
             for (key, text) in [
-                ("resource", &target.resource),
+                ("resource", target.resource.as_str()),
                 ("namespace", &target.namespace),
-                ("name", &target.name),
+                ("name", name),
                 ("apiGroup", &target.group),
                 ("apiVersion", &target.version),
                 ("subresource", &target.subresource),
             ] {
                 if !text.is_empty() {
-                    reference.insert(key.to_owned(), text.clone().into());
+                    reference.insert(key.to_owned(), text.into());
                 }
             }
             open.set("objectRef", Value::Object(reference));
             open.set("verb", target.verb.name().into());
-            open.target = Some(target.clone());
+            open.target = Some(Target {
+                name: name.to_owned(),
+                ..target.clone()
+            });
         }
     }
 

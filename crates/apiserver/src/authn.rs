@@ -12,11 +12,12 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use lockgate_api::admission::UserInfo;
+use lockgate_store::Store;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::authn::service_account::Signer;
+use crate::authn::service_account::{ISSUER, Signer, Verified, intersect};
 use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
@@ -32,30 +33,68 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Finds out who asks.
-#[derive(Debug)]
 pub(crate) struct Authenticator {
     pub(crate) tokens: Tokens,
     pub(crate) signer: Arc<Signer>,
+    /// Where the accounts are that tokens are issued to.
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) anonymous: bool,
 }
 
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authenticator").finish_non_exhaustive()
+    }
+}
+
 impl Authenticator {
-    /// Whose token this is.
-    pub(crate) fn token(&self, token: &str) -> Option<UserInfo> {
-        let user = self
-            .tokens
-            .find(token)
-            .or_else(|| self.signer.verify(token))?;
-        Some(with_group(user, AUTHENTICATED))
+    /// Whose token this is, and for which of these audiences; the server's own if there are none. An
+    /// error says why it is not accepted.
+    pub(crate) async fn token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Verified, String> {
+        let own = [ISSUER.to_owned()];
+        let wanted = if audiences.is_empty() {
+            &own
+        } else {
+            audiences
+        };
+        // A token of the file says nothing of audiences: it is for this server.
+        let meant = intersect(&own, wanted);
+        let mut verified = match self.tokens.find(token) {
+            Some(user) if !meant.is_empty() => Verified {
+                user,
+                audiences: meant,
+            },
+            _ => {
+                let verified = self
+                    .signer
+                    .verify(self.store.as_ref(), token, wanted)
+                    .await?;
+                verified.ok_or("invalid bearer token")?
+            }
+        };
+        verified.user = with_group(verified.user, AUTHENTICATED);
+        Ok(verified)
     }
 
     /// Who asks.
-    pub(crate) fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Outcome<UserInfo> {
+    pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Outcome<UserInfo> {
         if let Some(user) = peer.certificate.as_ref().and_then(from_certificate) {
             return Ok(with_group(user, AUTHENTICATED));
         }
         if let Some(token) = bearer_token(headers) {
-            return self.token(token).ok_or_else(unauthorized);
+            // Whoever shows a token means to be somebody: one that cannot be read is nobody's.
+            let token = std::str::from_utf8(token).map_err(|_| unauthorized())?;
+            return match self.token(token, &[]).await {
+                Ok(verified) => Ok(verified.user),
+                Err(error) => {
+                    tracing::debug!(error, "a bearer token was refused");
+                    Err(unauthorized())
+                }
+            };
         }
         if !self.anonymous {
             return Err(unauthorized());
@@ -69,11 +108,13 @@ impl Authenticator {
 }
 
 /// The token, if one is shown at all.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+///
+/// UPSTREAM: apiserver pkg/authentication/request/bearertoken/bearertoken.go
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |&byte| byte == b' ');
+    let (scheme, token) = (parts.next()?, parts.next()?);
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
 /// The common name is the user, the organisations are its groups.
@@ -126,29 +167,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn knows_tokens_and_nobody() {
+    #[tokio::test]
+    async fn knows_tokens_and_nobody() {
         let tokens = Tokens::parse("secret,ann,7,\"one,two\"\n").unwrap();
         let signer = Arc::new(Signer::new().unwrap());
         let authenticator = Authenticator {
             tokens,
             signer,
+            store: Arc::new(lockgate_store::MemoryStore::new()),
             anonymous: true,
         };
         let user = authenticator
-            .authenticate(&peer(), &headers("bearer  secret"))
+            .authenticate(&peer(), &headers("bearer secret"))
+            .await
             .unwrap();
         assert_eq!((user.username.as_str(), user.uid.as_str()), ("ann", "7"));
         assert_eq!(user.groups.unwrap(), ["one", "two", AUTHENTICATED]);
 
         let nobody = authenticator
             .authenticate(&peer(), &HeaderMap::new())
+            .await
             .unwrap();
         assert_eq!(nobody.username, ANONYMOUS);
         assert_eq!(nobody.groups.unwrap(), [UNAUTHENTICATED]);
 
         let failure = authenticator
             .authenticate(&peer(), &headers("Bearer guess"))
+            .await
             .unwrap_err();
         assert_eq!(
             (failure.0.code, failure.0.message.as_str()),
@@ -156,17 +201,19 @@ mod tests {
         );
     }
 
-    #[test]
-    fn turns_nobody_away_when_told_to() {
+    #[tokio::test]
+    async fn turns_nobody_away_when_told_to() {
         let signer = Arc::new(Signer::new().unwrap());
         let authenticator = Authenticator {
             tokens: Tokens::default(),
             signer,
+            store: Arc::new(lockgate_store::MemoryStore::new()),
             anonymous: false,
         };
         assert!(
             authenticator
                 .authenticate(&peer(), &HeaderMap::new())
+                .await
                 .is_err()
         );
     }

@@ -25,6 +25,7 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 
 /// Makes what is missing, and takes note of what is there.
 pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
+    move_custom_objects(server).await?;
     let snapshot = server.registry.snapshot();
     let mut resources: Vec<_> = snapshot
         .resources()
@@ -46,6 +47,54 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     let mut writes = missing_objects(server, &snapshot).await?;
     writes.extend(roles(server, &snapshot).await?);
     store(server, writes).await
+}
+
+/// Moves custom objects to the keys of their own, from where they once shared those of the built-in
+/// resources. What a definition shares a name with stays: it cannot be told from the built-in objects.
+async fn move_custom_objects(server: &Server) -> Result<(), Unavailable> {
+    let snapshot = server.registry.snapshot();
+    let resources = snapshot.resources().iter();
+    let definitions = resources.filter(|resource| strategy::is_definition(resource));
+    let Some(definitions) = definitions.into_iter().find(|it| it.is_storage_version()) else {
+        return Ok(());
+    };
+    for entry in everything(server, definitions).await? {
+        let object = encoding::parse_entry(&entry, definitions.type_meta());
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let (Some(group), Some(plural)) = (text("/spec/group"), text("/spec/names/plural")) else {
+            continue;
+        };
+        let storage = (group.to_owned(), plural.to_owned());
+        if group.is_empty() || plural.is_empty() || snapshot.stored_in(&storage).is_some() {
+            continue;
+        }
+        let from = encoding::prefix(group, plural, None);
+        let to = encoding::prefix(&encoding::custom_space(group), plural, None);
+        let page = server.store.list(List::all(&from)).await.map_err(failed)?;
+        for entry in &page.entries {
+            let rest = entry.key.strip_prefix(&from).unwrap_or_default();
+            let key = format!("{to}{rest}");
+            match server.store.create(&key, entry.value.clone(), None).await {
+                // One that is there was moved by a server that ended before the old one was gone.
+                Ok(_) | Err(WriteError::AlreadyExists(_)) => {}
+                Err(error) => return Err(Unavailable(error.to_string())),
+            }
+            match server.store.delete(&entry.key, entry.revision).await {
+                Ok(_) | Err(WriteError::NotFound | WriteError::Conflict(_)) => {}
+                Err(error) => return Err(Unavailable(error.to_string())),
+            }
+        }
+        if !page.entries.is_empty() {
+            let count = page.entries.len();
+            tracing::info!(
+                group,
+                plural,
+                count,
+                "custom objects have keys of their own now"
+            );
+        }
+    }
+    Ok(())
 }
 
 async fn everything(server: &Server, resource: &Resource) -> Result<Vec<Entry>, Unavailable> {

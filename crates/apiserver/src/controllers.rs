@@ -12,13 +12,14 @@ mod run;
 mod work_queue;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use lockgate_admission::host::BoxFuture;
 use lockgate_api::admission::UserInfo;
 use lockgate_go::json;
 use lockgate_kinds::crd;
-use lockgate_store::{List, ReadAt};
+use lockgate_store::{Entry, List, ReadAt};
 use serde_json::Value;
 
 use crate::call::{Call, Notes};
@@ -105,6 +106,12 @@ fn call(
     }
 }
 
+/// Group and plural of definitions.
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+/// How long to wait before what could not be removed is tried again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// Empties a namespace after a moment, and lets it go.
 pub(crate) fn namespace_deleted(server: &Server, name: &str) {
     let Some(server) = server.shared() else {
@@ -133,7 +140,7 @@ pub(crate) fn namespace_deleted(server: &Server, name: &str) {
 
 async fn empty_namespace(server: &Server, namespace: &str) -> Outcome<()> {
     let user = || account("namespace-controller");
-    let mut pause = std::time::Duration::from_millis(50);
+    let mut pause = FIRST_PAUSE;
     loop {
         let snapshot = server.registry.snapshot();
         let Some(namespaces) = snapshot.find("", "v1", "namespaces") else {
@@ -189,7 +196,7 @@ async fn empty_namespace(server: &Server, namespace: &str) -> Outcome<()> {
         }
         // Finalizers, or a webhook that refuses: try again, less and less often.
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(std::time::Duration::from_secs(10));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -232,9 +239,7 @@ async fn finalize(
 /// established, or what it defined goes with it.
 pub(crate) async fn settle_definition(server: &Server, name: &str) {
     let snapshot = server.registry.snapshot();
-    let Some(definitions) =
-        snapshot.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    else {
+    let Some(definitions) = snapshot.find(DEFINITIONS.0, "v1", DEFINITIONS.1) else {
         return;
     };
     // Each step is a write of its own, as upstream's controllers make them.
@@ -245,7 +250,9 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
         };
         let object = encoding::parse_entry(&entry, definitions.type_meta());
         if metadata::is_deleting(&object) {
-            remove_instances(server, definitions, &object).await;
+            if !remove_instances(server, definitions, &object).await {
+                retry_definition(server, name);
+            }
             return;
         }
         let others = other_definitions(server, definitions, name).await;
@@ -296,6 +303,41 @@ pub(crate) fn settle_definition_later(server: &Server, name: &str) {
     server.spawn(settling);
 }
 
+/// Goes on removing the objects of a definition, less and less often, until they are gone.
+fn retry_definition(server: &Server, name: &str) {
+    let Some(server) = server.shared() else {
+        return;
+    };
+    // No namespace has a slash in its name.
+    let key = format!("customresourcedefinitions/{name}");
+    if !server.terminating.begin(&key) {
+        return;
+    }
+    let (name, keeper) = (name.to_owned(), Arc::clone(&server));
+    server.spawn(async move {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            let snapshot = keeper.registry.snapshot();
+            let Some(definitions) = snapshot.find(DEFINITIONS.0, "v1", DEFINITIONS.1) else {
+                break;
+            };
+            let at = keeper.key(definitions, "", &name);
+            let Ok((Some(entry), _)) = keeper.store.get(&at, ReadAt::Latest).await else {
+                break;
+            };
+            let object = encoding::parse_entry(&entry, definitions.type_meta());
+            if !metadata::is_deleting(&object)
+                || remove_instances(&keeper, definitions, &object).await
+            {
+                break;
+            }
+        }
+        keeper.terminating.end(&key);
+    });
+}
+
 async fn other_definitions(server: &Server, definitions: &Resource, name: &str) -> Vec<Value> {
     let prefix = server.prefix(definitions, "");
     let Ok(page) = server.store.list(List::all(&prefix)).await else {
@@ -310,33 +352,44 @@ async fn other_definitions(server: &Server, definitions: &Resource, name: &str) 
         .collect()
 }
 
-/// Removes the objects of a definition, without asking webhooks, and then its finalizer.
-async fn remove_instances(server: &Server, definitions: &Resource, definition: &Value) {
+/// Removes the objects of a definition, without asking webhooks, and then its finalizer. Returns
+/// whether all of them are gone.
+async fn remove_instances(server: &Server, definitions: &Resource, definition: &Value) -> bool {
     let text = |pointer: &str| {
         definition
             .pointer(pointer)
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    let prefix = encoding::prefix(text("/spec/group"), text("/spec/names/plural"), None);
+    let storage = (
+        encoding::custom_space(text("/spec/group")),
+        text("/spec/names/plural").to_owned(),
+    );
+    let prefix = encoding::prefix(&storage.0, &storage.1, None);
+    let resource = server.registry.snapshot().stored_in(&storage).cloned();
+    let mut left = 0_usize;
+    let mut last: Option<Arc<str>> = None;
     loop {
-        let Ok(page) = server
-            .store
-            .list(List {
-                limit: Some(1000),
-                ..List::all(&prefix)
-            })
-            .await
-        else {
-            return;
+        let page = server.store.list(List {
+            limit: Some(1000),
+            after: last.as_deref(),
+            ..List::all(&prefix)
+        });
+        let Ok(page) = page.await else {
+            return false;
         };
-        if page.entries.is_empty() {
+        let Some(end) = page.entries.last() else {
             break;
-        }
+        };
         for entry in &page.entries {
-            // One that changed meanwhile is met again.
-            let _ = server.store.delete(&entry.key, entry.revision).await;
+            if !remove_instance(server, resource.as_deref(), &prefix, entry).await {
+                left += 1;
+            }
         }
+        last = Some(Arc::clone(&end.key));
+    }
+    if left > 0 {
+        return false;
     }
     let name = metadata::text(definition, "name").to_owned();
     let user = system(
@@ -370,6 +423,43 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
             error = failure.0.message,
             "the definition cannot be removed"
         );
+    }
+    true
+}
+
+/// Removes one object of a definition as any deletion does: finalizers hold it, and what depends on it
+/// is collected. Returns whether it is gone.
+async fn remove_instance(
+    server: &Server,
+    resource: Option<&Resource>,
+    prefix: &str,
+    entry: &Entry,
+) -> bool {
+    let Some(resource) = resource else {
+        // Of a definition that was never served: nobody can have put a finalizer on it since.
+        return server
+            .store
+            .delete(&entry.key, entry.revision)
+            .await
+            .is_ok();
+    };
+    let rest = entry.key.strip_prefix(prefix).unwrap_or_default();
+    let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+    let user = system(
+        "system:apiserver",
+        &["system:masters", "system:authenticated"],
+    );
+    let mut call = call(user, Verb::Delete, resource, namespace, name, "");
+    let deletion = Deletion {
+        server,
+        resource,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        admission_name: None,
+    };
+    match deletion.run(&mut call, DeleteOptions::default()).await {
+        Ok(deleted) => deleted.gone,
+        Err(failure) => failure.0.code == 404,
     }
 }
 

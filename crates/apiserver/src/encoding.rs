@@ -28,6 +28,12 @@ pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> Stri
     }
 }
 
+/// The group under which custom resources of a group are kept. No group has a colon in its name, so
+/// what a definition adds never meets the keys of a built-in resource.
+pub(crate) fn custom_space(group: &str) -> String {
+    format!("custom:{group}")
+}
+
 /// The bytes to store.
 pub(crate) fn encode(object: &Value) -> Bytes {
     let empty = Map::new();
@@ -65,9 +71,9 @@ fn push_members(
         if !std::mem::take(&mut first) {
             text.push(b',');
         }
-        json::append(text, key);
+        json::append_str(text, key);
         text.push(b':');
-        json::append(text, value);
+        json::append_value(text, value);
     }
 }
 

@@ -8,8 +8,6 @@ use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 use lockgate_go::quote::quote;
 use lockgate_store::{ReadError, Unavailable};
 
-use crate::registry::Resource;
-
 /// Why a request fails. The client gets it as it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure(pub(crate) Box<Status>);
@@ -88,15 +86,13 @@ pub(crate) fn plain(message: impl Into<String>) -> Failure {
 }
 
 /// 404.
-pub(crate) fn not_found(resource: &Resource, name: &str) -> Failure {
-    let (group, plural) = (resource.group(), resource.plural());
+pub(crate) fn not_found(group: &str, plural: &str, name: &str) -> Failure {
     let message = format!("{} {} not found", qualified(group, plural), quote(name));
     failure(404, "NotFound", message, Some(details(group, plural, name)))
 }
 
 /// 409: there is one of that name.
-pub(crate) fn already_exists(resource: &Resource, name: &str) -> Failure {
-    let (group, plural) = (resource.group(), resource.plural());
+pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Failure {
     let what = qualified(group, plural);
     let message = format!("{what} {} already exists", quote(name));
     failure(
@@ -108,8 +104,7 @@ pub(crate) fn already_exists(resource: &Resource, name: &str) -> Failure {
 }
 
 /// 409: no name could be made up.
-pub(crate) fn no_name_found(resource: &Resource, name: &str) -> Failure {
-    let (group, plural) = (resource.group(), resource.plural());
+pub(crate) fn no_name_found(group: &str, plural: &str, name: &str) -> Failure {
     let what = qualified(group, plural);
     let message = format!(
         "{what} {} already exists, the server was not able to generate a unique name for the object",
@@ -133,8 +128,8 @@ pub(crate) fn conflict(group: &str, what: &str, name: &str, why: &str) -> Failur
 }
 
 /// 409: somebody else was faster.
-pub(crate) fn modified(resource: &Resource, name: &str) -> Failure {
-    conflict(resource.group(), resource.plural(), name, MODIFIED)
+pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Failure {
+    conflict(group, plural, name, MODIFIED)
 }
 
 /// 409: others own what would be applied.
@@ -152,12 +147,12 @@ pub(crate) fn invalid(kind: &str, group: &str, name: &str, errors: &[FieldError]
 }
 
 /// 422: an update of this kind must say which version it is of.
-pub(crate) fn version_required(resource: &Resource, name: &str) -> Failure {
+pub(crate) fn version_required(group: &str, plural: &str, name: &str) -> Failure {
     let metadata = Path::root("metadata");
     let path = metadata.child("resourceVersion");
     let error = FieldError::invalid(&path, Shown::Integer(0), "must be specified for an update");
     // UPSTREAM: apiserver pkg/registry/generic/registry/store.go names the resource, not the kind.
-    invalid(resource.plural(), resource.group(), name, &[error])
+    invalid(plural, group, name, &[error])
 }
 
 /// 403 for what a user may not do.
@@ -188,6 +183,16 @@ pub(crate) fn method_not_allowed() -> Failure {
         "MethodNotAllowed",
         String::from("the server does not allow this method on the requested resource"),
         Some(StatusDetails::default()),
+    )
+}
+
+/// 405 for objects of a definition that is being deleted.
+pub(crate) fn terminating(group: &str, plural: &str) -> Failure {
+    failure(
+        405,
+        "MethodNotAllowed",
+        String::from("create not allowed while custom resource definition is terminating"),
+        Some(details(group, plural, "")),
     )
 }
 

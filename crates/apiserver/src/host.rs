@@ -1,6 +1,6 @@
 //! What the admission engine asks about kinds, answered from the registry.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use lockgate_admission::host::{
     BoxFuture, Equivalent, Kinds, MergeError, check_is_object, unknown_conversion,
@@ -11,16 +11,15 @@ use lockgate_kinds::managed_fields::merge_configuration;
 use lockgate_kinds::typed::type_of;
 use serde_json::Value;
 
-use crate::registry::{Registry, Resource, Shape};
-use crate::server::Server;
+use crate::conversion::Converter;
+use crate::registry::{Registry, Resource, Shape, split_api_version};
 use crate::write::managed_fields::owned;
 
 /// The kinds of a server.
 #[derive(Debug)]
 pub(crate) struct ServedKinds {
     pub(crate) registry: Arc<Registry>,
-    /// Set when the server is complete; conversion of custom resources calls webhooks of its own.
-    pub(crate) server: OnceLock<Weak<Server>>,
+    pub(crate) converter: Arc<Converter>,
 }
 
 impl ServedKinds {
@@ -54,9 +53,7 @@ impl ServedKinds {
                 .and_then(Value::as_str)
                 .unwrap_or_default()
         };
-        let (group, version) = text("apiVersion")
-            .split_once('/')
-            .unwrap_or_else(|| ("", text("apiVersion")));
+        let (group, version) = split_api_version(text("apiVersion"));
         let from = GroupVersionKind {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -73,12 +70,8 @@ impl ServedKinds {
         if from.storage != to.storage {
             return Err(unknown());
         }
-        let server = self
-            .server
-            .get()
-            .and_then(Weak::upgrade)
-            .ok_or_else(unknown)?;
-        let converted = server.convert(object.value().clone(), &from, &to).await;
+        let value = object.value().clone();
+        let converted = self.converter.convert(value, &from, &to).await;
         converted
             .map(Object::new)
             .map_err(|failure| failure.0.message)
@@ -96,7 +89,7 @@ fn declared_kind(value: &Value, expected: &GroupVersionKind) -> Option<GroupVers
     let kind = text("kind").unwrap_or(&expected.kind);
     let (group, version) = match text("apiVersion") {
         None => (expected.group.as_str(), expected.version.as_str()),
-        Some(told) => told.split_once('/').unwrap_or(("", told)),
+        Some(told) => split_api_version(told),
     };
     let told = lockgate_admission::request::kind(group, version, kind);
     (told != *expected).then_some(told)
@@ -129,7 +122,7 @@ impl Kinds for ServedKinds {
             Some(shape) => {
                 let (mut decoded, _) = shape.decode_value(value)?;
                 if let Some(members) = decoded.as_object_mut() {
-                    let api_version = crate::decode::body::api_version(&kind.group, &kind.version);
+                    let api_version = crate::registry::api_version(&kind.group, &kind.version);
                     members.insert(String::from("apiVersion"), api_version.into());
                     members.insert(String::from("kind"), kind.kind.clone().into());
                 }

@@ -1,6 +1,7 @@
 //! Stage 1: from a socket to a request with a meaning.
 
 pub(crate) mod body;
+pub(crate) mod field_selector;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod negotiate;

@@ -16,6 +16,7 @@
 
 // All settings, with the reason for each default.
 mod config;
+mod version;
 
 // Starting, what requests share, stopping.
 mod server;
@@ -55,6 +56,7 @@ mod non_resource;
 mod respond;
 
 // The kinds that are served, and what admission asks about them.
+mod conversion;
 mod host;
 mod namespaces;
 mod plugins;

@@ -3,9 +3,6 @@
 //! UPSTREAM: apiserver pkg/registry/rest/meta.go, pkg/storage/names/generate.go
 
 use lockgate_admission::host::{Ids as _, RandomIds};
-use lockgate_api::decode;
-use lockgate_api::document::json;
-use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::time::Time;
 use serde_json::{Map, Value};
 
@@ -171,17 +168,6 @@ pub(crate) fn drop_duplicate_owners(object: &mut Value, after_admission: bool) -
          requests; duplicate UID(s) observed: {}",
         twice.join(", ")
     ))
-}
-
-/// The metadata as the type that its rules are written for.
-pub(crate) fn typed(object: &Value) -> ObjectMeta {
-    let text = of(object)
-        .map(lockgate_go::json::to_string)
-        .unwrap_or_default();
-    let parsed = json::parse(text.as_bytes()).ok();
-    let decoded =
-        parsed.and_then(|document| decode::decode_value::<ObjectMeta>(document.root()).ok());
-    decoded.map(|decoded| decoded.value).unwrap_or_default()
 }
 
 /// The finalizers.

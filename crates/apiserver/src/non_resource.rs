@@ -1,5 +1,7 @@
 //! Paths outside the resources: discovery, version, health, metrics.
 
+mod documents;
+
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
@@ -7,12 +9,10 @@ use serde_json::json;
 
 use crate::http::body::Response;
 use crate::http::query::Query;
-use crate::registry::{discovery, openapi};
+use crate::registry::discovery;
 use crate::respond::{document, failed, page_not_found, plain_text, with_type};
 use crate::server::Server;
-
-/// The version of the API that is served.
-pub(crate) const GIT_VERSION: &str = concat!("v1.36.4+lockgate-", env!("CARGO_PKG_VERSION"));
+use crate::version;
 
 /// Checks that can be asked for one by one.
 const CHECKS: [&str; 3] = ["ping", "log", STORAGE];
@@ -41,19 +41,19 @@ pub(crate) fn serve(
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
         [] => document(&json!({"paths": paths(server)}), pretty),
-        ["api"] => discovery::aggregated(&snapshot, true, headers)
+        ["api"] => documents::aggregated(&snapshot, true, headers)
             .unwrap_or_else(|| document(&discovery::versions(&server.address()), pretty)),
-        ["apis"] => discovery::aggregated(&snapshot, false, headers)
+        ["apis"] => documents::aggregated(&snapshot, false, headers)
             .unwrap_or_else(|| document(&discovery::group_list(&snapshot), pretty)),
         ["api", version] => found(discovery::resource_list(&snapshot, "", version)),
         ["apis", group] => found(discovery::group(&snapshot, group)),
         ["apis", group, version] => found(discovery::resource_list(&snapshot, group, version)),
-        ["openapi", "v2"] => openapi::older(&snapshot, headers),
-        ["openapi", "v3"] => openapi::index(&snapshot, headers),
+        ["openapi", "v2"] => documents::openapi_v2(&snapshot, headers),
+        ["openapi", "v3"] => documents::openapi_index(&snapshot, headers),
         ["openapi", "v3", path @ ..] => {
-            openapi::document(&snapshot, &path.join("/"), headers, query)
+            documents::openapi_document(&snapshot, &path.join("/"), headers, query)
         }
-        ["version"] => document(&version(), true),
+        ["version"] => document(&version::document(), true),
         ["healthz" | "livez" | "readyz"] => health(server, segments[0], query),
         ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => {
             match server.store.failure() {
@@ -100,25 +100,6 @@ fn paths(server: &Server) -> Vec<String> {
     paths.sort_unstable();
     paths.dedup();
     paths
-}
-
-/// The version as clients read it.
-fn version() -> serde_json::Value {
-    json!({
-        "major": "1",
-        "minor": "36",
-        "emulationMajor": "1",
-        "emulationMinor": "36",
-        "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": "35",
-        "gitVersion": GIT_VERSION,
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-    })
 }
 
 /// UPSTREAM: apiserver pkg/server/healthz/healthz.go

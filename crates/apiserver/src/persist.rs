@@ -13,39 +13,26 @@ use tokio::sync::oneshot;
 
 use crate::controllers;
 use crate::encoding;
-use crate::error::{Outcome, internal};
+use crate::error::Outcome;
 use crate::metadata;
-use crate::registry::{Resource, Shape};
+use crate::registry::Resource;
 use crate::server::Server;
 use crate::write::strategy;
 
 impl Server {
     /// The prefix of the keys of a resource, in a namespace or in all.
     pub(crate) fn prefix(&self, resource: &Resource, namespace: &str) -> String {
-        let (group, plural) = &resource.storage;
-        let within = resource.names.namespaced && !namespace.is_empty();
-        encoding::prefix(group, plural, within.then_some(namespace))
+        resource.key_prefix(namespace)
     }
 
     /// The key of an object.
     pub(crate) fn key(&self, resource: &Resource, namespace: &str, name: &str) -> String {
-        let mut key = self.prefix(resource, namespace);
-        key.push_str(name);
-        key
+        resource.key(namespace, name)
     }
 
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn show(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
-        if resource.is_storage_version() {
-            let mut object = encoding::parse_entry(entry, resource.type_meta());
-            resource.shape.read_stored(&mut object);
-            return Ok(object);
-        }
-        let kept = self.storage_resource(resource)?;
-        let object = encoding::parse_entry(entry, kept.type_meta());
-        let mut object = self.convert(object, &kept, resource).await?;
-        resource.shape.read_stored(&mut object);
-        Ok(object)
+        self.converter.show(entry, resource).await
     }
 
     /// The object as it is stored.
@@ -57,37 +44,12 @@ impl Server {
         if resource.is_storage_version() {
             return Ok(Cow::Borrowed(object));
         }
-        let kept = self.storage_resource(resource)?;
-        let converted = self.convert(object.clone(), resource, &kept).await?;
+        let kept = self.converter.storage_resource(resource)?;
+        let converted = self
+            .converter
+            .convert(object.clone(), resource, &kept)
+            .await?;
         Ok(Cow::Owned(converted))
-    }
-
-    fn storage_resource(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
-        let (group, version) = &resource.storage_version;
-        let snapshot = self.registry.snapshot();
-        let kept = snapshot
-            .find(group, version, &resource.storage.1)
-            .or_else(|| snapshot.hidden(group, version, &resource.storage.1));
-        kept.cloned()
-            .ok_or_else(|| internal("the version objects are stored in is unknown"))
-    }
-
-    /// The object in another version.
-    pub(crate) async fn convert(
-        &self,
-        object: Value,
-        from: &Resource,
-        to: &Resource,
-    ) -> Outcome<Value> {
-        if let (Shape::Custom(_), Shape::Custom(custom)) = (&from.shape, &to.shape) {
-            let mut objects = custom.convert(self, vec![object], from, to).await?;
-            return objects
-                .pop()
-                .ok_or_else(|| internal("the conversion returned nothing"));
-        }
-        from.shape
-            .convert(&object, &to.shape)
-            .map_err(|error| internal(&error))
     }
 
     /// Stores a new object.

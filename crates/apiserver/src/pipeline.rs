@@ -27,7 +27,9 @@ use crate::authn::impersonation;
 use crate::authz;
 use crate::call::{Call, Notes};
 use crate::decode::body;
-use crate::error::{Failure, Outcome, bad_request, forbidden, method_not_allowed, timeout};
+use crate::error::{
+    Failure, Outcome, bad_request, forbidden, method_not_allowed, no_such_resource, timeout,
+};
 use crate::http::body::Response;
 use crate::http::limits;
 use crate::http::listen::{Handler, Peer};
@@ -65,7 +67,6 @@ impl Handler for Server {
                     server: &self,
                     peer: &peer,
                     method: &head.method,
-                    path: &path,
                     headers: &head.headers,
                     query,
                     started,
@@ -92,7 +93,6 @@ struct Received<'e> {
     server: &'e Arc<Server>,
     peer: &'e Peer,
     method: &'e Method,
-    path: &'e str,
     headers: &'e HeaderMap,
     query: Query,
     started: Instant,
@@ -107,23 +107,29 @@ impl Received<'_> {
     ) -> Response {
         let pretty = negotiate::wanted(self.headers, &self.query, &negotiate::ACCEPTED)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
-        let user = match self.identify(event) {
+        let user = match self.identify(event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, pretty, event),
         };
         match info {
-            RequestInfo::Other(segments) => match self.authorize_path(&user, event) {
-                Ok(()) => non_resource::serve(
-                    self.server,
-                    self.method,
-                    &segments,
-                    self.headers,
-                    &self.query,
-                ),
-                Err(failure) => self.fail(&failure, pretty, event),
-            },
+            RequestInfo::NonResource { path, segments } => {
+                match self.authorize_path(&user, &path, event) {
+                    Ok(()) => non_resource::serve(
+                        self.server,
+                        self.method,
+                        &segments,
+                        self.headers,
+                        &self.query,
+                    ),
+                    Err(failure) => self.fail(&failure, pretty, event),
+                }
+            }
             RequestInfo::Resource(target) => {
-                self.serve_resource(target, user, incoming, pretty, event)
+                self.serve_resource(target, true, user, incoming, pretty, event)
+                    .await
+            }
+            RequestInfo::Unrouted(target) => {
+                self.serve_resource(target, false, user, incoming, pretty, event)
                     .await
             }
         }
@@ -135,11 +141,12 @@ impl Received<'_> {
     }
 
     /// Stages 2 and, for impersonation, 3.
-    fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
+    async fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
         let user = self
             .server
             .authenticator
-            .authenticate(self.peer, self.headers)?;
+            .authenticate(self.peer, self.headers)
+            .await?;
         event.user(&user);
         let other =
             impersonation::impersonate(&user, self.headers, self.server.authorizer.as_ref())?;
@@ -149,13 +156,13 @@ impl Received<'_> {
         Ok(other.unwrap_or(user))
     }
 
-    fn authorize_path(&self, user: &UserInfo, event: &mut Event) -> Outcome<()> {
+    fn authorize_path(&self, user: &UserInfo, path: &str, event: &mut Event) -> Outcome<()> {
         let asks = authz::user(user);
         let verb = self.method.as_str().to_ascii_lowercase();
         let request = AccessRequest {
             user: &asks,
             verb: &verb,
-            object: AccessObject::Path(self.path),
+            object: AccessObject::Path(path),
         };
         let allowed = self.server.authorizer.authorize(&request).allowed;
         event.decided(allowed);
@@ -173,6 +180,7 @@ impl Received<'_> {
     async fn serve_resource(
         self,
         target: Target,
+        is_routed: bool,
         user: UserInfo,
         incoming: &mut Incoming,
         encoding: Encoding,
@@ -188,11 +196,14 @@ impl Received<'_> {
             notes: Notes::default(),
             target,
         };
-        event.target(&call.target);
+        event.target(&call.target, &call.target.asked_name(&call.query));
         let authorized = self.server.authorize(&call, call.target.verb.name());
         event.decided(authorized.is_ok());
         if let Err(failure) = authorized {
             return self.fail(&failure, encoding, event);
+        }
+        if !is_routed {
+            return self.fail(&no_such_resource(), encoding, event);
         }
         let Target {
             group,
@@ -307,6 +318,7 @@ impl Received<'_> {
             Verb::Patch => patch::patch(server, call, resource).await?,
             Verb::Delete => delete::delete(server, call, resource).await?,
             Verb::DeleteCollection => delete::delete_collection(server, call, resource).await?,
+            Verb::Unknown => return Err(method_not_allowed()),
         };
         if verb.writes() && strategy::is_definition(resource) {
             controllers::settle_definition(server, reply.name()).await;
@@ -347,8 +359,13 @@ fn finish(
 /// What is asked must be asked where it is: in a namespace or in none.
 fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     let namespaced = resource.names.namespaced;
-    if !namespaced && !target.namespace.is_empty() && !resource.is("", "namespaces") {
-        return Err(crate::error::no_such_resource());
+    let is_namespace = resource.is("", "namespaces") && target.namespace == target.name;
+    if !namespaced && !target.namespace.is_empty() && !is_namespace {
+        return Err(no_such_resource());
+    }
+    // Only the path of a proxy goes on.
+    if !target.rest.is_empty() && target.subresource != "proxy" {
+        return Err(no_such_resource());
     }
     // An object is made in its collection and changed where it is.
     let needs_name = matches!(target.verb, Verb::Update | Verb::Patch);

@@ -2,9 +2,8 @@
 //! from.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use lockgate_admission::conditions::PolicyExpressionChecker;
 use lockgate_admission::engine::Engine;
 use lockgate_admission::host::{BoxFuture, Param, ParamScope, Params};
 use lockgate_admission::object::Object;
@@ -15,15 +14,12 @@ use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_api::registration::policy::{
     Binding, ParamKind, Policy, PolicyKind, Registered, decode_binding, decode_policy,
 };
-use lockgate_api::registration::strategy::warn_of_static_name;
-use lockgate_api::registration::validation::policies::{
-    validate_binding, validate_policy, validate_policy_update,
-};
 use lockgate_go::json as go_json;
-use lockgate_store::{Entry, List, ReadAt, Revision};
+use lockgate_store::{Entry, List, ReadAt, Revision, Store};
 use serde_json::Value;
 
 use crate::authz;
+use crate::conversion::Converter;
 use crate::error::{Outcome, internal};
 use crate::metadata;
 use crate::registry::{Registry, Resource};
@@ -61,51 +57,6 @@ fn read(what: Registered, object: &Value) -> Result<Read, String> {
         }
     };
     read.map_err(|error| error.to_string())
-}
-
-/// What is wrong with a new policy or binding; nothing for other kinds.
-pub(crate) fn errors_on_create(resource: &Resource, object: &Value) -> Outcome<FieldErrors> {
-    let Some(what) = kind_of(resource) else {
-        return Ok(FieldErrors::new());
-    };
-    Ok(match read(what, object).map_err(|why| internal(&why))? {
-        Read::Policy(policy) => validate_policy(&policy, &PolicyExpressionChecker),
-        Read::Binding(binding) => validate_binding(&binding),
-    })
-}
-
-/// What is wrong with a changed policy or binding; nothing for other kinds.
-pub(crate) fn errors_on_update(
-    resource: &Resource,
-    subresource: &str,
-    object: &Value,
-    old: &Value,
-) -> Outcome<FieldErrors> {
-    let Some(what) = kind_of(resource).filter(|_| subresource.is_empty()) else {
-        return Ok(FieldErrors::new());
-    };
-    let unreadable = |why: String| internal(&why);
-    let (new, old) = (
-        read(what, object).map_err(unreadable)?,
-        read(what, old).map_err(unreadable)?,
-    );
-    Ok(match (new, old) {
-        (Read::Policy(new), Read::Policy(old)) => {
-            validate_policy_update(&new, &old, &PolicyExpressionChecker)
-        }
-        (Read::Binding(new), _) => validate_binding(&new),
-        (Read::Policy(_), Read::Binding(_)) => FieldErrors::new(),
-    })
-}
-
-/// What a client is told about a policy or binding that is fine.
-pub(crate) fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
-    if kind_of(resource).is_none() {
-        return Vec::new();
-    }
-    warn_of_static_name(metadata::text(object, "name"))
-        .into_iter()
-        .collect()
 }
 
 /// Whether the user may read what a policy or binding would read for them. `old` is what is stored.
@@ -309,40 +260,33 @@ pub(crate) fn removed(engine: &Engine, what: Registered, name: &str) {
 }
 
 /// Parameters of policies, from the store. Each is parsed once for every version of it.
-#[derive(Debug)]
 pub(crate) struct StoredParams {
-    pub(crate) registry: Arc<Registry>,
-    /// Set when the server is complete.
-    pub(crate) server: OnceLock<Weak<Server>>,
+    registry: Arc<Registry>,
+    store: Arc<dyn Store>,
+    converter: Arc<Converter>,
     known: Mutex<HashMap<(String, String), (Revision, Arc<Param>)>>,
 }
 
 impl StoredParams {
-    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        store: Arc<dyn Store>,
+        converter: Arc<Converter>,
+    ) -> Self {
         Self {
             registry,
-            server: OnceLock::new(),
+            store,
+            converter,
             known: Mutex::default(),
         }
-    }
-
-    fn server(&self) -> Result<Arc<Server>, String> {
-        let server = self.server.get().and_then(Weak::upgrade);
-        server.ok_or_else(|| String::from("the server stops"))
     }
 
     fn resource(&self, kind: &ParamKind) -> Result<Arc<Resource>, String> {
         resource_of(&self.registry, kind).ok_or_else(|| String::from("the kind is gone"))
     }
 
-    async fn param(
-        &self,
-        server: &Server,
-        resource: &Resource,
-        key: &str,
-        entry: &Entry,
-    ) -> Result<Arc<Param>, String> {
-        let known_as = (resource.api_version().to_owned(), key.to_owned());
+    async fn param(&self, resource: &Resource, entry: &Entry) -> Result<Arc<Param>, String> {
+        let known_as = (resource.api_version().to_owned(), entry.key.to_string());
         // What a definition says changes what its objects look like, so those are read anew.
         let is_kept = !resource.is_custom();
         if is_kept {
@@ -353,7 +297,7 @@ impl StoredParams {
                 return Ok(Arc::clone(param));
             }
         }
-        let object = server.show(entry, resource).await;
+        let object = self.converter.show(entry, resource).await;
         let object = object.map_err(|failure| failure.0.message)?;
         let param = Arc::new(Param {
             namespace: metadata::text(&object, "namespace").to_owned(),
@@ -389,13 +333,13 @@ impl Params for StoredParams {
         name: &'f str,
     ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
         Box::pin(async move {
-            let (server, resource) = (self.server()?, self.resource(kind)?);
-            let key = server.key(&resource, namespace, name);
-            let read = server.store.get(&key, ReadAt::Latest).await;
+            let resource = self.resource(kind)?;
+            let key = resource.key(namespace, name);
+            let read = self.store.get(&key, ReadAt::Latest).await;
             let (entry, _) = read.map_err(|error| error.to_string())?;
             match entry {
                 None => Ok(None),
-                Some(entry) => self.param(&server, &resource, &key, &entry).await.map(Some),
+                Some(entry) => self.param(&resource, &entry).await.map(Some),
             }
         })
     }
@@ -406,13 +350,13 @@ impl Params for StoredParams {
         namespace: &'f str,
     ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
         Box::pin(async move {
-            let (server, resource) = (self.server()?, self.resource(kind)?);
-            let prefix = server.prefix(&resource, namespace);
-            let page = server.store.list(List::all(&prefix)).await;
+            let resource = self.resource(kind)?;
+            let prefix = resource.key_prefix(namespace);
+            let page = self.store.list(List::all(&prefix)).await;
             let entries = page.map_err(|error| error.to_string())?.entries;
             let mut params = Vec::with_capacity(entries.len());
             for entry in &entries {
-                params.push(self.param(&server, &resource, &entry.key, entry).await?);
+                params.push(self.param(&resource, entry).await?);
             }
             Ok(params)
         })

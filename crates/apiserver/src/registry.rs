@@ -3,10 +3,11 @@
 
 pub(crate) mod custom;
 pub(crate) mod discovery;
+pub(crate) mod document;
 pub(crate) mod openapi;
 pub(crate) mod shape;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,8 +19,8 @@ use lockgate_kinds::resource::resources;
 
 pub(crate) use shape::Shape;
 
-use crate::decode::body::{Expected, api_version};
-use crate::encoding::TypeMeta;
+use crate::encoding::{self, TypeMeta};
+use crate::error::{self, Failure};
 
 /// One resource in one version.
 #[derive(Debug)]
@@ -83,7 +84,13 @@ impl Resource {
         Self {
             api_version: api_version(&names.group, version),
             version: version.to_owned(),
-            storage: (names.group.clone(), names.plural.clone()),
+            storage: (
+                match shape {
+                    Shape::Custom(_) => encoding::custom_space(&names.group),
+                    _ => names.group.clone(),
+                },
+                names.plural.clone(),
+            ),
             storage_version: (names.group.clone(), version.to_owned()),
             names,
             subresources,
@@ -126,16 +133,6 @@ impl Resource {
         }
     }
 
-    /// What a body must be.
-    pub(crate) fn expected(&self) -> Expected<'_> {
-        Expected {
-            group: &self.names.group,
-            version: &self.version,
-            kind: &self.names.kind,
-            shape: &self.shape,
-        }
-    }
-
     pub(crate) fn group_version_kind(&self) -> GroupVersionKind {
         kind(&self.names.group, &self.version, &self.names.kind)
     }
@@ -144,10 +141,71 @@ impl Resource {
         resource(&self.names.group, &self.version, &self.names.plural)
     }
 
+    /// The prefix of the keys of its objects, in a namespace or in all.
+    pub(crate) fn key_prefix(&self, namespace: &str) -> String {
+        let (group, plural) = &self.storage;
+        let within = self.names.namespaced && !namespace.is_empty();
+        encoding::prefix(group, plural, within.then_some(namespace))
+    }
+
+    /// The key of an object.
+    pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
+        let mut key = self.key_prefix(namespace);
+        key.push_str(name);
+        key
+    }
+
     /// Whether objects are kept in this very version.
     pub(crate) fn is_storage_version(&self) -> bool {
         self.storage_version.0 == self.names.group && self.storage_version.1 == self.version
     }
+}
+
+/// Failures about an object, in the words of its resource.
+impl Resource {
+    /// 404.
+    pub(crate) fn not_found(&self, name: &str) -> Failure {
+        error::not_found(self.group(), self.plural(), name)
+    }
+
+    /// 409: another object has the name.
+    pub(crate) fn already_exists(&self, name: &str) -> Failure {
+        error::already_exists(self.group(), self.plural(), name)
+    }
+
+    /// 409: every generated name was taken.
+    pub(crate) fn no_name_found(&self, name: &str) -> Failure {
+        error::no_name_found(self.group(), self.plural(), name)
+    }
+
+    /// 409, with a reason of its own.
+    pub(crate) fn conflict(&self, name: &str, why: &str) -> Failure {
+        error::conflict(self.group(), self.plural(), name, why)
+    }
+
+    /// 409: the object was changed meanwhile.
+    pub(crate) fn modified(&self, name: &str) -> Failure {
+        error::modified(self.group(), self.plural(), name)
+    }
+
+    /// 422: an update must carry a resourceVersion.
+    pub(crate) fn version_required(&self, name: &str) -> Failure {
+        error::version_required(self.group(), self.plural(), name)
+    }
+}
+
+/// `group/version`, or the version alone in the core group.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// The group and the version of an `apiVersion`.
+pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// What is served at one moment.
@@ -170,8 +228,19 @@ fn key(group: &str, version: &str, name: &str) -> String {
 
 impl Snapshot {
     fn new(all: Vec<Arc<Resource>>) -> Self {
-        let (resources, hidden): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|resource| resource.served);
+        let built_in: HashSet<(String, String)> = all
+            .iter()
+            .filter(|resource| !resource.is_custom())
+            .map(|resource| (resource.group().to_owned(), resource.version.clone()))
+            .collect();
+        // No definition adds to a version of the API that is built in, let alone takes its place.
+        //
+        // UPSTREAM: the group versions of kube-apiserver are asked before apiextensions-apiserver.
+        let is_served = |resource: &Arc<Resource>| {
+            let version = (resource.group().to_owned(), resource.version.clone());
+            resource.served && !(resource.is_custom() && built_in.contains(&version))
+        };
+        let (resources, hidden): (Vec<_>, Vec<_>) = all.into_iter().partition(is_served);
         let hidden = hidden.into_iter().map(|resource| {
             (
                 key(resource.group(), &resource.version, resource.plural()),
@@ -236,6 +305,13 @@ impl Snapshot {
         self.hidden.get(&key(group, version, plural))
     }
 
+    /// The resource whose objects are kept in a space of keys, in the version they are kept in.
+    pub(crate) fn stored_in(&self, storage: &(String, String)) -> Option<&Arc<Resource>> {
+        let all = self.resources.iter().chain(self.hidden.values());
+        let mut kept = all.filter(|resource| resource.storage == *storage);
+        kept.find(|resource| resource.is_storage_version())
+    }
+
     /// The resource of a kind.
     pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.by_kind.get(&key(group, version, kind))
@@ -268,14 +344,6 @@ impl Snapshot {
         });
         parts.collect()
     }
-
-    pub(crate) fn discovery(&self) -> &discovery::Cache {
-        &self.discovery
-    }
-
-    pub(crate) fn openapi(&self) -> &openapi::Cache {
-        &self.openapi
-    }
 }
 
 /// What is served: the built-in kinds, and whatever definitions add.
@@ -289,11 +357,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// The built-in kinds.
     pub(crate) fn new() -> Self {
-        let builtin: Vec<Arc<Resource>> = resources()
-            .iter()
-            .filter_map(built_in)
-            .map(Arc::new)
-            .collect();
+        let builtin: Vec<Arc<Resource>> = resources().filter_map(built_in).map(Arc::new).collect();
         Self {
             snapshot: ArcSwap::from_pointee(Snapshot::new(builtin.clone())),
             builtin,

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
-use lockgate_admission::https::HttpsCaller;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_store::Store;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -19,10 +19,12 @@ use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authz;
 use crate::authz::rbac::Rbac;
+use crate::authz::rbac::escalation::Guard;
 use crate::call::Call;
 use crate::config::Settings;
 use crate::controllers::Terminating;
 use crate::controllers::namespace_defaults::Waiting;
+use crate::conversion::Converter;
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 use crate::metrics::Requests;
@@ -40,7 +42,7 @@ pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) namespaces: Arc<NamespaceCache>,
     pub(crate) engine: Engine,
-    pub(crate) caller: Arc<HttpsCaller>,
+    pub(crate) converter: Arc<Converter>,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
@@ -100,9 +102,10 @@ impl Server {
             resource,
             subresource,
             namespace,
-            name,
             ..
         } = &call.target;
+        let name = call.target.asked_name(&call.query);
+        let (field_selector, label_selector) = call.target.selectors(&call.query);
         let user = authz::user(&call.user);
         let request = AccessRequest {
             user: &user,
@@ -112,9 +115,9 @@ impl Server {
                 resource,
                 subresource,
                 namespace,
-                name,
-                field_selector: call.query.text("fieldSelector"),
-                label_selector: call.query.text("labelSelector"),
+                name: &name,
+                field_selector,
+                label_selector,
             },
         };
         if self.authorizer.authorize(&request).allowed {
@@ -123,9 +126,25 @@ impl Server {
         Err(forbidden(
             group,
             resource,
-            name,
+            &name,
             &authz::denied(&call.user.username, &request),
         ))
+    }
+
+    /// Refuses roles and bindings that grant more than their author has.
+    pub(crate) fn confirm_no_escalation(
+        &self,
+        call: &Call,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Outcome<()> {
+        let guard = Guard {
+            rbac: &self.rbac,
+            authorizer: self.authorizer.as_ref(),
+            user: &call.user,
+            target: &call.target,
+        };
+        guard.check(object, old)
     }
 
     /// Whether a user may create what an update found missing.

@@ -3,6 +3,7 @@
 use std::io;
 
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::ser::Formatter;
 
 /// Writes compact JSON in the form of Go's encoder.
@@ -10,21 +11,148 @@ use serde_json::ser::Formatter;
 /// ```
 /// assert_eq!(lockgate_go::json::to_string("<a>"), r#""\u003ca\u003e""#);
 /// ```
+///
+/// # Panics
+///
+/// If `value` refuses to be serialized, or has a map whose keys are no strings. Types of the API
+/// do neither; half an object must never be sent or stored.
 #[must_use]
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: true })
 }
 
-/// Writes compact JSON with Go's numbers, and texts as they are.
+/// Writes compact JSON with Go's numbers, and strings without HTML escapes.
+///
+/// # Panics
+///
+/// As [`to_string`].
 #[must_use]
 pub fn to_string_plain<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: false })
 }
 
 /// Appends what [`to_string`] returns.
+///
+/// # Panics
+///
+/// As [`to_string`].
 pub fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     append_in(out, value, GoForm { html_safe: true });
 }
+
+/// Appends what [`to_string`] returns for a tree, in one pass over its bytes.
+///
+/// Every object that is stored or sent passes here, so it is worth a writer of its own. It recurses as
+/// deep as the tree, whose depth its reader bounds.
+pub fn append_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Number(_) => append(out, value),
+        Value::String(text) => append_str(out, text),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                append_value(out, item);
+            }
+            out.push(b']');
+        }
+        Value::Object(members) => {
+            out.push(b'{');
+            for (at, (key, member)) in members.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                append_str(out, key);
+                out.push(b':');
+                append_value(out, member);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// Returns what [`to_string`] returns for a tree.
+#[must_use]
+pub fn value_to_string(value: &Value) -> String {
+    let mut out = Vec::with_capacity(USUAL_SIZE * 8);
+    append_value(&mut out, value);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Appends a quoted string.
+pub fn append_str(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    let mut plain_from = 0;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let escape = ESCAPES[usize::from(byte)];
+        if escape == PLAIN {
+            at += 1;
+            continue;
+        }
+        // U+2028 and U+2029 are e2 80 a8 and e2 80 a9; other characters that begin with e2 are plain.
+        let length = if escape == SEPARATOR { 3 } else { 1 };
+        let separator = match bytes.get(at..at + length) {
+            Some([0xe2, 0x80, last @ (0xa8 | 0xa9)]) => Some(*last),
+            _ => None,
+        };
+        if escape == SEPARATOR && separator.is_none() {
+            at += 1;
+            continue;
+        }
+        out.extend_from_slice(&bytes[plain_from..at]);
+        match (escape, separator) {
+            (_, Some(0xa8)) => out.extend_from_slice(b"\\u2028"),
+            (_, Some(_)) => out.extend_from_slice(b"\\u2029"),
+            (HEX, None) => {
+                const DIGITS: &[u8; 16] = b"0123456789abcdef";
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', DIGITS[high], DIGITS[low]]);
+            }
+            (letter, None) => out.extend_from_slice(&[b'\\', letter]),
+        }
+        at += length;
+        plain_from = at;
+    }
+    out.extend_from_slice(&bytes[plain_from..]);
+    out.push(b'"');
+}
+
+/// A byte that is written as it is.
+const PLAIN: u8 = 0;
+/// A byte that is written as `\u00xx`.
+const HEX: u8 = b'u';
+/// The first byte of what may be a line separator.
+const SEPARATOR: u8 = b's';
+
+/// How each byte of a string is written: as it is, by a letter after a backslash, or by its number.
+static ESCAPES: [u8; 256] = {
+    let mut escapes = [PLAIN; 256];
+    let mut control = 0;
+    while control < 0x20 {
+        escapes[control] = HEX;
+        control += 1;
+    }
+    escapes[0x08] = b'b';
+    escapes[0x09] = b't';
+    escapes[0x0a] = b'n';
+    escapes[0x0c] = b'f';
+    escapes[0x0d] = b'r';
+    escapes[b'"' as usize] = b'"';
+    escapes[b'\\' as usize] = b'\\';
+    escapes[b'<' as usize] = HEX;
+    escapes[b'>' as usize] = HEX;
+    escapes[b'&' as usize] = HEX;
+    escapes[0xe2] = SEPARATOR;
+    escapes
+};
 
 /// Most texts are metadata or short objects; growing from nothing costs more than writing them.
 const USUAL_SIZE: usize = 128;
@@ -32,13 +160,14 @@ const USUAL_SIZE: usize = 128;
 fn write<T: Serialize + ?Sized>(value: &T, form: GoForm) -> String {
     let mut out = Vec::with_capacity(USUAL_SIZE);
     append_in(&mut out, value, form);
-    String::from_utf8(out).unwrap_or_default()
+    String::from_utf8(out).expect("the serializer writes UTF-8")
 }
 
 fn append_in<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T, form: GoForm) {
     let mut serializer = serde_json::Serializer::with_formatter(out, form);
-    // Wire types hold nothing that JSON cannot say, and writing to memory does not fail.
-    let _ = value.serialize(&mut serializer);
+    value
+        .serialize(&mut serializer)
+        .expect("API types have no value that JSON cannot hold, and memory can be written");
 }
 
 struct GoForm {
@@ -94,6 +223,20 @@ pub fn format_float(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_trees_as_the_general_writer_does() {
+        let every_char: String = (0..0x250)
+            .chain(0x2020..0x2030)
+            .chain([0xe200, 0x1f600])
+            .filter_map(char::from_u32)
+            .collect();
+        let tree = serde_json::json!({
+            "": null, "a<b": [true, false, [], {}, [1, -2, 1.5e-7, 1e21, u64::MAX]],
+            "text": every_char, "\u{2028}": {"\u{2029}x\u{2028}": "\u{2028}"}, "e": "\u{e2}\u{80}",
+        });
+        assert_eq!(value_to_string(&tree), to_string(&tree));
+    }
 
     #[test]
     fn writes_numbers_and_texts_like_go() {

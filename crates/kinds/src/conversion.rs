@@ -3,29 +3,15 @@
 //! Objects are in normal form before and after. Kinds that look alike in both versions only change
 //! their `apiVersion`.
 
-mod autoscaler;
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
 
-use crate::defaults::object::{Object, text};
+use crate::object::text;
 use crate::resource::{Resource, by_kind, resources};
 use crate::tree;
 use crate::typed::type_of;
-
-pub(crate) use autoscaler::round_trip as round_trip_autoscaler;
-
-/// What an event's members are called in the core group and in `events.k8s.io`.
-const EVENT: [(&str, &str); 7] = [
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("source", "deprecatedSource"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("count", "deprecatedCount"),
-    ("reportingComponent", "reportingController"),
-];
 
 /// Converts an object, whose `apiVersion` and `kind` are set, to another version of its kind.
 ///
@@ -49,13 +35,7 @@ pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value,
     let Value::Object(mut out) = tree::copy(value) else {
         return Err(refused());
     };
-    match (kind, to_group, to_version) {
-        ("HorizontalPodAutoscaler", _, "v1") => autoscaler::to_v1(&mut out),
-        ("HorizontalPodAutoscaler", ..) => autoscaler::to_v2(&mut out),
-        ("Event", "", _) => rename(&mut out, |(core, new)| (new, core)),
-        ("Event", ..) => rename(&mut out, |(core, new)| (core, new)),
-        _ => {}
-    }
+    to.rules.convert(&mut out, to);
     out.insert("apiVersion".to_owned(), Value::String(to.api_version()));
     let ty = type_of(to_group, to_version, kind).ok_or_else(refused)?;
     ty.decode_value(&Value::Object(out))
@@ -66,18 +46,5 @@ pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value,
 pub fn equivalents(resource: &Resource) -> impl Iterator<Item = &'static Resource> {
     let storage = resource.storage;
     let own = (resource.group, resource.version);
-    resources()
-        .iter()
-        .filter(move |other| other.storage == storage && (other.group, other.version) != own)
-}
-
-fn rename(
-    object: &mut Object,
-    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
-) {
-    for (from, to) in EVENT.map(direction) {
-        if let Some(value) = object.remove(from) {
-            object.insert(to.to_owned(), value);
-        }
-    }
+    resources().filter(move |other| other.storage == storage && (other.group, other.version) != own)
 }

@@ -11,6 +11,8 @@
 //!
 //! ```
 //! use lockgate_api::document::json::parse;
+//! use lockgate_api::meta::time::Time;
+//! use lockgate_kinds::strategy::{Context, Requester};
 //! use lockgate_kinds::{defaults, resource, strategy, typed};
 //!
 //! let body = br#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "size": 1}]}}"#;
@@ -24,24 +26,43 @@
 //! assert_eq!(pod["spec"]["restartPolicy"], "Always");
 //!
 //! let pods = resource::find("", "v1", "pods").expect("pods are served");
-//! let errors = strategy::validate_create(pods, &pod);
+//! let extra = Default::default();
+//! let alice = Requester { name: "alice", uid: "", groups: &[], extra: &extra };
+//! let context = Context::new(Time::from_unix_seconds(0), alice);
+//! let errors = strategy::validate_create(pods, &pod, &context);
 //! assert_eq!(errors[0].to_string(), "spec.containers[0].image: Required value");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #![warn(missing_docs)]
 
-pub mod conversion;
-pub mod crd;
-pub mod defaults;
+pub mod tree;
+
+pub mod typed;
+
 pub mod equality;
+
+mod object;
+
+pub mod structural;
+
+pub mod crd;
+
+mod amounts;
+pub mod cells;
+mod checks;
+pub mod kind;
+
+mod builtin;
+
+pub mod resource;
+
+pub mod conversion;
+pub mod defaults;
+pub mod strategy;
+pub mod table;
+
 pub mod managed_fields;
 pub mod openapi;
 pub mod protobuf;
-pub mod resource;
 pub mod strategic_merge;
-pub mod strategy;
-pub mod structural;
-pub mod table;
-pub mod tree;
-pub mod typed;

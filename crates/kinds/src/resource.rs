@@ -1,108 +1,23 @@
-//! The resources that are served: one line each, in discovery order.
-//!
-//! Nothing here is derived at run time, and nothing here says what an object contains.
+//! The resources that are served, in discovery order.
 
-mod fields;
-mod table;
+use crate::builtin::GROUPS;
 
-pub use fields::{FieldSelector, field_selector, field_selectors, unsupported_field_label};
+pub use crate::kind::{FieldSelector, Generation, Resource, Subresource};
+use crate::kind::{NAME, NAMESPACE};
 
-/// One resource of the API in one version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Resource {
-    /// The API group; empty for the core group.
-    pub group: &'static str,
-    /// The version inside the group.
-    pub version: &'static str,
-    /// The name in paths.
-    pub plural: &'static str,
-    /// The name of one object, for clients.
-    pub singular: &'static str,
-    /// The kind of one object.
-    pub kind: &'static str,
-    /// The kind of a list.
-    pub list_kind: &'static str,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// Abbreviations, for clients.
-    pub short_names: &'static [&'static str],
-    /// Groups of resources, for clients: `kubectl get all`.
-    pub categories: &'static [&'static str],
-    /// What can be done, in alphabetical order.
-    pub verbs: &'static [&'static str],
-    /// Parts with a path of their own, in alphabetical order.
-    pub subresources: &'static [Subresource],
-    /// Group, version and plural under which objects are stored. Resources that share it are views
-    /// of one set of objects.
-    pub storage: (&'static str, &'static str, &'static str),
-    /// Whether a PUT on a missing object creates it.
-    pub allow_create_on_update: bool,
-    /// Whether a PUT without a resourceVersion overwrites whatever is there.
-    pub allow_unconditional_update: bool,
-    /// How `metadata.generation` is kept.
-    pub generation: Generation,
-    /// Whether deletion waits for a grace period.
-    pub graceful: bool,
-}
-
-/// A part of an object with a path of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subresource {
-    /// The last segment of its path.
-    pub name: &'static str,
-    /// The group of the kind it speaks.
-    pub group: &'static str,
-    /// The version of the kind it speaks.
-    pub version: &'static str,
-    /// The kind it speaks.
-    pub kind: &'static str,
-    /// What can be done, in alphabetical order.
-    pub verbs: &'static [&'static str],
-}
-
-/// How `metadata.generation` is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generation {
-    /// It is whatever the client sent when the object was created.
-    Untouched,
-    /// It is 1, for ever.
-    CreateOnly,
-    /// It starts at 1 and rises when one of these members changes.
-    Members(&'static [&'static str]),
-    /// It starts with what the client sent and rises when one of these members changes.
-    UpdateOnly(&'static [&'static str]),
-}
-
-impl Resource {
-    /// The subresource called `name`.
-    #[must_use]
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
-        self.subresources.iter().find(|part| part.name == name)
-    }
-
-    /// `group/version`, or the version alone in the core group.
-    #[must_use]
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
-    }
-}
+/// The fields that selectors on every kind may name.
+const COMMON_FIELDS: &[FieldSelector] = &[NAME, NAMESPACE];
 
 /// Every resource, in discovery order: the core group, then groups by priority, versions by
 /// priority, resources by name.
-#[must_use]
-pub fn resources() -> &'static [Resource] {
-    &table::RESOURCES
+pub fn resources() -> impl Iterator<Item = &'static Resource> + Clone {
+    GROUPS.iter().copied().flatten()
 }
 
 /// The resource with this plural.
 #[must_use]
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    resources().iter().find(|resource| {
+    resources().find(|resource| {
         resource.plural == plural && resource.group == group && resource.version == version
     })
 }
@@ -110,28 +25,42 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
 /// The resource whose objects are of this kind.
 #[must_use]
 pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
-    resources().iter().find(|resource| {
+    resources().find(|resource| {
         resource.kind == kind && resource.group == group && resource.version == version
     })
 }
 
-/// What clients of a kind are told that will not be there for ever.
-///
-/// UPSTREAM: api core/v1/zz_generated.prerelease-lifecycle.go
+/// The warning for clients of a deprecated kind.
 #[must_use]
 pub fn deprecation_warning(resource: &Resource) -> Option<&'static str> {
-    match (resource.group, resource.plural) {
-        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        ("", "endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        _ => None,
-    }
+    resource.rules.deprecation_warning()
+}
+
+/// The fields that field selectors on this resource may name.
+#[must_use]
+pub fn field_selectors(resource: &Resource) -> &'static [FieldSelector] {
+    resource.rules.field_selectors().unwrap_or(COMMON_FIELDS)
+}
+
+/// The field with this label, if field selectors on this resource may name it.
+#[must_use]
+pub fn field_selector(resource: &Resource, label: &str) -> Option<&'static FieldSelector> {
+    field_selectors(resource)
+        .iter()
+        .find(|field| field.label == label)
+}
+
+/// The answer to a field selector that names a field that is not supported.
+#[must_use]
+pub fn unsupported_field_label(resource: &Resource, label: &str) -> String {
+    resource.rules.unsupported_field_label(label)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -148,7 +77,6 @@ mod tests {
     #[test]
     fn sixty_one_resources_can_be_listed_beside_the_older_registrations() {
         let listable = resources()
-            .iter()
             .filter(|resource| resource.verbs.contains(&"list") && resource.version != "v1beta1");
         assert_eq!(listable.count(), 61);
     }
@@ -200,5 +128,61 @@ mod tests {
         assert!(!conditional("", "configmaps"));
         assert!(find("", "v1", "services").unwrap().allow_create_on_update);
         assert!(!find("", "v1", "pods").unwrap().allow_create_on_update);
+    }
+
+    #[test]
+    fn reads_fields_of_pods() {
+        let pods = find("", "v1", "pods").unwrap();
+        let pod = json!({
+            "metadata": {"name": "a", "namespace": "n"},
+            "spec": {"nodeName": "w", "hostNetwork": true},
+            "status": {"podIPs": [{"ip": "10.0.0.1"}]},
+        });
+        for (label, want) in [
+            ("metadata.name", "a"),
+            ("spec.host", "w"),
+            ("spec.hostNetwork", "true"),
+            ("status.podIP", "10.0.0.1"),
+            ("status.phase", ""),
+        ] {
+            assert_eq!(
+                field_selector(pods, label).unwrap().read(&pod),
+                want,
+                "{label}"
+            );
+        }
+        assert_eq!(
+            field_selector(pods, "spec.hostNetwork")
+                .unwrap()
+                .read(&json!({})),
+            "false"
+        );
+    }
+
+    #[test]
+    fn refuses_other_labels_in_the_words_of_the_kind() {
+        let pods = find("", "v1", "pods").unwrap();
+        assert!(field_selector(pods, "spec.foo").is_none());
+        assert_eq!(
+            unsupported_field_label(pods, "spec.foo"),
+            "field label not supported: spec.foo"
+        );
+        assert_eq!(
+            unsupported_field_label(find("", "v1", "configmaps").unwrap(), "spec.foo"),
+            "\"spec.foo\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        );
+    }
+
+    #[test]
+    fn events_answer_in_both_spellings() {
+        let core = find("", "v1", "events").unwrap();
+        let event = json!({"source": {"component": "kubelet"}, "involvedObject": {"name": "p"}});
+        assert_eq!(
+            field_selector(core, "source").unwrap().read(&event),
+            "kubelet"
+        );
+        let new = find("events.k8s.io", "v1", "events").unwrap();
+        assert!(field_selector(new, "involvedObject.name").is_none());
+        assert!(field_selector(new, "regarding.name").is_some());
     }
 }

@@ -1,8 +1,8 @@
 //! Objects as tables, for people: what `kubectl get` prints.
 //!
-//! A client that asks for a `Table` gets columns and cells instead of objects. Which columns a built-in
-//! kind has is in `columns`; what stands in its cells is code, a function per kind. Custom resources
-//! name their columns themselves, with paths into the object.
+//! A client that asks for a `Table` gets columns and cells instead of objects. Built-in kinds say their
+//! columns and cells themselves ([`Kind`](crate::kind::Kind)). Custom resources name their columns in
+//! their definition, with paths into the object.
 //!
 //! Cells are texts as people read them (`2 minutes ago` is `2m`), so a table is a snapshot: the clock is
 //! an argument.
@@ -11,28 +11,21 @@
 //! pkg/endpoints/handlers/response.go, apiextensions-apiserver
 //! pkg/registry/customresource/tableconvertor.
 
-mod cells;
-mod cluster;
 mod columns;
 mod custom;
-mod duration;
 mod json_path;
-mod networking;
-mod pod;
-mod read;
-mod storage;
 #[cfg(test)]
 mod tests;
-mod workload;
 
 use lockgate_api::meta::time::Time;
 use serde_json::{Value, json};
 
+use crate::cells::{Common, Row, cell, read, since};
 use crate::crd::Column;
 use crate::resource::Resource;
-use crate::tree;
+use crate::{conversion, tree};
 
-pub use duration::human_duration;
+pub use crate::cells::human_duration;
 
 /// Whose columns a table has.
 #[derive(Debug, Clone, Copy)]
@@ -125,22 +118,16 @@ pub fn render<'v>(
         (Headers::Shown, Kind::Scale) => columns::scale(),
     };
     let mut objects: Vec<&Value> = objects.into_iter().collect();
-    if let Kind::BuiltIn(resource) = kind
-        && resource.plural == "flowschemas"
-    {
-        // What is asked first stands first.
-        objects.sort_by_key(|object| {
-            let precedence = read::integer(object, "/spec/matchingPrecedence");
-            (precedence, read::text(object, "/metadata/name"))
-        });
+    if let Kind::BuiltIn(resource) = kind {
+        objects.sort_by_cached_key(|object| resource.rules.sort_key(object));
     }
     let rows = objects.into_iter().map(|object| {
         let mut row = match kind {
-            Kind::BuiltIn(resource) => cells::row(resource, object, options.now),
+            Kind::BuiltIn(resource) => row(resource, object, options.now),
             Kind::Custom { columns, .. } => {
-                cells::Row::of(custom::cells(columns, &paths, object, options.now))
+                Row::of(custom::cells(columns, &paths, object, options.now))
             }
-            Kind::Scale => workload::scale(object, options.now),
+            Kind::Scale => scale_row(object, options.now),
         }
         .into_json();
         row["object"] = shown(kind, object, options);
@@ -180,4 +167,36 @@ fn shown(kind: Kind<'_>, object: &Value, options: Options<'_>) -> Value {
             object
         }
     }
+}
+
+/// The row of an object.
+fn row(resource: &Resource, object: &Value, now: Time) -> Row {
+    let (group, version, _) = resource.storage;
+    if (group, version) != (resource.group, resource.version)
+        && let Some(stored) = in_storage_version(resource, object)
+    {
+        return resource.rules.row(&stored, &Common::of(&stored, now));
+    }
+    resource.rules.row(object, &Common::of(object, now))
+}
+
+/// Cells are told from the version that knows everything about the object.
+fn in_storage_version(resource: &Resource, object: &Value) -> Option<Value> {
+    let mut object = object.clone();
+    let typed = object.as_object_mut()?;
+    typed.insert(String::from("apiVersion"), resource.api_version().into());
+    typed.insert(String::from("kind"), resource.kind.into());
+    conversion::convert(&object, resource.storage.0, resource.storage.1).ok()
+}
+
+fn scale_row(object: &Value, now: Time) -> Row {
+    Row::of(vec![
+        cell(read::text(object, "/metadata/name")),
+        cell(read::integer(object, "/spec/replicas")),
+        cell(read::integer(object, "/status/replicas")),
+        cell(since(
+            read::text(object, "/metadata/creationTimestamp"),
+            now,
+        )),
+    ])
 }

@@ -45,11 +45,10 @@ const VERBS: [&str; 4] = ["create", "update", "delete", "connect"];
 /// Something wrong, and where.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// Where.
+    /// The offending token.
     pub span: Span,
-    /// What.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -96,7 +95,7 @@ pub fn read(arguments: TokenStream, header: &Header, at: Span) -> Result<Marker,
 struct Reader<'h> {
     header: &'h Header,
     problems: Vec<Problem>,
-    /// Where each argument stands.
+    /// The place of each argument.
     places: HashMap<String, Span>,
     verbs: Option<Vec<Item>>,
     marker: Marker,
@@ -150,7 +149,7 @@ impl Reader<'_> {
             "url" => {
                 let item = argument.single()?;
                 let path = check::url(&item.text);
-                path.map_err(|message| Problem::new(item.span, message))?;
+                path.map_err(|error| Problem::new(item.span, error.to_string()))?;
                 marker.url = Some(item.text.clone());
             }
             "service_name" => marker.service.name = Some(argument.single()?.text.clone()),
@@ -211,7 +210,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What can be told only when all arguments are read.
+    /// Checks the arguments against each other once all are read.
     fn finish(mut self, at: Span) -> Result<Marker, Vec<Problem>> {
         if !self.places.contains_key("name") {
             let problem = Problem::new(at, "argument `name` is missing");
@@ -317,8 +316,8 @@ impl Reader<'_> {
 }
 
 fn path(item: &Item) -> Result<String, Problem> {
-    check::path(&item.text).map_err(|message| {
-        Problem::new(item.span, message).with_help("a path looks like `/validate-pods`")
+    check::path(&item.text).map_err(|error| {
+        Problem::new(item.span, error.to_string()).with_help("a path looks like `/validate-pods`")
     })?;
     Ok(item.text.clone())
 }

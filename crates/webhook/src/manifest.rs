@@ -4,11 +4,10 @@
 //! Where both say something, the registration wins. The form is that of kubebuilder: one object of each
 //! kind, the mutating one first, webhooks by name.
 
-mod yaml;
-
 use std::collections::BTreeMap;
 
 use lockgate_api::decode::Bytes;
+use lockgate_api::document::yaml;
 use lockgate_api::field::{FieldError, FieldErrors};
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::registration::codec;

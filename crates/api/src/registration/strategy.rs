@@ -81,15 +81,13 @@ pub fn errors_on_create(configuration: &Configuration, request: &Request<'_>) ->
     errors
 }
 
-/// What the client is told about a new configuration that is fine.
+/// Warnings about a new configuration of this name that is valid.
 #[must_use]
-pub fn warnings_on_create(configuration: &Configuration, request: &Request<'_>) -> Vec<String> {
+pub fn warnings_on_create(name: &str, request: &Request<'_>) -> Vec<String> {
     if request.static_manifests {
         return Vec::new();
     }
-    warn_of_static_name(&configuration.metadata.name)
-        .into_iter()
-        .collect()
+    warn_of_static_name(name).into_iter().collect()
 }
 
 /// Makes a decoded configuration ready to replace `old`. Returns warnings for the client.

@@ -309,8 +309,10 @@ rules:
             ..UserInfo::default()
         };
         let (verb, target) = match RequestInfo::read(&method, path, &Query::default()).unwrap() {
-            RequestInfo::Resource(target) => (target.verb.name(), Some(target)),
-            RequestInfo::Other(_) => ("get", None),
+            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
+                (target.verb.name(), Some(target))
+            }
+            RequestInfo::NonResource { .. } => ("get", None),
         };
         policy
             .rule(&user, verb, target.as_ref(), path)

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_go::quote::quote;
 
-use super::{ANONYMOUS, AUTHENTICATED};
+use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
 use crate::authz;
 use crate::error::{Outcome, bad_request, forbidden};
 use crate::http::query::unescape;
@@ -26,24 +26,25 @@ pub(crate) fn impersonate(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
 ) -> Outcome<Option<UserInfo>> {
-    let text = |name: &str| {
-        let value = headers.get(name).and_then(|value| value.to_str().ok());
-        value.unwrap_or_default().to_owned()
+    let text = |name: &str| match headers.get(name) {
+        Some(value) => readable(name, value),
+        None => Ok(String::new()),
     };
-    let name = text(USER);
-    let uid = text(UID);
+    let name = text(USER)?;
+    let uid = text(UID)?;
     let groups: Vec<String> = headers
         .get_all(GROUP)
         .iter()
-        .filter_map(|value| value.to_str().ok().map(str::to_owned))
-        .collect();
+        .map(|value| readable(GROUP, value))
+        .collect::<Outcome<_>>()?;
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (header, value) in headers {
-        let (Some(key), Ok(value)) = (header.as_str().strip_prefix(EXTRA), value.to_str()) else {
+        let Some(key) = header.as_str().strip_prefix(EXTRA) else {
             continue;
         };
         let key = unescape(key, false).unwrap_or_else(|| key.to_owned());
-        extra.entry(key).or_default().push(value.to_owned());
+        let value = readable(header.as_str(), value)?;
+        extra.entry(key).or_default().push(value);
     }
     if name.is_empty() {
         if uid.is_empty() && groups.is_empty() && extra.is_empty() {
@@ -98,6 +99,15 @@ pub(crate) fn impersonate(
     }))
 }
 
+/// The text of a header. One that cannot be read is refused: taken for absent, the request would run
+/// with the rights of the impersonator.
+fn readable(name: &str, value: &HeaderValue) -> Outcome<String> {
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(bad_request(format!("header {} is not UTF-8", quote(name)))),
+    }
+}
+
 /// What was asked for, as Go shows it.
 fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
     let list = |texts: &[String]| {
@@ -140,13 +150,13 @@ fn effective_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
             format!("system:serviceaccounts:{namespace}"),
         ];
     }
-    let automatic = if name == ANONYMOUS {
-        super::UNAUTHENTICATED
-    } else {
-        AUTHENTICATED
-    };
-    if !groups.iter().any(|group| group == automatic) {
-        groups.push(automatic.to_owned());
+    let has = |wanted: &str| groups.iter().any(|group| group == wanted);
+    if name == ANONYMOUS {
+        if !has(UNAUTHENTICATED) {
+            groups.push(UNAUTHENTICATED.to_owned());
+        }
+    } else if !has(AUTHENTICATED) && !has(UNAUTHENTICATED) {
+        groups.push(AUTHENTICATED.to_owned());
     }
     groups
 }

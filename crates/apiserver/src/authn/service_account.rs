@@ -1,8 +1,13 @@
-//! Tokens of service accounts: signed, and known again.
+//! Tokens of service accounts: signed, and accepted for as long as what they are bound to exists.
+//!
+//! UPSTREAM: kubernetes pkg/serviceaccount/jwt.go, pkg/serviceaccount/claims.go
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lockgate_api::admission::UserInfo;
+use lockgate_api::meta::time::Time;
+use lockgate_go::quote::quote;
+use lockgate_store::{ReadAt, Store};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
@@ -10,14 +15,85 @@ use ring::signature::{
 };
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
+use crate::encoding;
 use crate::metadata;
 
 /// The issuer of tokens, and their audience unless a request names another.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Signs tokens and knows its own.
+/// By how many seconds clocks may differ.
+///
+/// UPSTREAM: go-jose jwt/validation.go (DefaultLeeway)
+const LEEWAY: i64 = 60;
+
+/// What a token says.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Claims {
+    #[serde(rename = "aud", default, deserialize_with = "one_or_many")]
+    pub(crate) audiences: Vec<String>,
+    #[serde(rename = "exp")]
+    pub(crate) expires: Option<i64>,
+    #[serde(rename = "iat")]
+    pub(crate) issued: Option<i64>,
+    #[serde(rename = "iss", default)]
+    pub(crate) issuer: String,
+    #[serde(rename = "jti", default)]
+    pub(crate) id: String,
+    #[serde(rename = "kubernetes.io", default)]
+    pub(crate) kubernetes: Bound,
+    #[serde(rename = "nbf")]
+    pub(crate) not_before: Option<i64>,
+    #[serde(rename = "sub", default)]
+    pub(crate) subject: String,
+}
+
+/// What a token is bound to.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Bound {
+    #[serde(default)]
+    pub(crate) namespace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<Reference>,
+    #[serde(rename = "serviceaccount", default)]
+    pub(crate) account: Reference,
+}
+
+/// One object, and no other of its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reference {
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) uid: String,
+}
+
+fn one_or_many<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Audience {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Audience::deserialize(input)? {
+        Audience::One(one) => vec![one],
+        Audience::Many(many) => many,
+    })
+}
+
+/// Whose token it is, and which of the audiences asked for it is meant for.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub(crate) user: UserInfo,
+    pub(crate) audiences: Vec<String>,
+}
+
+/// Signs tokens and verifies its own.
 pub(crate) struct Signer {
     key: EcdsaKeyPair,
     random: SystemRandom,
@@ -33,7 +109,7 @@ impl Signer {
         Some(Self { key, random })
     }
 
-    /// A signer with a key that is kept, as PEM: it knows the tokens that others made with it.
+    /// A signer with a key that is kept, as PEM: it verifies the tokens that others made with it.
     pub(crate) fn with_key(pem: &str) -> Option<Self> {
         let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok()?;
         let random = SystemRandom::new();
@@ -43,44 +119,221 @@ impl Signer {
     }
 
     /// Signs the claims of a token.
-    pub(crate) fn sign(&self, claims: &Value) -> Option<String> {
+    pub(crate) fn sign(&self, claims: &Claims) -> Option<String> {
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","typ":"JWT"}"#);
-        let text = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let claims = serde_json::to_string(claims).ok()?;
+        let text = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
         let signature = self.key.sign(&self.random, text.as_bytes()).ok()?;
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// Whose token this is, if it is one of ours and still good.
-    pub(crate) fn verify(&self, token: &str) -> Option<UserInfo> {
-        let (text, signature) = token.rsplit_once('.')?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key());
-        public.verify(text.as_bytes(), &signature).ok()?;
-        let claims = URL_SAFE_NO_PAD.decode(text.split_once('.')?.1).ok()?;
-        let claims: Value = serde_json::from_slice(&claims).ok()?;
-        let now = metadata::now().unix_seconds();
-        if claims.get("iss")?.as_str()? != ISSUER || claims.get("exp")?.as_i64()? <= now {
-            return None;
+    /// The claims of a token. None if it does not even claim to be one of ours.
+    fn open(&self, token: &str) -> Result<Option<Claims>, String> {
+        let claimed = || {
+            let mut parts = token.split('.');
+            let (Some(_), Some(payload), Some(_), None) =
+                (parts.next(), parts.next(), parts.next(), parts.next())
+            else {
+                return None;
+            };
+            let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
+            let claims: Claims = serde_json::from_slice(&payload).ok()?;
+            (claims.issuer == ISSUER).then_some(claims)
+        };
+        let Some(claims) = claimed() else {
+            return Ok(None);
+        };
+        let is_signed = || {
+            let (text, signature) = token.rsplit_once('.')?;
+            let header = URL_SAFE_NO_PAD.decode(text.split_once('.')?.0).ok()?;
+            let header: serde_json::Value = serde_json::from_slice(&header).ok()?;
+            if header.get("alg")?.as_str()? != "ES256" {
+                return None;
+            }
+            let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+            let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key());
+            public.verify(text.as_bytes(), &signature).ok()
+        };
+        match is_signed() {
+            Some(()) => Ok(Some(claims)),
+            None => Err(String::from(
+                "go-jose/go-jose: error in cryptographic primitive",
+            )),
         }
-        let own = |pointer: &str| claims.pointer(pointer).and_then(Value::as_str);
-        let namespace = own("/kubernetes.io/namespace")?;
-        let name = own("/kubernetes.io/serviceaccount/name")?;
-        let id = format!("JTI={}", own("/jti")?);
-        Some(UserInfo {
-            username: format!("system:serviceaccount:{namespace}:{name}"),
-            uid: own("/kubernetes.io/serviceaccount/uid")?.to_owned(),
-            groups: Some(vec![
-                String::from("system:serviceaccounts"),
-                format!("system:serviceaccounts:{namespace}"),
-            ]),
-            extra: Some(
-                [(
-                    String::from("authentication.kubernetes.io/credential-id"),
-                    vec![id],
-                )]
-                .into(),
-            ),
-        })
+    }
+
+    /// Whose token this is, for one of these audiences. None if it does not claim to be one of ours;
+    /// an error says why it is not accepted.
+    pub(crate) async fn verify(
+        &self,
+        store: &dyn Store,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Verified>, String> {
+        let Some(mut claims) = self.open(token)? else {
+            return Ok(None);
+        };
+        if claims.audiences.is_empty() {
+            claims.audiences = vec![ISSUER.to_owned()];
+        }
+        let meant = intersect(&claims.audiences, audiences);
+        if meant.is_empty() {
+            return Err(format!(
+                "token audiences {} is invalid for the target audiences {}",
+                quoted(&claims.audiences),
+                quoted(audiences)
+            ));
+        }
+        let now = metadata::now().unix_seconds();
+        if claims.expires.is_some_and(|at| now - LEEWAY > at) {
+            return Err(String::from("service account token has expired"));
+        }
+        if claims.not_before.is_some_and(|at| now + LEEWAY < at) {
+            return Err(String::from("service account token is not valid yet"));
+        }
+        if claims.issued.is_some_and(|at| now + LEEWAY < at) {
+            return Err(String::from(
+                "service account token is issued in the future",
+            ));
+        }
+        check_bound(store, &claims.kubernetes, now).await?;
+        Ok(Some(Verified {
+            user: user(claims),
+            audiences: meant,
+        }))
+    }
+}
+
+/// Those that are wanted and there, in the order in which they are wanted.
+pub(crate) fn intersect(there: &[String], wanted: &[String]) -> Vec<String> {
+    let meant = wanted.iter().filter(|audience| there.contains(audience));
+    meant.cloned().collect()
+}
+
+fn quoted(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+    format!("[{}]", texts.join(" "))
+}
+
+/// The metadata of an object that a token is bound to.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    #[serde(default)]
+    uid: String,
+    deletion_timestamp: Option<String>,
+}
+
+impl Meta {
+    fn is_gone(&self, now: i64) -> bool {
+        let at = self.deletion_timestamp.as_deref();
+        at.and_then(|at| Time::parse(at).ok())
+            .is_some_and(|at| at.unix_seconds() < now - LEEWAY)
+    }
+}
+
+async fn read(
+    store: &dyn Store,
+    plural: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<Meta> {
+    // A name with a slash would read the key of another object.
+    if name.contains('/') || namespace.is_some_and(|namespace| namespace.contains('/')) {
+        return None;
+    }
+    let key = format!("{}{name}", encoding::prefix("", plural, namespace));
+    let (entry, _) = store.get(&key, ReadAt::Latest).await.ok()?;
+    encoding::read_metadata(&entry?.value)
+}
+
+/// Checks that the account and what the token is bound to are still those that they were.
+async fn check_bound(store: &dyn Store, bound: &Bound, now: i64) -> Result<(), String> {
+    let namespace = bound.namespace.as_str();
+    let account = &bound.account;
+    let Some(found) = read(store, "serviceaccounts", Some(namespace), &account.name).await else {
+        return Err(format!(
+            "serviceaccounts {} not found",
+            quote(&account.name)
+        ));
+    };
+    if found.uid != account.uid {
+        return Err(format!(
+            "service account UID ({}) does not match claim ({})",
+            found.uid, account.uid
+        ));
+    }
+    if found.is_gone(now) {
+        return Err(format!(
+            "service account {namespace}/{} has been deleted",
+            account.name
+        ));
+    }
+    let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
+    for (reference, plural, namespace, kind, claim) in [
+        (
+            &bound.secret,
+            "secrets",
+            Some(namespace),
+            "secret",
+            "secret",
+        ),
+        (&bound.pod, "pods", Some(namespace), "pod", "pod"),
+        (&node.cloned(), "nodes", None, "node", "node"),
+    ] {
+        let Some(reference) = reference else {
+            continue;
+        };
+        let invalidated = || String::from("service account token has been invalidated");
+        let found = read(store, plural, namespace, &reference.name)
+            .await
+            .ok_or_else(invalidated)?;
+        if found.uid != reference.uid {
+            return Err(format!(
+                "{kind} UID ({}) does not match service account {claim} ref claim ({})",
+                found.uid, reference.uid
+            ));
+        }
+        if found.is_gone(now) {
+            return Err(invalidated());
+        }
+    }
+    Ok(())
+}
+
+fn user(claims: Claims) -> UserInfo {
+    let Bound {
+        namespace,
+        node,
+        pod,
+        account,
+        ..
+    } = claims.kubernetes;
+    let mut extra = std::collections::BTreeMap::new();
+    let mut tell = |key: &str, value: String| {
+        if !value.is_empty() {
+            extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
+        }
+    };
+    if !claims.id.is_empty() {
+        tell("credential-id", format!("JTI={}", claims.id));
+    }
+    if let Some(pod) = pod {
+        tell("pod-name", pod.name);
+        tell("pod-uid", pod.uid);
+    }
+    if let Some(node) = node {
+        tell("node-name", node.name);
+        tell("node-uid", node.uid);
+    }
+    UserInfo {
+        username: format!("system:serviceaccount:{namespace}:{}", account.name),
+        uid: account.uid,
+        groups: Some(vec![
+            String::from("system:serviceaccounts"),
+            format!("system:serviceaccounts:{namespace}"),
+        ]),
+        extra: (!extra.is_empty()).then_some(extra),
     }
 }
 
@@ -92,35 +345,143 @@ impl std::fmt::Debug for Signer {
 
 #[cfg(test)]
 mod tests {
+    use lockgate_store::MemoryStore;
     use serde_json::json;
 
     use super::*;
 
-    fn claims(expires: i64) -> Value {
-        json!({
-            "iss": ISSUER, "exp": expires, "jti": "1",
-            "kubernetes.io": {"namespace": "shop", "serviceaccount": {"name": "robot", "uid": "7"}},
-        })
+    fn ours() -> Vec<String> {
+        vec![ISSUER.to_owned()]
     }
 
-    #[test]
-    fn knows_its_own_tokens_while_they_are_good() {
-        let signer = Signer::new().unwrap();
+    fn claims() -> Claims {
         let now = metadata::now().unix_seconds();
-        let token = signer.sign(&claims(now + 60)).unwrap();
-        let user = signer.verify(&token).unwrap();
+        Claims {
+            audiences: ours(),
+            expires: Some(now + 60),
+            issued: Some(now),
+            issuer: ISSUER.to_owned(),
+            id: String::from("1"),
+            kubernetes: Bound {
+                namespace: String::from("shop"),
+                account: reference("robot", "7"),
+                ..Bound::default()
+            },
+            not_before: Some(now),
+            subject: String::from("system:serviceaccount:shop:robot"),
+        }
+    }
+
+    fn reference(name: &str, uid: &str) -> Reference {
+        Reference {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        }
+    }
+
+    async fn store() -> MemoryStore {
+        let store = MemoryStore::new();
+        for (key, uid) in [
+            ("/core/serviceaccounts/shop/robot", "7"),
+            ("/core/pods/shop/web", "8"),
+            ("/core/secrets/shop/key", "9"),
+        ] {
+            let object = json!({"metadata": {"name": "x", "uid": uid}});
+            store
+                .create(key, encoding::encode(&object), None)
+                .await
+                .unwrap();
+        }
+        store
+    }
+
+    async fn told(
+        signer: &Signer,
+        store: &MemoryStore,
+        token: &str,
+        audiences: &[String],
+    ) -> String {
+        match signer.verify(store, token, audiences).await {
+            Ok(Some(verified)) => verified.user.username,
+            Ok(None) => String::from("not ours"),
+            Err(error) => error,
+        }
+    }
+
+    #[tokio::test]
+    async fn accepts_its_own_tokens_while_they_are_good() {
+        let signer = Signer::new().unwrap();
+        let store = store().await;
+        let now = metadata::now().unix_seconds();
+        let robot = "system:serviceaccount:shop:robot";
+        type Change = fn(&mut Claims, i64);
+        let cases: [(&str, Change); 12] = [
+            (robot, |_, _| {}),
+            (robot, |claims, _| claims.audiences.clear()),
+            (robot, |claims, now| claims.expires = Some(now - 50)),
+            ("service account token has expired", |claims, now| {
+                claims.expires = Some(now - 120);
+            }),
+            ("service account token is not valid yet", |claims, now| {
+                claims.not_before = Some(now + 120);
+            }),
+            ("serviceaccounts \"other\" not found", |claims, _| {
+                claims.kubernetes.account = reference("other", "7");
+            }),
+            ("serviceaccounts \"a/../robot\" not found", |claims, _| {
+                claims.kubernetes.account = reference("a/../robot", "7");
+            }),
+            (
+                "service account UID (7) does not match claim (6)",
+                |claims, _| {
+                    claims.kubernetes.account = reference("robot", "6");
+                },
+            ),
+            (robot, |claims, _| {
+                claims.kubernetes.pod = Some(reference("web", "8"))
+            }),
+            (
+                "pod UID (8) does not match service account pod ref claim (5)",
+                |claims, _| claims.kubernetes.pod = Some(reference("web", "5")),
+            ),
+            ("service account token has been invalidated", |claims, _| {
+                claims.kubernetes.secret = Some(reference("gone", "9"));
+            }),
+            ("service account token has been invalidated", |claims, _| {
+                claims.kubernetes.node = Some(reference("n", "1"));
+            }),
+        ];
+        for (want, change) in cases {
+            let mut claims = claims();
+            change(&mut claims, now);
+            let token = signer.sign(&claims).unwrap();
+            assert_eq!(told(&signer, &store, &token, &ours()).await, want);
+        }
+    }
+
+    #[tokio::test]
+    async fn accepts_no_other_tokens() {
+        let signer = Signer::new().unwrap();
+        let store = store().await;
+        let token = signer.sign(&claims()).unwrap();
         assert_eq!(
-            (user.username.as_str(), user.uid.as_str()),
-            ("system:serviceaccount:shop:robot", "7")
+            told(&signer, &store, &token, &[String::from("vault")]).await,
+            format!(
+                "token audiences [\"{ISSUER}\"] is invalid for the target audiences [\"vault\"]"
+            )
         );
-        assert!(
-            signer
-                .verify(&signer.sign(&claims(now - 1)).unwrap())
-                .is_none()
-        );
-        assert!(Signer::new().unwrap().verify(&token).is_none());
-        let (text, _) = token.rsplit_once('.').unwrap();
-        assert!(signer.verify(&format!("{text}.AAAA")).is_none());
-        assert!(signer.verify("not a token").is_none());
+        let broken = "go-jose/go-jose: error in cryptographic primitive";
+        let other = Signer::new().unwrap();
+        assert_eq!(told(&other, &store, &token, &ours()).await, broken);
+        let (text, signature) = token.rsplit_once('.').unwrap();
+        let forged = format!("{text}.AAAA");
+        assert_eq!(told(&signer, &store, &forged, &ours()).await, broken);
+        let (_, payload) = text.split_once('.').unwrap();
+        let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+        let unsigned = format!("{none}.{payload}.{signature}");
+        assert_eq!(told(&signer, &store, &unsigned, &ours()).await, broken);
+        for text in ["", "not a token", "a.b", "a.b.c", "a.b.c.d", "{}"] {
+            assert_eq!(told(&signer, &store, text, &ours()).await, "not ours");
+        }
     }
 }

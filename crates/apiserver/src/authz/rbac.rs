@@ -2,6 +2,8 @@
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/rbac.go
 
+pub(crate) mod escalation;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
@@ -116,13 +118,25 @@ pub(crate) struct Rules {
 }
 
 impl Rbac {
+    /// The rules of a role, or of a cluster role where the namespace is empty.
+    fn rules_of_role(&self, namespace: &str, name: &str) -> Option<Vec<Rule>> {
+        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let role = (namespace.to_owned(), name.to_owned());
+        state.roles.get(&role).cloned()
+    }
+
     /// What a user may do in a namespace.
     ///
     /// UPSTREAM: kubernetes pkg/registry/rbac/validation/rule.go (VisitRulesFor)
     pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = Rules::default();
-        for scope in ["", namespace] {
+        let scopes = if namespace.is_empty() {
+            vec![""]
+        } else {
+            vec!["", namespace]
+        };
+        for scope in scopes {
             let bindings = state.bindings.get(scope).into_iter().flatten();
             let mut bindings: Vec<(&String, &Binding)> = bindings.collect();
             bindings.retain(|(_, binding)| binding.subjects.iter().any(|it| it.is(user)));

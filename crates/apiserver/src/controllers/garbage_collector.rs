@@ -20,7 +20,7 @@ use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
 use crate::error::{Failure, Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
 use crate::metadata;
-use crate::registry::{Resource, Snapshot};
+use crate::registry::{Resource, Snapshot, split_api_version};
 use crate::server::Server;
 use crate::write::delete::{Deletion, FOREGROUND, ORPHAN};
 use crate::write::update::{Change, New};
@@ -205,10 +205,7 @@ impl<'i> Item<'i> {
         if lock(graph).is_gone(&reference.uid) {
             return Ok(Some(OwnerState::Dangling));
         }
-        let (group, version) = match reference.api_version.split_once('/') {
-            Some(parts) => parts,
-            None => ("", reference.api_version.as_str()),
-        };
+        let (group, version) = split_api_version(&reference.api_version);
         let Some(resource) = snapshot.by_kind(group, version, &reference.kind) else {
             // The kind may come to be served. Until then nobody knows.
             return Err(internal("the kind of an owner is not served"));

@@ -15,7 +15,7 @@ use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
 use crate::http::negotiate::Sent;
-use crate::registry::Shape;
+use crate::registry::{Resource, Shape, api_version};
 
 /// Reads a body to its end.
 pub(crate) async fn read(body: &mut Incoming) -> Outcome<Bytes> {
@@ -45,18 +45,19 @@ pub(crate) struct Expected<'k> {
     pub(crate) shape: &'k Shape,
 }
 
-impl Expected<'_> {
+impl<'k> Expected<'k> {
+    /// The kind of the objects of a resource.
+    pub(crate) fn of(resource: &'k Resource) -> Self {
+        Self {
+            group: resource.group(),
+            version: &resource.version,
+            kind: resource.kind(),
+            shape: &resource.shape,
+        }
+    }
+
     fn api_version(&self) -> String {
         api_version(self.group, self.version)
-    }
-}
-
-/// `group/version`, or the version alone in the core group.
-pub(crate) fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
     }
 }
 
@@ -163,7 +164,9 @@ impl<'b> Parsed<'b> {
     /// What the body says it is.
     pub(crate) fn type_meta(&self) -> Result<TypeMeta, String> {
         match self {
-            Self::Document(document) => TypeMeta::read(document.root()),
+            Self::Document(document) => {
+                TypeMeta::read(document.root()).map_err(|error| error.to_string())
+            }
             Self::Protobuf(envelope) => {
                 let (group, version) = envelope.group_version();
                 Ok(TypeMeta {

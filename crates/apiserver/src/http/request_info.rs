@@ -8,7 +8,9 @@
 //! UPSTREAM: apiserver pkg/endpoints/request/requestinfo.go
 
 use http::Method;
+use lockgate_api::meta::selector::Selector;
 
+use super::field_selector;
 use super::query::{Query, unescape};
 
 /// What is asked of a resource. The words are those of authorization.
@@ -22,6 +24,9 @@ pub(crate) enum Verb {
     Patch,
     Delete,
     DeleteCollection,
+    /// A method without a verb, such as `OPTIONS`. Only a rule for every verb allows it, and only
+    /// connections serve it.
+    Unknown,
 }
 
 impl Verb {
@@ -36,12 +41,18 @@ impl Verb {
             Self::Patch => "patch",
             Self::Delete => "delete",
             Self::DeleteCollection => "deletecollection",
+            Self::Unknown => "",
         }
     }
 
     /// Whether it may change something.
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, Self::Get | Self::List | Self::Watch)
+        !matches!(self, Self::Get | Self::List | Self::Watch | Self::Unknown)
+    }
+
+    /// Whether label and field selectors choose what it is about.
+    fn selects(self) -> bool {
+        matches!(self, Self::List | Self::Watch | Self::DeleteCollection)
     }
 }
 
@@ -50,11 +61,20 @@ impl Verb {
 pub(crate) enum RequestInfo {
     /// A resource.
     Resource(Target),
-    /// Anything else, such as `/version`: the segments of the path.
-    Other(Vec<String>),
+    /// A resource at a path that nothing is served at. It is authorized like any other, so that the
+    /// answer tells nothing to those who may not ask.
+    Unrouted(Target),
+    /// Anything else, such as `/version`.
+    NonResource {
+        /// The path as authorization knows it.
+        path: String,
+        /// The same path, taken apart.
+        segments: Vec<String>,
+    },
 }
 
-/// A resource in a request.
+/// A resource in a request. Authorization, the verb and the audit event all take it from here, so
+/// that none of them can be about anything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) verb: Verb,
@@ -70,32 +90,44 @@ pub(crate) struct Target {
 
 /// Subresources that stand directly below a namespace.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
+/// Verbs that were once part of paths: `/api/v1/watch/pods`.
+const IN_PATHS: [&str; 2] = ["proxy", "watch"];
 
 impl RequestInfo {
     /// Reads the path and the method. None if the path cannot be read at all.
     pub(crate) fn read(method: &Method, path: &str, query: &Query) -> Option<Self> {
-        let raw = path.trim_start_matches('/');
-        let segments: Vec<String> = raw
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .map(|segment| unescape(segment, false))
-            .collect::<Option<_>>()?;
-        let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        // As a whole: an escaped slash separates segments like any other.
+        let path = unescape(path, false)?;
+        let texts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, rest) = match texts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-            _ => return Some(Self::Other(segments)),
+            _ => {
+                let own = path.strip_prefix('/').unwrap_or(&path);
+                let own = own.strip_suffix('/').unwrap_or(own);
+                let segments = own.split('/').map(str::to_owned).collect();
+                return Some(Self::NonResource { path, segments });
+            }
         };
-        let (namespace, rest) = match rest {
-            ["namespaces", name] => (*name, rest),
-            ["namespaces", name, sub, ..] if OF_NAMESPACES.contains(sub) => (*name, rest),
-            ["namespaces", name, rest @ ..] if !rest.is_empty() => (*name, rest),
-            _ => ("", rest),
+        let (verb_in_path, rest) = match rest {
+            [verb, rest @ ..] if IN_PATHS.contains(verb) && !rest.is_empty() => (Some(*verb), rest),
+            _ => (None, rest),
+        };
+        let (namespace, nested, rest) = match rest {
+            ["namespaces", name] => (*name, false, rest),
+            ["namespaces", name, sub, ..] if OF_NAMESPACES.contains(sub) => (*name, false, rest),
+            ["namespaces", name, rest @ ..] if !rest.is_empty() => (*name, true, rest),
+            _ => ("", false, rest),
         };
         let at = |index: usize| rest.get(index).copied().unwrap_or_default();
         let (resource, name, subresource) = (at(0), at(1), at(2));
-        Some(Self::Resource(Target {
-            verb: verb(method, name, query)?,
+        let verb = match verb_in_path {
+            Some("watch") => Verb::Watch,
+            Some(_) => Verb::Unknown,
+            None => verb(method, name, query),
+        };
+        let target = Target {
+            verb,
             group: group.to_owned(),
             version: version.to_owned(),
             namespace: namespace.to_owned(),
@@ -103,23 +135,69 @@ impl RequestInfo {
             name: name.to_owned(),
             subresource: subresource.to_owned(),
             rest: rest.iter().skip(3).map(|&part| part.to_owned()).collect(),
-        }))
+        };
+        // There is a namespace at `/namespaces/NAME`, and none within another.
+        let is_namespace_in_namespace = nested && group.is_empty() && resource == "namespaces";
+        let is_served =
+            verb_in_path.is_none() && !is_namespace_in_namespace && !path.starts_with("//");
+        Some(if is_served {
+            Self::Resource(target)
+        } else {
+            Self::Unrouted(target)
+        })
     }
 }
 
-fn verb(method: &Method, name: &str, query: &Query) -> Option<Verb> {
+impl Target {
+    /// The name that authorization and audit are told: that of the path, or the only one that the
+    /// field selector of a list or a watch admits.
+    pub(crate) fn asked_name(&self, query: &Query) -> String {
+        if self.name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch) {
+            return selected_name(query).unwrap_or_default();
+        }
+        self.name.clone()
+    }
+
+    /// The field and label selectors that authorization is told.
+    pub(crate) fn selectors<'q>(&self, query: &'q Query) -> (&'q str, &'q str) {
+        if self.verb.selects() {
+            (query.text("fieldSelector"), query.text("labelSelector"))
+        } else {
+            ("", "")
+        }
+    }
+}
+
+/// The name without which no object is selected, if the options of the list can be read at all.
+fn selected_name(query: &Query) -> Option<String> {
+    let readable = ["limit", "timeoutSeconds"].into_iter().all(|number| {
+        let text = query.text(number);
+        text.is_empty() || text.parse::<i64>().is_ok()
+    });
+    if !readable || Selector::parse(query.text("labelSelector")).is_err() {
+        return None;
+    }
+    let terms = field_selector::parse(query.text("fieldSelector")).ok()?;
+    let term = terms
+        .into_iter()
+        .find(|term| term.equal && term.field == "metadata.name")?;
+    let is_segment = !matches!(term.value.as_str(), "." | "..") && !term.value.contains(['/', '%']);
+    is_segment.then_some(term.value)
+}
+
+fn verb(method: &Method, name: &str, query: &Query) -> Verb {
     let watches = || query.flag("watch") == Some(true);
-    Some(match *method {
+    match *method {
         Method::POST => Verb::Create,
-        Method::GET | Method::HEAD | Method::OPTIONS if !name.is_empty() => Verb::Get,
+        Method::GET | Method::HEAD if !name.is_empty() => Verb::Get,
         Method::GET | Method::HEAD if watches() => Verb::Watch,
-        Method::GET | Method::HEAD | Method::OPTIONS => Verb::List,
+        Method::GET | Method::HEAD => Verb::List,
         Method::PUT => Verb::Update,
         Method::PATCH => Verb::Patch,
         Method::DELETE if name.is_empty() => Verb::DeleteCollection,
         Method::DELETE => Verb::Delete,
-        _ => return None,
-    })
+        _ => Verb::Unknown,
+    }
 }
 
 #[cfg(test)]
@@ -201,8 +279,57 @@ mod tests {
         for path in ["/version", "/api", "/api/v1", "/apis/apps/v1", "/"] {
             assert!(matches!(
                 RequestInfo::read(&Method::GET, path, &Query::default()),
-                Some(RequestInfo::Other(_))
+                Some(RequestInfo::NonResource { .. })
             ));
+        }
+    }
+
+    #[test]
+    fn serves_no_namespace_within_another() {
+        for path in [
+            "/api/v1/namespaces/team-a/namespaces",
+            "/api/v1/namespaces/team-a/namespaces/victim",
+            "/api/v1/namespaces/team-a/namespaces/team-a",
+            "/api/v1/namespaces/team-a/namespaces/victim/finalize",
+            "/api/v1/namespaces/team-a%2Fnamespaces%2Fvictim",
+            "//api/v1/namespaces/victim",
+            "/api/v1/watch/namespaces/team-a/pods",
+        ] {
+            let info = RequestInfo::read(&Method::DELETE, path, &Query::default()).unwrap();
+            assert!(matches!(info, RequestInfo::Unrouted(_)), "{path}: {info:?}");
+        }
+        let nested = "/apis/example.com/v1/namespaces/a/namespaces/b";
+        let target = read(Method::GET, nested, "");
+        assert_eq!(
+            (target.namespace.as_str(), target.name.as_str()),
+            ("a", "b")
+        );
+    }
+
+    #[test]
+    fn asks_about_the_name_that_a_field_selector_requires() {
+        for (method, query, want) in [
+            (Method::GET, "fieldSelector=metadata.name%3Da", "a"),
+            (
+                Method::GET,
+                "fieldSelector=metadata.name%3D%3Da,status.phase%3Db",
+                "a",
+            ),
+            (Method::GET, "watch=1&fieldSelector=metadata.name%3Da", "a"),
+            (Method::GET, "fieldSelector=metadata.name!%3Da", ""),
+            (Method::GET, "fieldSelector=metadata.name%3Da%2Fb", ""),
+            (Method::GET, "fieldSelector=metadata.name%3Da&limit=x", ""),
+            (Method::DELETE, "fieldSelector=metadata.name%3Da", ""),
+        ] {
+            let query = Query::parse(query);
+            let path = "/api/v1/namespaces/shop/secrets";
+            match RequestInfo::read(&method, path, &query) {
+                Some(RequestInfo::Resource(target)) => {
+                    assert_eq!(target.asked_name(&query), want, "{query:?}");
+                    assert_eq!(target.name, "");
+                }
+                other => panic!("{other:?}"),
+            }
         }
     }
 }

@@ -24,6 +24,9 @@ enum Effect {
 }
 
 fn effect(resource: &Resource) -> Option<Effect> {
+    if resource.is_custom() {
+        return None;
+    }
     if let Some(what) = policies::kind_of(resource) {
         return Some(Effect::Policy(what));
     }
@@ -68,7 +71,7 @@ pub(crate) fn written(server: &Server, resource: &Resource, object: &Value) {
         }
         Some(Effect::Role) => server.rbac.set_role(namespace, name, object),
         Some(Effect::Binding) => server.rbac.set_binding(namespace, name, object),
-        Some(Effect::Definition) => custom::defined(server, object),
+        Some(Effect::Definition) => server.registry.define(name, custom::resources(object)),
         Some(Effect::Service) => {
             server.addresses.reserve(object);
             server.services.set(namespace, name, object);
@@ -97,7 +100,7 @@ pub(crate) fn removed(server: &Server, resource: &Resource, object: &Value) {
         Some(Effect::Namespace) => server.namespaces.remove(name),
         Some(Effect::Role) => server.rbac.remove_role(namespace, name),
         Some(Effect::Binding) => server.rbac.remove_binding(namespace, name),
-        Some(Effect::Definition) => custom::undefined(server, name),
+        Some(Effect::Definition) => server.registry.define(name, Vec::new()),
         Some(Effect::Service) => {
             server.addresses.release(object);
             server.services.remove(namespace, name);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::encoding;
-use crate::error::{Outcome, bad_request, not_found};
+use crate::error::{Outcome, bad_request};
 use crate::read::list;
 use crate::registry::Resource;
 use crate::respond::Reply;
@@ -21,7 +21,7 @@ pub(crate) async fn get(server: &Server, call: &Call, resource: &Resource) -> Ou
     let key = server.key(resource, &target.namespace, &target.name);
     let (entry, _) = list::read_at(server, at, || server.store.get(&key, at)).await?;
     let Some(entry) = entry else {
-        return Err(not_found(resource, &target.name));
+        return Err(resource.not_found(&target.name));
     };
     if resource.is_storage_version() && !resource.is_custom() {
         let mut text = String::with_capacity(entry.value.len() + 96);
@@ -45,6 +45,6 @@ pub(crate) async fn get_value(server: &Server, call: &Call, resource: &Resource)
         .get(&key, ReadAt::Latest)
         .await
         .map_err(|error| crate::error::read_failed(error, 0))?;
-    let entry = entry.ok_or_else(|| not_found(resource, &target.name))?;
+    let entry = entry.ok_or_else(|| resource.not_found(&target.name))?;
     server.show(&entry, resource).await
 }

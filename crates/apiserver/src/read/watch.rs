@@ -29,6 +29,8 @@ use crate::server::Server;
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// How long a watch lasts whose client does not say.
 const DEFAULT_SECONDS: u64 = 1800;
+/// The longest that a watch lasts, whatever its client says: 30 years.
+const LONGEST_SECONDS: u64 = 30 * 365 * 24 * 3600;
 
 /// Tells one client about one selection.
 struct EventStream {
@@ -65,7 +67,9 @@ pub(crate) async fn watch(
     let seconds = seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|&seconds| seconds > 0);
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or_else(default_seconds));
+    // A watch that is to last for ever lasts as long as a server does.
+    let seconds = seconds.unwrap_or_else(default_seconds).min(LONGEST_SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
     let version = call.query.text("resourceVersion");
     let initial = call.query.flag("sendInitialEvents");
     let from_scratch = version.is_empty() || version == "0";

@@ -8,14 +8,13 @@ use lockgate_api::document;
 use lockgate_api::field::FieldErrors;
 use lockgate_go::quote::quote;
 use lockgate_kinds::crd::{Column, CustomResource, ScalePaths, Scope, Version};
+use lockgate_kinds::kind::{Context, Kind, Written};
 use lockgate_kinds::structural::{Schema, Source};
 use lockgate_kinds::tree;
 use serde_json::Value;
 
-use crate::error::Outcome;
 use crate::metadata;
 use crate::registry::{Names, Resource, Rules, Shape, Subresource};
-use crate::server::Server;
 use conversion::Conversion;
 
 /// The verbs of every custom resource.
@@ -38,6 +37,8 @@ pub(crate) struct CustomVersion {
     resource: Arc<CustomResource>,
     version: Version,
     conversion: Arc<Conversion>,
+    /// Whether the definition is being deleted, and takes no new objects.
+    terminating: bool,
     /// The schema as the definition says it, for documents.
     told: Value,
 }
@@ -66,6 +67,11 @@ impl CustomVersion {
         Ok((object, findings))
     }
 
+    /// Whether the definition is being deleted.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.terminating
+    }
+
     /// The schema as the definition says it.
     pub(crate) fn declared_schema(&self) -> &Value {
         &self.told
@@ -80,45 +86,10 @@ impl CustomVersion {
         &self.version.schema
     }
 
-    pub(crate) fn apply_defaults(&self, object: &mut Value) {
-        self.version.schema.default(object);
-    }
-
     pub(crate) fn prune(&self, object: &mut Value) {
         if !self.resource.preserve_unknown_fields {
             self.version.schema.prune(object);
         }
-    }
-
-    pub(crate) fn prepare_create(&self, object: &mut Value) {
-        self.version.prepare_create(object);
-    }
-
-    pub(crate) fn prepare_update(&self, subresource: &str, object: &mut Value, old: &Value) {
-        if subresource == "status" {
-            self.version.prepare_status_update(object, old);
-        } else {
-            self.version.prepare_update(object, old);
-        }
-    }
-
-    pub(crate) fn validate_create(&self, object: &Value) -> FieldErrors {
-        self.resource.validate_create(&self.version, object).errors
-    }
-
-    pub(crate) fn validate_update(
-        &self,
-        subresource: &str,
-        object: &Value,
-        old: &Value,
-    ) -> FieldErrors {
-        let findings = if subresource == "status" {
-            self.resource
-                .validate_status_update(&self.version, object, old)
-        } else {
-            self.resource.validate_update(&self.version, object, old)
-        };
-        findings.errors
     }
 
     pub(crate) fn scale_paths(&self) -> Option<&ScalePaths> {
@@ -145,15 +116,8 @@ impl CustomVersion {
         }
     }
 
-    /// Objects of one version in this one.
-    pub(crate) async fn convert(
-        &self,
-        server: &Server,
-        objects: Vec<Value>,
-        from: &Resource,
-        to: &Resource,
-    ) -> Outcome<Vec<Value>> {
-        self.conversion.convert(server, objects, from, to).await
+    pub(crate) fn conversion(&self) -> &Conversion {
+        &self.conversion
     }
 
     /// Brings an object that was stored into the shape of today's schema.
@@ -163,30 +127,67 @@ impl CustomVersion {
     }
 }
 
-/// Serves what a definition says, if it is established.
-pub(crate) fn defined(server: &Server, definition: &Value) {
-    let name = metadata::text(definition, "name");
-    let is_established = lockgate_kinds::crd::has_status(definition, "Established", "True");
-    let resources = if is_established {
-        resources(definition)
-    } else {
-        Vec::new()
-    };
-    server.registry.define(name, resources);
+impl Kind for CustomVersion {
+    fn apply_defaults(&self, value: &mut Value) {
+        self.version.schema.default(value);
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        self.version.prepare_create(value);
+    }
+
+    fn validate_create(&self, new: &Written<'_>, _context: &Context<'_>) -> FieldErrors {
+        self.resource
+            .validate_create(&self.version, new.value)
+            .errors
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource == "status" {
+            self.version.prepare_status_update(value, old);
+        } else {
+            self.version.prepare_update(value, old);
+        }
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> FieldErrors {
+        let (new, old) = (new.value, old.value);
+        let findings = if subresource == "status" {
+            self.resource
+                .validate_status_update(&self.version, new, old)
+        } else {
+            self.resource.validate_update(&self.version, new, old)
+        };
+        findings.errors
+    }
+
+    fn unsupported_field_label(&self, label: &str) -> String {
+        format!("field label not supported: {label}")
+    }
 }
 
-/// Stops serving what a definition said.
-pub(crate) fn undefined(server: &Server, name: &str) {
-    server.registry.define(name, Vec::new());
-}
-
-/// The resources of a definition, one for each version.
-fn resources(definition: &Value) -> Vec<Arc<Resource>> {
+/// The resources that a definition adds, one for each version; none before it is established.
+pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
+    if !lockgate_kinds::crd::has_status(definition, "Established", "True") {
+        return Vec::new();
+    }
     let custom = match CustomResource::compile(definition) {
         Ok(custom) => Arc::new(custom),
         Err(error) => {
             let name = metadata::text(definition, "name");
-            tracing::error!(%error, definition = name, "a stored schema cannot be used");
+            tracing::error!(%error, definition = name, "the schema of a stored definition cannot be compiled");
             return Vec::new();
         }
     };
@@ -202,6 +203,7 @@ fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         verbs: VERBS.map(String::from).to_vec(),
     };
     let conversion = Arc::new(Conversion::read(&custom.conversion));
+    let terminating = lockgate_kinds::crd::has_status(definition, "Terminating", "True");
     let storage = custom
         .storage_version()
         .map_or_else(String::new, |version| version.name.clone());
@@ -210,7 +212,7 @@ fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .iter()
         .map(|version| {
             let schema = declared_schema(definition, &version.name);
-            let mut resource = resource(&names, &custom, version, &conversion, schema);
+            let mut resource = resource(&names, &custom, version, &conversion, terminating, schema);
             resource.storage_version = (names.group.clone(), storage.clone());
             Arc::new(resource)
         })
@@ -235,6 +237,7 @@ fn resource(
     custom: &Arc<CustomResource>,
     version: &Version,
     conversion: &Arc<Conversion>,
+    terminating: bool,
     told: Value,
 ) -> Resource {
     let part = |name: &str, group: &str, version: &str, kind: &str| Subresource {
@@ -260,6 +263,7 @@ fn resource(
         resource: Arc::clone(custom),
         version: version.clone(),
         conversion: Arc::clone(conversion),
+        terminating,
         told,
     }));
     let mut resource = Resource::new(names.clone(), &version.name, parts, rules, shape);

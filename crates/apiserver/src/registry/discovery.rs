@@ -1,88 +1,32 @@
-//! What is served, told to clients: aggregated (one document for all groups) and by group.
+//! Discovery documents: aggregated (one document for all groups) and by group.
 //!
-//! The documents are made once per snapshot of the registry and never before somebody asks.
+//! Aggregated documents are made once per snapshot of the registry, when a client asks for them.
 
 use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
-use http::HeaderMap;
-use http::header::{ACCEPT, ETAG, IF_NONE_MATCH, VARY};
 use lockgate_go::json;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest as _, Sha256};
 
-use super::{Resource, Snapshot, Subresource};
-use crate::decode::body::api_version;
-use crate::http::body::{Body, Response};
+use super::document::Document;
+use super::{Resource, Snapshot, Subresource, api_version};
 
-/// The media type of the aggregated form.
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-
-/// Documents that were asked for.
+/// Aggregated documents that were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     core: OnceLock<Document>,
     groups: OnceLock<Document>,
 }
 
-#[derive(Debug)]
-struct Document {
-    text: Bytes,
-    etag: String,
-}
-
-impl Document {
-    fn new(value: &Value) -> Self {
-        let text = json::to_string(value);
-        let digest: String = Sha512::digest(text.as_bytes())
-            .iter()
-            .map(|byte| format!("{byte:02X}"))
-            .collect();
-        Self {
-            text: text.into(),
-            etag: format!("\"{digest}\""),
-        }
+impl Snapshot {
+    /// The aggregated document of `/api` or `/apis`.
+    pub(crate) fn aggregated_discovery(&self, core: bool) -> &Document {
+        let cache = &self.discovery;
+        let cell = if core { &cache.core } else { &cache.groups };
+        cell.get_or_init(|| Document::new(json::to_string(&aggregate(self, core))))
     }
-}
-
-/// The answer to `/api` or `/apis` in the aggregated form, if the client asks for it.
-pub(crate) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -> Option<Response> {
-    let wants = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut clauses = wants.flat_map(|text| text.split(','));
-    // Only v2: whoever knows v2beta1 alone is better served by the older form.
-    let asked = clauses.any(|clause| {
-        let has = |part: &str| clause.split(';').any(|found| found.trim() == part);
-        has("application/json")
-            && has("g=apidiscovery.k8s.io")
-            && has("v=v2")
-            && has("as=APIGroupDiscoveryList")
-    });
-    if !asked {
-        return None;
-    }
-    let cache = snapshot.discovery();
-    let cell = if core { &cache.core } else { &cache.groups };
-    let document = cell.get_or_init(|| Document::new(&aggregate(snapshot, core)));
-    let known = headers
-        .get(IF_NONE_MATCH)
-        .and_then(|value| value.to_str().ok());
-    let mut builder = http::Response::builder()
-        .header(VARY, "Accept")
-        .header(ETAG, &document.etag);
-    let body = if known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == document.etag))
-    {
-        builder = builder.status(304);
-        Body::whole(Bytes::new())
-    } else {
-        builder = builder.header(http::header::CONTENT_TYPE, AGGREGATED);
-        Body::whole(document.text.clone())
-    };
-    builder.body(body).ok()
 }
 
 /// Groups in discovery order, each with its versions and their resources.

@@ -8,26 +8,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
 use lockgate_go::json;
 use lockgate_kinds::openapi::{self, Part, Served, Source, v2};
 use lockgate_kinds::typed::type_of;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 
+use super::document::{Document, hex};
 use super::{Resource, Shape, Snapshot};
-use crate::http::body::{Body, Response};
-use crate::http::query::Query;
-use crate::non_resource::GIT_VERSION;
-use crate::respond::{page_not_found, with_type};
+use crate::version::GIT_VERSION;
 
 /// The documents by their paths, such as `apis/apps/v1`.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     documents: BTreeMap<String, Entry>,
-    index: OnceLock<(Bytes, String)>,
-    older: OnceLock<Bytes>,
+    index: OnceLock<Document>,
+    v2: OnceLock<Bytes>,
 }
 
 #[derive(Debug)]
@@ -55,7 +51,7 @@ impl Cache {
         Self {
             documents,
             index: OnceLock::new(),
-            older: OnceLock::new(),
+            v2: OnceLock::new(),
         }
     }
 }
@@ -90,10 +86,6 @@ impl Entry {
     }
 }
 
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
 fn served(resource: &Arc<Resource>) -> Option<Served<'_>> {
     Some(Served {
         group: resource.group(),
@@ -121,91 +113,44 @@ fn served(resource: &Arc<Resource>) -> Option<Served<'_>> {
     })
 }
 
-/// Where the documents are.
-pub(crate) fn index(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
-    let cache = snapshot.openapi();
-    let (text, etag) = cache.index.get_or_init(|| {
-        let paths: Map<String, Value> = cache
-            .documents
-            .iter()
-            .map(|(path, entry)| {
-                let url = format!("/openapi/v3/{path}?hash={}", entry.hash());
-                (path.clone(), json!({"serverRelativeURL": url}))
-            })
-            .collect();
-        let text = json::to_string(&json!({"paths": paths}));
-        let etag = hex(&Sha512::digest(text.as_bytes()));
-        (text.into(), etag)
-    });
-    answer(text, etag, headers, "no-cache, private")
-}
+impl Snapshot {
+    /// The index of the documents of OpenAPI v3.
+    pub(crate) fn openapi_index(&self) -> &Document {
+        self.openapi.index.get_or_init(|| {
+            let documents = self.openapi.documents.iter();
+            let paths: Map<String, Value> = documents
+                .map(|(path, entry)| {
+                    let url = document_url(path, entry.hash());
+                    (path.clone(), json!({"serverRelativeURL": url}))
+                })
+                .collect();
+            Document::new(json::to_string(&json!({"paths": paths})))
+        })
+    }
 
-/// The document of one version of a group. Under a hash that is right it may be kept for good; who comes
-/// with another is sent to the right one.
-pub(crate) fn document(
-    snapshot: &Snapshot,
-    path: &str,
-    headers: &HeaderMap,
-    query: &Query,
-) -> Response {
-    let Some(entry) = snapshot.openapi().documents.get(path) else {
-        return page_not_found();
-    };
-    match query.text("hash") {
-        "" => answer(entry.text(), entry.hash(), headers, "no-cache, private"),
-        hash if hash == entry.hash() => answer(
-            entry.text(),
-            entry.hash(),
-            headers,
-            "public, immutable, max-age=31536000",
-        ),
-        _ => {
-            let url = format!("/openapi/v3/{path}?hash={}", entry.hash());
-            http::Response::builder()
-                .status(301)
-                .header(LOCATION, url)
-                .body(Body::whole(Bytes::new()))
-                .unwrap_or_else(|_| page_not_found())
-        }
+    /// The hash of the document of one version of a group; none if it is not served.
+    pub(crate) fn openapi_hash(&self, path: &str) -> Option<&str> {
+        self.openapi.documents.get(path).map(Entry::hash)
+    }
+
+    /// The document of one version of a group.
+    pub(crate) fn openapi_document(&self, path: &str) -> Option<Document> {
+        let entry = self.openapi.documents.get(path)?;
+        Some(Document {
+            text: entry.text().clone(),
+            hash: entry.hash().to_owned(),
+        })
+    }
+
+    /// Everything as OpenAPI v2, in protobuf.
+    pub(crate) fn openapi_v2(&self) -> &Bytes {
+        self.openapi
+            .v2
+            .get_or_init(|| v2::document(self.resources.iter().filter_map(served)).into())
     }
 }
 
-/// Everything in the older form, for clients that know no other. It is told in protobuf alone.
-pub(crate) fn older(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
-    let wants = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let is_known = wants
-        .flat_map(|text| text.split(','))
-        .filter_map(|clause| clause.split(';').next())
-        .any(|clause| [v2::MEDIA_TYPE, v2::ANSWERED_TYPE].contains(&clause.trim()));
-    if !is_known {
-        return page_not_found();
-    }
-    let text = snapshot.openapi().older.get_or_init(|| {
-        let resources = snapshot.resources();
-        v2::document(resources.iter().filter_map(served)).into()
-    });
-    with_type(200, text.clone(), v2::ANSWERED_TYPE)
-}
-
-/// A document, unless the client has it already.
-fn answer(text: &Bytes, hash: &str, headers: &HeaderMap, caching: &str) -> Response {
-    let etag = format!("\"{hash}\"");
-    let known = headers
-        .get(IF_NONE_MATCH)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|known| known.split(',').any(|tag| tag.trim() == etag));
-    let builder = http::Response::builder()
-        .header(VARY, "Accept")
-        .header(ETAG, etag)
-        .header(CACHE_CONTROL, caching)
-        .header(CONTENT_TYPE, "application/json");
-    let made = if known {
-        builder.status(304).body(Body::whole(Bytes::new()))
-    } else {
-        builder.body(Body::whole(text.clone()))
-    };
-    made.unwrap_or_else(|_| page_not_found())
+/// The URL at which a document with this hash never changes.
+pub(crate) fn document_url(path: &str, hash: &str) -> String {
+    format!("/openapi/v3/{path}?hash={hash}")
 }

@@ -1,4 +1,4 @@
-//! What objects of a resource look like, and everything about them that depends on it.
+//! How objects of a resource are decoded, converted and compared, and the [`Kind`] behind them.
 
 use std::sync::Arc;
 
@@ -7,16 +7,23 @@ use lockgate_api::document::json;
 use lockgate_api::registration::{Configuration, ConfigurationKind, Version, codec, strategy};
 use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
-use lockgate_kinds::resource::{self as kinds, unsupported_field_label};
+use lockgate_kinds::kind::Kind;
+use lockgate_kinds::resource as kinds;
 use lockgate_kinds::typed::{Type, type_of};
-use lockgate_kinds::{conversion, defaults, protobuf, table};
+use lockgate_kinds::{conversion, protobuf, table};
 use serde_json::Value;
 
 use super::Resource;
 use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
 use crate::registry::custom::CustomVersion;
 
-/// What objects of a resource look like.
+/// A kind without rules of its own, which is sent and never stored.
+#[derive(Debug)]
+struct Unstored;
+
+impl Kind for Unstored {}
+
+/// How objects of a resource are decoded.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     /// A kind of the tables.
@@ -61,7 +68,7 @@ impl Shape {
                 let decoded = ty.decode(root)?;
                 let mut object = decoded.value;
                 name_type(&mut object, row);
-                apply_defaults(row, &mut object);
+                row.rules.apply_defaults(&mut object);
                 Ok((object, decoded.findings))
             }
             Self::Registration { kind, version, .. } => {
@@ -83,7 +90,7 @@ impl Shape {
             Self::BuiltIn { ty, row } => {
                 let mut object = protobuf::decode(*ty, message)?;
                 name_type(&mut object, row);
-                apply_defaults(row, &mut object);
+                row.rules.apply_defaults(&mut object);
                 Ok(object)
             }
             Self::Registration { row, .. } => {
@@ -139,19 +146,18 @@ impl Shape {
         }
     }
 
+    /// The kind of the objects.
+    pub(crate) fn kind(&self) -> &dyn Kind {
+        match self {
+            Self::BuiltIn { row, .. } | Self::Registration { row, .. } => row.rules,
+            Self::Plain(_) => &Unstored,
+            Self::Custom(custom) => custom.as_ref(),
+        }
+    }
+
     /// Fills in the defaults of the version.
     pub(crate) fn apply_defaults(&self, value: &mut Value) {
-        match self {
-            Self::BuiltIn { row, .. } => apply_defaults(row, value),
-            Self::Registration { version, .. } => {
-                if let Some(mut configuration) = self.configuration(value) {
-                    configuration.apply_defaults(*version);
-                    *value = codec::to_json(configuration, *version);
-                }
-            }
-            Self::Plain(_) => {}
-            Self::Custom(custom) => custom.apply_defaults(value),
-        }
+        self.kind().apply_defaults(value);
     }
 
     /// The webhook configuration a tree says, if it says one.
@@ -214,14 +220,13 @@ impl Shape {
         }
     }
 
-    /// What everybody is told who uses a version that is on its way out.
+    /// The warning for clients of a deprecated version.
     pub(crate) fn deprecation_warning(&self) -> Option<String> {
         match self {
             Self::Registration { kind, version, .. } => {
                 strategy::deprecation_warning(*kind, *version)
             }
-            Self::BuiltIn { row, .. } => kinds::deprecation_warning(row).map(str::to_owned),
-            _ => None,
+            _ => self.kind().deprecation_warning().map(str::to_owned),
         }
     }
 
@@ -233,7 +238,7 @@ impl Shape {
         }
     }
 
-    /// Whether selectors may name a field.
+    /// Field selectors may name this field.
     pub(crate) fn knows_field(&self, label: &str) -> bool {
         match (self.row(), self) {
             (Some(row), _) => kinds::field_selector(row, label).is_some(),
@@ -242,12 +247,9 @@ impl Shape {
         }
     }
 
-    /// What a client is told whose selector names another.
+    /// The answer to a field selector that names another field.
     pub(crate) fn unknown_field(&self, label: &str) -> String {
-        match self.row() {
-            Some(row) => unsupported_field_label(row, label),
-            None => format!("field label not supported: {label}"),
-        }
+        self.kind().unsupported_field_label(label)
     }
 
     /// The text of a field that selectors may name.
@@ -259,14 +261,6 @@ impl Shape {
             (None, Self::Custom(custom)) => custom.read_field(label, object),
             (None, _) => String::new(),
         }
-    }
-}
-
-fn apply_defaults(row: &kinds::Resource, object: &mut Value) {
-    if row.group == "apiextensions.k8s.io" {
-        lockgate_kinds::crd::defaults(object);
-    } else {
-        defaults::apply(row.group, row.version, row.kind, object);
     }
 }
 
@@ -295,6 +289,6 @@ impl Resource {
 
     /// Whether it is this one of the built-in kinds, in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
-        self.names.group == group && self.names.plural == plural
+        !self.is_custom() && self.names.group == group && self.names.plural == plural
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockgate_admission::configuration::{Configurations, ManifestGate, StaticManifests};
@@ -37,6 +37,7 @@ use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
 use crate::controllers::namespace_defaults::Waiting;
 use crate::controllers::{self, Terminating};
+use crate::conversion::Converter;
 use crate::host::ServedKinds;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
@@ -268,15 +269,19 @@ fn build(
         }))
     };
     let caller = caller_with(Credentials::default());
+    let converter = Arc::new(Converter::new(Arc::clone(&registry), Arc::clone(&caller)));
     let kinds = Arc::new(ServedKinds {
         registry: Arc::clone(&registry),
-        server: OnceLock::new(),
+        converter: Arc::clone(&converter),
     });
     let mut host = Host::new(Arc::clone(&caller) as _);
     host.namespaces = Arc::clone(&namespaces) as _;
-    host.kinds = Arc::clone(&kinds) as _;
-    let params = Arc::new(StoredParams::new(Arc::clone(&registry)));
-    host.params = Arc::clone(&params) as _;
+    host.kinds = kinds;
+    host.params = Arc::new(StoredParams::new(
+        Arc::clone(&registry),
+        Arc::clone(&store),
+        Arc::clone(&converter),
+    ));
     host.authorizer = Arc::clone(&authorizer);
     let priority_classes = Arc::new(PriorityClasses::default());
     let conditions = if settings.feature_gates.match_conditions {
@@ -326,11 +331,17 @@ fn build(
         None => Signer::new().ok_or(StartError::Other("there is no randomness"))?,
     };
     let signer = Arc::new(signer);
-    let authenticator = Authenticator {
+    let mut authenticator = Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),
+        store: Arc::clone(&store),
         anonymous: settings.anonymous_auth,
     };
+    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
+    if authenticator.anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        authenticator.anonymous = false;
+    }
     let audit = audit(&settings)?;
     let server = Arc::new_cyclic(|itself| Server {
         settings,
@@ -338,7 +349,7 @@ fn build(
         registry,
         namespaces,
         engine,
-        caller,
+        converter,
         authenticator,
         authorizer,
         rbac,
@@ -357,8 +368,6 @@ fn build(
         tasks: TaskTracker::new(),
         itself: itself.clone(),
     });
-    let _ = kinds.server.set(Arc::downgrade(&server));
-    let _ = params.server.set(Arc::downgrade(&server));
     for manifests in manifests {
         server.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");

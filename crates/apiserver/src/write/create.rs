@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::controllers::namespace_defaults::Settling;
+use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
 use crate::encoding;
-use crate::error::{Outcome, already_exists, internal, no_name_found, plain};
+use crate::error::{Outcome, internal, plain, terminating};
 use crate::metadata;
-use crate::registry::Resource;
+use crate::registry::{Resource, Shape};
 use crate::respond::Reply;
 use crate::server::Server;
 use crate::write::admission::{Attempt, Facts};
@@ -31,8 +32,13 @@ pub(crate) async fn create(
     call: &mut Call,
     resource: &Resource,
 ) -> Outcome<Reply> {
+    if let Shape::Custom(custom) = &resource.shape
+        && custom.is_terminating()
+    {
+        return Err(terminating(resource.group(), resource.plural()));
+    }
     let options = WriteOptions::of_create(&call.query)?;
-    let mut object = call.read_object(resource.expected(), &options)?;
+    let mut object = call.read_object(Expected::of(resource), &options)?;
     let mut facts = Facts::new(
         Operation::Create,
         call,
@@ -61,7 +67,11 @@ pub(crate) async fn create(
     if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
         call.notes.warn(&warning);
     }
-    let created = insert_new(server, call, resource, &mut attempt, object, facts.dry_run).await;
+    let granted = server.confirm_no_escalation(call, &object, None);
+    let created = match granted {
+        Ok(()) => insert_new(server, call, resource, &mut attempt, object, facts.dry_run).await,
+        Err(failure) => Err(failure),
+    };
     attempt.finish(call);
     Ok(Reply::object(created?).created())
 }
@@ -141,9 +151,9 @@ async fn insert_once(
     let key = server.key(resource, &expected, &name);
     let taken = || {
         if makes_name {
-            no_name_found(resource, &name)
+            resource.no_name_found(&name)
         } else {
-            already_exists(resource, &name)
+            resource.already_exists(&name)
         }
     };
     if dry_run {
@@ -158,7 +168,7 @@ async fn insert_once(
             Ok(object)
         };
     }
-    let ttl = (resource.storage.1 == "events").then_some(EVENT_TTL);
+    let ttl = (!resource.is_custom() && resource.storage.1 == "events").then_some(EVENT_TTL);
     let kept = server.to_storage(&object, resource).await?;
     let settling = if strategy::is_namespace(resource) {
         Settling::new(server, &name)

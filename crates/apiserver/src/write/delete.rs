@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::decode::body::Parsed;
 use crate::decode::options::DeleteOptions;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, conflict, internal, not_found, read_failed};
+use crate::error::{Failure, Outcome, bad_request, conflict, internal, read_failed};
 use crate::http::negotiate;
 use crate::metadata;
 use crate::read::list;
@@ -170,7 +170,7 @@ impl Deletion<'_> {
                 .get(&key, ReadAt::Latest)
                 .await
                 .map_err(|error| read_failed(error, 0))?;
-            let entry = entry.ok_or_else(|| not_found(self.resource, &self.name))?;
+            let entry = entry.ok_or_else(|| self.resource.not_found(&self.name))?;
             if let Round::Done(deleted) = self.attempt(call, &key, entry, options.clone()).await? {
                 return Ok(deleted);
             }
@@ -276,12 +276,7 @@ impl Deletion<'_> {
             let why = format!(
                 "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
             );
-            Err(conflict(
-                self.resource.group(),
-                self.resource.plural(),
-                &self.name,
-                &why,
-            ))
+            Err(self.resource.conflict(&self.name, &why))
         };
         if wanted != uid {
             return differs("UID", wanted, uid);
@@ -357,7 +352,7 @@ impl Deletion<'_> {
 
     fn failed(&self, error: WriteError) -> Failure {
         match error {
-            WriteError::NotFound => not_found(self.resource, &self.name),
+            WriteError::NotFound => self.resource.not_found(&self.name),
             WriteError::Unavailable(error) => error.into(),
             other => internal(&other.to_string()),
         }
@@ -406,7 +401,7 @@ impl Deletion<'_> {
         }
         let period = grace_period(object, options.grace_period_seconds);
         options.grace_period_seconds = Some(period);
-        let end = metadata::now().unix_seconds().saturating_add(period);
+        let end = metadata::now().unix_seconds() + within_duration(period);
         metadata::set(
             object,
             "deletionTimestamp",
@@ -502,7 +497,7 @@ fn shorten(object: &mut Value, options: &mut DeleteOptions) -> Manner {
     }
     let marked =
         Time::parse(metadata::text(object, "deletionTimestamp")).map_or(0, Time::unix_seconds);
-    let mut end = marked - given + period;
+    let mut end = marked - within_duration(given) + within_duration(period);
     let now = metadata::now().unix_seconds();
     if end < now {
         end = now;
@@ -528,6 +523,16 @@ fn mark(object: &mut Value) {
         metadata::set(object, "deletionTimestamp", now.to_string());
     }
     metadata::set(object, "deletionGracePeriodSeconds", 0);
+}
+
+/// Seconds as the durations of Go hold them: those beyond 292 years wrap around. The time that is
+/// stored stays one that clients can read.
+///
+/// UPSTREAM: apiserver pkg/registry/rest/delete.go (BeforeDelete)
+fn within_duration(seconds: i64) -> i64 {
+    seconds
+        .wrapping_mul(1_000_000_000)
+        .div_euclid(1_000_000_000)
 }
 
 fn bump_generation(object: &mut Value) {

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::decode::options::WriteOptions;
 use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plain};
 use crate::metadata;
-use crate::registry::{Resource, Shape, Snapshot};
+use crate::registry::{Resource, Shape, Snapshot, split_api_version};
 use crate::server::Server;
 
 /// The longest name of an owner.
@@ -178,7 +178,7 @@ struct OtherVersions<'v> {
 
 impl OtherVersions<'_> {
     fn find(&self, api_version: &str) -> Option<&Arc<Resource>> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (group, version) = split_api_version(api_version);
         let found = self
             .snapshot
             .by_kind(group, version, self.resource.kind())?;

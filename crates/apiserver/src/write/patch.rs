@@ -14,9 +14,7 @@ use serde_json::{Map, Value};
 use crate::call::Call;
 use crate::decode::body;
 use crate::decode::options::{FieldValidation, WriteOptions};
-use crate::error::{
-    Failure, Outcome, bad_request, conflict, internal, invalid, too_large, unprocessable,
-};
+use crate::error::{Failure, Outcome, bad_request, internal, invalid, too_large, unprocessable};
 use crate::http::limits;
 use crate::http::negotiate::{self, PatchType, Sent};
 use crate::metadata;
@@ -58,7 +56,7 @@ pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource)
                 let why = format!(
                     "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 );
-                return Err(conflict(resource.group(), resource.plural(), &name, &why));
+                return Err(resource.conflict(&name, &why));
             }
             let (mut object, _) = resource
                 .shape

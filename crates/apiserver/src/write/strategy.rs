@@ -1,19 +1,17 @@
-//! What is particular to a kind around a write: members the server sets or takes back, and the rules
-//! of validation. The rules of built-in kinds are in the crate `kinds`, those of webhook configurations
-//! in `api`, those of custom resources in their definitions; here is decided which apply.
+//! The order of a write around admission, the same for every kind: metadata that belongs to the server,
+//! then what the kind itself says ([`Kind`]).
+//!
+//! UPSTREAM: apiserver pkg/registry/rest/{create,update}.go
 
 use std::collections::BTreeMap;
 
-use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::field::{FieldError, Path};
-use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::{
     PATH_SEGMENT_NAMES, Scope, validate_metadata_update, validate_scoped_metadata,
 };
-use lockgate_api::registration::strategy as registration;
-use lockgate_api::registration::validation as registration_rules;
-use lockgate_kinds::crd;
+use lockgate_kinds::kind::Written;
 use lockgate_kinds::strategy::{self as built_in, Context, Requester};
 use serde_json::{Value, json};
 
@@ -21,23 +19,22 @@ use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
 use crate::metadata;
 use crate::policies;
-use crate::registry::{Resource, Shape};
+use crate::registry::Resource;
 use crate::server::Server;
 
-/// What holds a definition until its objects are gone.
-pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
 
-/// Whether objects are namespaces.
+/// Objects are namespaces.
 pub(crate) fn is_namespace(resource: &Resource) -> bool {
     resource.is("", "namespaces")
 }
 
-/// Whether objects are definitions of custom resources.
+/// Objects are CustomResourceDefinitions.
 pub(crate) fn is_definition(resource: &Resource) -> bool {
     resource.is("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
-/// What must be done before a namespace goes.
+/// The finalizers in the spec of a namespace.
 pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
     let list = object.pointer("/spec/finalizers").and_then(Value::as_array);
     list.into_iter()
@@ -46,90 +43,60 @@ pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whether objects are marked when they are deleted, and go later.
+/// Objects are marked when they are deleted, and removed later.
 pub(crate) fn is_deleted_in_steps(resource: &Resource) -> bool {
-    is_namespace(resource) || is_definition(resource)
+    resource.shape.kind().deletion().in_steps
 }
 
-/// Marks an object whose deletion begins.
+/// Marks an object whose deletion in steps begins.
 pub(crate) fn mark_deleted_in_steps(resource: &Resource, object: &mut Value) {
-    if is_namespace(resource) {
-        object["status"]["phase"] = "Terminating".into();
-    } else if is_definition(resource) {
-        let mut finalizers: Vec<String> = metadata::finalizers(object)
-            .into_iter()
-            .map(str::to_owned)
-            .collect();
-        if !finalizers
-            .iter()
-            .any(|finalizer| finalizer == CLEANUP_FINALIZER)
-        {
-            finalizers.push(CLEANUP_FINALIZER.to_owned());
-        }
-        metadata::set(object, "finalizers", finalizers);
-        let condition = crd::Condition {
-            condition_type: "Terminating",
-            status: "True",
-            reason: "InstanceDeletionPending",
-            message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        };
-        crd::set_condition(object, &condition, metadata::now());
-    }
+    with_context(&UserInfo::default(), FeatureGates::default(), |context| {
+        resource.shape.kind().begin_deletion(object, context);
+    });
 }
 
-/// Calls back with what strategies may ask about a request.
-fn with_context<T>(user: &UserInfo, then: impl FnOnce(&Context<'_>) -> T) -> T {
+/// Calls back with the facts of a request that kinds use.
+fn with_context<T>(
+    user: &UserInfo,
+    gates: FeatureGates,
+    then: impl FnOnce(&Context<'_>) -> T,
+) -> T {
     let nothing = BTreeMap::new();
-    then(&Context {
-        now: metadata::now(),
-        requester: Requester {
-            name: &user.username,
-            uid: &user.uid,
-            groups: user.groups.as_deref().unwrap_or_default(),
-            extra: user.extra.as_ref().unwrap_or(&nothing),
-        },
-    })
+    let requester = Requester {
+        name: &user.username,
+        uid: &user.uid,
+        groups: user.groups.as_deref().unwrap_or_default(),
+        extra: user.extra.as_ref().unwrap_or(&nothing),
+    };
+    let mut context = Context::new(metadata::now(), requester);
+    context.expressions = &MatchConditionChecker;
+    context.policies = &PolicyExpressionChecker;
+    context.match_conditions = gates.match_conditions;
+    context.static_manifests = gates.static_manifests;
+    then(&context)
 }
 
-/// Whether dependents are never looked for.
+/// The facts that validation uses, which do not include the user.
+fn validating<T>(then: impl FnOnce(&Context<'_>) -> T) -> T {
+    with_context(&UserInfo::default(), FeatureGates::default(), then)
+}
+
+/// Garbage collection never looks for dependents.
 pub(crate) fn has_no_dependents(resource: &Resource) -> bool {
-    resource.storage.1 == "events"
+    resource.shape.kind().deletion().has_no_dependents
 }
 
-/// Whether dependents stay when nobody says what is to become of them.
+/// Dependents are orphaned unless the request says otherwise.
 pub(crate) fn orphans_by_default(resource: &Resource) -> bool {
-    resource.is("", "replicationcontrollers") || resource.is("batch", "jobs")
+    resource.shape.kind().deletion().orphans_by_default
 }
 
-/// Whether a deletion is answered with the object that was deleted.
+/// The answer to a deletion is the deleted object.
 pub(crate) fn returns_deleted(resource: &Resource) -> bool {
-    const CORE: [&str; 8] = [
-        "namespaces",
-        "persistentvolumeclaims",
-        "persistentvolumes",
-        "pods",
-        "podtemplates",
-        "resourcequotas",
-        "serviceaccounts",
-        "services",
-    ];
-    const STORAGE: [&str; 5] = [
-        "csidrivers",
-        "csinodes",
-        "storageclasses",
-        "volumeattachments",
-        "volumeattributesclasses",
-    ];
-    let plural = resource.plural();
-    match resource.group() {
-        "" => CORE.contains(&plural),
-        "storage.k8s.io" => STORAGE.contains(&plural),
-        "resource.k8s.io" => true,
-        _ => false,
-    }
+    resource.shape.kind().deletion().returns_object
 }
 
-/// Says in a pod's status that it has a node.
+/// Sets the condition PodScheduled.
 pub(crate) fn mark_scheduled(object: &mut Value) {
     let condition = json!({
         "type": "PodScheduled",
@@ -149,92 +116,35 @@ pub(crate) fn mark_scheduled(object: &mut Value) {
     }
 }
 
-/// Sets and takes back what is the server's in a new object.
+/// Sets what belongs to the server in a new object.
 pub(crate) fn prepare_create(
     resource: &Resource,
     object: &mut Value,
     user: &UserInfo,
     gates: FeatureGates,
 ) {
-    match &resource.shape {
-        Shape::BuiltIn { .. } if is_definition(resource) => crd::prepare_create(object),
-        Shape::BuiltIn { row, .. } => with_context(user, |context| {
-            built_in::prepare_create(row, object, context)
-        }),
-        Shape::Registration { .. } => {
-            if !gates.match_conditions {
-                drop_conditions(object);
-            }
-            metadata::set(object, "generation", 1);
-        }
-        Shape::Custom(custom) => custom.prepare_create(object),
-        Shape::Plain(_) => {}
-    }
+    with_context(user, gates, |context| match resource.shape.row() {
+        Some(row) => built_in::prepare_create(row, object, context),
+        None => resource.shape.kind().prepare_create(object, context),
+    });
 }
 
-/// Drops the match conditions of a configuration.
-fn drop_conditions(object: &mut Value) {
-    let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
-    for webhook in webhooks
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_object_mut)
-    {
-        webhook.remove("matchConditions");
-    }
-}
-
-fn has_conditions(object: &Value) -> bool {
-    let webhooks = object.get("webhooks").and_then(Value::as_array);
-    webhooks
-        .into_iter()
-        .flatten()
-        .any(|webhook| webhook.get("matchConditions").is_some())
-}
-
-/// Checks a new object.
+/// Validates a new object.
 pub(crate) fn check_create(
     resource: &Resource,
     object: &Value,
     gates: FeatureGates,
 ) -> Outcome<()> {
-    let mut errors = match &resource.shape {
-        Shape::BuiltIn { .. } if is_definition(resource) => crd::validate_create(object),
-        Shape::BuiltIn { .. } if policies::kind_of(resource).is_some() => {
-            policies::errors_on_create(resource, object)?
-        }
-        Shape::BuiltIn { row, .. } => built_in::validate_create(row, object),
-        Shape::Registration { version, .. } => {
-            let request = registration::Request {
-                version: *version,
-                expressions: &MatchConditionChecker,
-                static_manifests: gates.static_manifests,
-            };
-            let configuration = resource.shape.configuration(object);
-            configuration
-                .map(|configuration| registration::errors_on_create(&configuration, &request))
-                .unwrap_or_default()
-        }
-        Shape::Custom(custom) => custom.validate_create(object),
-        Shape::Plain(_) => Vec::new(),
-    };
+    let mut new = Written::new(object, resource.names.namespaced);
+    let mut errors = with_context(&UserInfo::default(), gates, |context| {
+        resource.shape.kind().validate_create(&new, context)
+    });
     if errors.is_empty() {
         // Only then, so that the kind's own messages come first.
-        let meta = match &resource.shape {
-            // All but the namespace was part of the kind's own rules.
-            Shape::BuiltIn { .. } if !is_definition(resource) => ObjectMeta {
-                name: metadata::text(object, "name").to_owned(),
-                namespace: metadata::text(object, "namespace").to_owned(),
-                ..ObjectMeta::default()
-            },
-            _ => metadata::typed(object),
-        };
-        errors = validate_scoped_metadata(
-            &meta,
-            scope(resource),
-            PATH_SEGMENT_NAMES,
-            &Path::root("metadata"),
-        );
+        metadata::text(object, "namespace").clone_into(&mut new.metadata.namespace);
+        let path = Path::root("metadata");
+        errors =
+            validate_scoped_metadata(&new.metadata, scope(resource), PATH_SEGMENT_NAMES, &path);
     }
     refuse(resource, object, &errors)
 }
@@ -271,46 +181,28 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
     ))
 }
 
-/// What a client is told about a new object that is fine.
+/// Warnings about a new object that is valid.
 pub(crate) fn warnings_on_create(resource: &Resource, object: &Value) -> Vec<String> {
-    match &resource.shape {
-        Shape::Registration { version, .. } => {
-            let request = registration::Request {
-                version: *version,
-                expressions: &MatchConditionChecker,
-                static_manifests: false,
-            };
-            let configuration = resource.shape.configuration(object);
-            configuration
-                .map(|configuration| registration::warnings_on_create(&configuration, &request))
-                .unwrap_or_default()
-        }
-        Shape::BuiltIn { .. } if is_definition(resource) => crd::warnings_on_create(object),
-        Shape::BuiltIn { .. } if policies::kind_of(resource).is_some() => {
-            policies::warnings(resource, object)
-        }
-        Shape::BuiltIn { row, .. } => built_in::warnings_on_create(row, object),
-        _ => Vec::new(),
-    }
+    let new = Written::new(object, resource.names.namespaced);
+    validating(|context| resource.shape.kind().warnings_on_create(&new, context))
 }
 
-/// What a client is told about a changed object that is fine.
+/// Warnings about a changed object that is valid.
 pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
-    match &resource.shape {
-        Shape::BuiltIn { .. } if is_definition(resource) => crd::warnings_on_update(object, old),
-        Shape::BuiltIn { .. } => policies::warnings(resource, object),
-        _ => warnings_on_create(resource, object),
-    }
+    let new = Written::new(object, resource.names.namespaced);
+    let old = Written::new(old, resource.names.namespaced);
+    validating(|context| {
+        let kind = resource.shape.kind();
+        kind.warnings_on_update(&new, &old, context)
+    })
 }
 
-/// Sets what is set last: a namespace carries its name as a label.
+/// Sets what is set after validation.
 pub(crate) fn canonicalize(resource: &Resource, object: &mut Value) {
-    if let Shape::BuiltIn { row, .. } = &resource.shape {
-        built_in::canonicalize(row, object);
-    }
+    resource.shape.kind().canonicalize(object);
 }
 
-/// Restores and sets what is the server's in a changed object.
+/// Restores and sets what belongs to the server in a changed object.
 ///
 /// UPSTREAM: apiserver pkg/registry/rest/update.go (BeforeUpdate)
 pub(crate) fn prepare_update(
@@ -322,30 +214,13 @@ pub(crate) fn prepare_update(
     gates: FeatureGates,
 ) {
     keep(object, old, "generation", Keep::Always);
-    match &resource.shape {
-        Shape::BuiltIn { .. } if is_definition(resource) => match subresource {
-            "status" => crd::prepare_status_update(object, old),
-            _ => crd::prepare_update(object, old),
-        },
-        Shape::BuiltIn { row, .. } => {
-            with_context(user, |context| {
-                built_in::prepare_update(row, subresource, object, old, context)
-            });
+    with_context(user, gates, |context| match resource.shape.row() {
+        Some(row) => built_in::prepare_update(row, subresource, object, old, context),
+        None => {
+            let kind = resource.shape.kind();
+            kind.prepare_update(subresource, object, old, context);
         }
-        Shape::Registration { .. } => {
-            // Conditions that are stored already may stay, so that an update does not lose them.
-            if !gates.match_conditions && !has_conditions(old) {
-                drop_conditions(object);
-            }
-            // An absent list and an empty one are different on purpose: upstream compares them so.
-            if object.get("webhooks") != old.get("webhooks") {
-                let generation = metadata::number(old, "generation").unwrap_or_default();
-                metadata::set(object, "generation", generation + 1);
-            }
-        }
-        Shape::Custom(custom) => custom.prepare_update(subresource, object, old),
-        Shape::Plain(_) => {}
-    }
+    });
     keep(object, old, "uid", Keep::WhenMissing);
     keep(object, old, "creationTimestamp", Keep::WhenKnown);
     keep(object, old, "deletionTimestamp", Keep::WhenKnown);
@@ -384,54 +259,28 @@ fn keep(object: &mut Value, old: &Value, member: &str, when: Keep) {
     });
 }
 
-/// Checks a changed object.
+/// Validates a changed object.
 pub(crate) fn check_update(
     resource: &Resource,
     subresource: &str,
     object: &Value,
     old: &Value,
 ) -> Outcome<()> {
-    let is_policy = policies::kind_of(resource).is_some() && subresource.is_empty();
-    if let Shape::BuiltIn { row, .. } = &resource.shape
-        && !is_definition(resource)
-        && !is_policy
-    {
-        let errors = built_in::validate_update(row, subresource, object, old);
-        return refuse(resource, object, &errors);
-    }
     let path = Path::root("metadata");
-    let (meta, old_meta) = (metadata::typed(object), metadata::typed(old));
-    let mut errors = validate_scoped_metadata(&meta, scope(resource), PATH_SEGMENT_NAMES, &path);
-    errors.extend(validate_metadata_update(&meta, &old_meta, &path));
-    match &resource.shape {
-        Shape::BuiltIn { .. } if is_policy => {
-            errors.extend(policies::errors_on_update(
-                resource,
-                subresource,
-                object,
-                old,
-            )?);
-        }
-        Shape::BuiltIn { .. } => errors.extend(match subresource {
-            "status" => crd::validate_status_update(object, old),
-            _ => crd::validate_update(object, old),
-        }),
-        Shape::Registration { version, .. } => {
-            let parsed = (
-                resource.shape.configuration(object),
-                resource.shape.configuration(old),
-            );
-            if let (Some(new), Some(old)) = parsed {
-                errors.extend(registration_rules::validate_update(
-                    &new,
-                    &old,
-                    *version,
-                    &MatchConditionChecker,
-                ));
-            }
-        }
-        Shape::Custom(custom) => errors.extend(custom.validate_update(subresource, object, old)),
-        Shape::Plain(_) => {}
-    }
+    let mut new = Written::new(object, resource.names.namespaced);
+    let old = Written::new(old, resource.names.namespaced);
+    let (namespace, scope) = (metadata::text(object, "namespace"), scope(resource));
+    let bare = std::mem::replace(&mut new.metadata.namespace, namespace.to_owned());
+    let mut errors = validate_scoped_metadata(&new.metadata, scope, PATH_SEGMENT_NAMES, &path);
+    new.metadata.namespace = bare;
+    errors.extend(validate_metadata_update(
+        &new.metadata,
+        &old.metadata,
+        &path,
+    ));
+    errors.extend(validating(|context| {
+        let kind = resource.shape.kind();
+        kind.validate_update(subresource, &new, &old, context)
+    }));
     refuse(resource, object, &errors)
 }

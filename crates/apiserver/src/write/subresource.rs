@@ -8,7 +8,7 @@ use lockgate_admission::request::Operation;
 use serde_json::{Value, json};
 
 use crate::call::Call;
-use crate::decode::body::{self, Expected};
+use crate::decode::body::Expected;
 use crate::decode::options::{DeleteOptions, WriteOptions};
 use crate::error::{
     Outcome, bad_request, conflict, internal, invalid, method_not_allowed, no_such_resource,
@@ -17,7 +17,7 @@ use crate::http::negotiate::{self, PatchType};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::read::get;
-use crate::registry::{Resource, Shape, Subresource};
+use crate::registry::{Resource, Shape, Subresource, api_version};
 use crate::respond::Reply;
 use crate::server::Server;
 use crate::write::admission::{Attempt, Facts};
@@ -77,7 +77,7 @@ pub(crate) fn read_body(
     crate::encoding::set_type(
         &mut object,
         crate::encoding::TypeMeta {
-            api_version: &body::api_version(&part.group, &part.version),
+            api_version: &api_version(&part.group, &part.version),
             kind: &part.kind,
         },
     );
@@ -143,7 +143,7 @@ async fn set_scale(
         };
         let version = metadata::text(&wanted, "resourceVersion");
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
-            return Err(crate::error::modified(resource, &call.target.name));
+            return Err(resource.modified(&call.target.name));
         }
         let wanted = scale::managed_fields::track(call, ty, &options, &old_scale, wanted);
         let facts = facts(Operation::Update, call, resource, part, &options);

@@ -15,12 +15,10 @@ use lockgate_store::{Entry, ReadAt, Revision, WriteError};
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
 use crate::encoding;
-use crate::error::{
-    Failure, Outcome, bad_request, conflict, internal, modified, not_found, read_failed,
-    version_required,
-};
+use crate::error::{Failure, Outcome, bad_request, internal, read_failed};
 use crate::metadata;
 use crate::read::list;
 use crate::registry::Resource;
@@ -38,7 +36,7 @@ pub(crate) async fn update(
     resource: &Resource,
 ) -> Outcome<Reply> {
     let options = WriteOptions::of_update(&call.query)?;
-    let mut object = call.read_object(resource.expected(), &options)?;
+    let mut object = call.read_object(Expected::of(resource), &options)?;
     let expected = if strategy::is_namespace(resource) {
         ""
     } else {
@@ -152,7 +150,7 @@ impl<'c> Change<'c> {
                 None if self.create_when_missing => {
                     self.create_missing(server, call, &make).await?
                 }
-                None => return Err(not_found(self.resource, &call.target.name)),
+                None => return Err(self.resource.not_found(&call.target.name)),
             };
             if let Round::Done(changed) = round {
                 return Ok(changed);
@@ -239,6 +237,7 @@ impl<'c> Change<'c> {
         if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
             call.notes.warn(&warning);
         }
+        server.confirm_no_escalation(call, &object, None)?;
         server.authorize_create(call)?;
         let created = insert_new(
             server,
@@ -283,9 +282,13 @@ impl<'c> Change<'c> {
             Some(old.clone()),
         );
         let object = attempt.mutate(call).await?;
-        let result = self
-            .finish_existing(server, call, key, entry, &mut attempt, object, old.value())
-            .await;
+        let result = match server.confirm_no_escalation(call, &object, Some(old.value())) {
+            Ok(()) => {
+                self.finish_existing(server, call, key, entry, &mut attempt, object, old.value())
+                    .await
+            }
+            Err(failure) => Err(failure),
+        };
         attempt.finish(call);
         result
     }
@@ -377,12 +380,7 @@ impl<'c> Change<'c> {
                      object meta: {found}",
                     upstream_key(self.resource, key)
                 );
-                Err(conflict(
-                    self.resource.group(),
-                    self.resource.plural(),
-                    name,
-                    &why,
-                ))
+                Err(self.resource.conflict(name, &why))
             }
             _ => Ok(()),
         }
@@ -406,8 +404,8 @@ impl<'c> Change<'c> {
         };
         match told {
             None if self.resource.rules.unconditional_update => {}
-            None => return Err(version_required(self.resource, name)),
-            Some(told) if told != current.0 => return Err(modified(self.resource, name)),
+            None => return Err(self.resource.version_required(name)),
+            Some(told) if told != current.0 => return Err(self.resource.modified(name)),
             Some(_) => {}
         }
         encoding::set_version(object, current);
@@ -431,7 +429,7 @@ fn upstream_key(resource: &Resource, key: &str) -> String {
         ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
             format!("/registry/{group}/{plural}/{rest}")
         }
-        _ if resource.is_custom() => format!("/registry/{group}/{plural}/{rest}"),
+        _ if resource.is_custom() => format!("/registry/{}/{plural}/{rest}", resource.group()),
         _ => format!("/registry/{plural}/{rest}"),
     }
 }
@@ -440,7 +438,7 @@ fn upstream_key(resource: &Resource, key: &str) -> String {
 fn lost_or(error: WriteError, resource: &Resource, name: &str) -> Outcome<Round> {
     match error {
         WriteError::Conflict(_) => Ok(Round::Lost),
-        WriteError::NotFound => Err(not_found(resource, name)),
+        WriteError::NotFound => Err(resource.not_found(name)),
         WriteError::Unavailable(error) => Err(Failure::from(error)),
         other => Err(internal(&other.to_string())),
     }

@@ -7,8 +7,7 @@ use lockgate_cel::check::UnknownSizes;
 use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
 use lockgate_cel::limits;
 use lockgate_cel::program::estimate_cost;
-use lockgate_cel::value::Error;
-use lockgate_cel::value::Value;
+use lockgate_cel::value::{Error, Value};
 
 /// The stack a worker thread commonly has.
 const STACK: usize = 2 << 20;
@@ -46,6 +45,27 @@ const TOO_DEEP: &str = "compilation failed: ERROR: <input>:-1:0: max recursion d
 const TOO_NESTED: &str =
     "compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
 const TOO_DEAR: &str = "operation cancelled: actual cost limit exceeded";
+
+/// Upstream keeps maps made by an expression in a Go map, which cannot look these keys up.
+#[test]
+fn keys_that_go_cannot_hash_end_the_evaluation() {
+    let unhashable =
+        |name| format!("internal error: runtime error: hash of unhashable type {name}");
+    for expression in [
+        "dyn(b'a') in dyn({'a': 1})",
+        "dyn(b'a') in {'a': 1}",
+        "{dyn(b'a'): 1}.size() == 1",
+        "dyn(b'a') in dyn({'a': 1}) || true",
+    ] {
+        let found = outcome(expression.to_owned());
+        assert_eq!(found, unhashable("types.Bytes"), "{expression}");
+    }
+    let versions = "dyn(semver('1.0.0')) in dyn({'a': 1})";
+    assert_eq!(outcome(versions.to_owned()), unhashable("cel.Semver"));
+    // A map without entries is not looked into, nor are objects of the request hashed.
+    assert_eq!(outcome(String::from("dyn(b'a') in dyn({})")), "false");
+    assert_eq!(outcome(String::from("dyn(b'a') in dyn(['a'])")), "false");
+}
 
 #[test]
 fn long_chains_of_operators() {

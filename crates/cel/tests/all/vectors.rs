@@ -13,8 +13,7 @@ use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_cel::admission::{Request, Variables, compile_expression};
 use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
 use lockgate_cel::ext::authorizer::AuthorizerValue;
-use lockgate_cel::value::Error;
-use lockgate_cel::value::Value;
+use lockgate_cel::value::{Error, Value};
 use serde_json::{Value as Json, json};
 
 /// How many disagreements are printed before the rest is only counted.
@@ -346,11 +345,19 @@ fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
     );
 }
 
+/// Says on the terminal that something was not run and how to run it. The test harness hides what
+/// the macros print when a test passes, so this writes to the stream itself.
+fn skipped(what: &str, setting: &str) {
+    use std::io::Write as _;
+    let command = format!("{setting} cargo test -p lockgate-cel --test all vectors");
+    writeln!(std::io::stderr(), "SKIPPED {what}: run `{command}`").unwrap();
+}
+
 #[test]
 fn a_file_named_by_the_environment() {
     match std::env::var_os("LOCKGATE_CEL_VECTORS") {
         Some(path) => run(Path::new(&path)),
-        None => println!("skipped: LOCKGATE_CEL_VECTORS is not set"),
+        None => skipped("vectors of others", "LOCKGATE_CEL_VECTORS=FILE"),
     }
 }
 
@@ -358,7 +365,10 @@ fn a_file_named_by_the_environment() {
 fn expressions_from_the_tests_of_kubernetes() {
     match std::env::var_os("LOCKGATE_CEL_EXTERNAL") {
         Some(directory) => run(&Path::new(&directory).join("k8s_test_exprs.json")),
-        None => println!("skipped: LOCKGATE_CEL_EXTERNAL is not set"),
+        None => skipped(
+            "expressions of Kubernetes' tests",
+            "LOCKGATE_CEL_EXTERNAL=DIR",
+        ),
     }
 }
 
@@ -411,8 +421,7 @@ fn from_language_suite(test: &Json) -> Option<Json> {
 #[test]
 fn the_suite_of_the_language_itself() {
     let Some(directory) = std::env::var_os("LOCKGATE_CEL_EXTERNAL") else {
-        println!("skipped: LOCKGATE_CEL_EXTERNAL is not set");
-        return;
+        return skipped("the CEL conformance suite", "LOCKGATE_CEL_EXTERNAL=DIR");
     };
     let path = Path::new(&directory).join("cel_spec_conformance_with_k8s_verdict.jsonl.gz");
     let tests: Vec<Json> = read(&path).lines().map(json).collect();

@@ -390,7 +390,10 @@ pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), Com
 }
 
 fn explain_open(error: OpenError) -> CommandError {
-    let failed = CommandError::failed(error.to_string());
+    let failed = CommandError::failed(match std::error::Error::source(&error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    });
     match error {
         OpenError::InUse { .. } => {
             failed.with_help("stop that process, or name another --data-dir")

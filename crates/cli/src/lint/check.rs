@@ -349,7 +349,10 @@ impl Checker<'_> {
             static_manifests: false,
         };
         self.invalid(about, &errors_on_create(&configuration, &request));
-        self.warn(about, warnings_on_create(&configuration, &request));
+        self.warn(
+            about,
+            warnings_on_create(&configuration.metadata.name, &request),
+        );
         self.version(about, configuration.kind, version);
     }
 

@@ -8,7 +8,6 @@ use crate::typed::type_of;
 
 fn served(group: &str, version: &str) -> Vec<Served<'static>> {
     resources()
-        .iter()
         .filter(|resource| (resource.group, resource.version) == (group, version))
         .map(|resource| Served {
             group: resource.group,

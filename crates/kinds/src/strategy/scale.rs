@@ -7,10 +7,10 @@ use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::{SUBDOMAIN_NAMES, validate_metadata};
 
-use crate::defaults::object::{Object, get, get_mut, number, text};
+use crate::object::{Object, get, get_mut, number, text};
 use crate::resource::Resource;
 
-use super::validation::{non_negative, wire};
+use crate::checks::{non_negative, wire};
 
 /// The scale of an object; nothing for resources without that subresource.
 ///

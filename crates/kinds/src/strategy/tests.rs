@@ -29,22 +29,23 @@ fn load(api_version: &str, kind: &str, value: &Value) -> (&'static Resource, Val
 
 fn with_context<R>(then: impl FnOnce(&Context<'_>) -> R) -> R {
     let (groups, extra) = ([String::from("g")], BTreeMap::new());
-    then(&Context {
-        now: Time::from_unix_seconds(1_700_000_000),
-        requester: Requester {
-            name: "alice",
-            uid: "u",
-            groups: &groups,
-            extra: &extra,
-        },
-    })
+    let requester = Requester {
+        name: "alice",
+        uid: "u",
+        groups: &groups,
+        extra: &extra,
+    };
+    then(&Context::new(
+        Time::from_unix_seconds(1_700_000_000),
+        requester,
+    ))
 }
 
 /// The object as created, or what is wrong with it.
 fn create(api_version: &str, kind: &str, value: Value) -> Result<Value, Vec<String>> {
     let (resource, mut value) = load(api_version, kind, &value);
     with_context(|context| prepare_create(resource, &mut value, context));
-    let errors = validate_create(resource, &value);
+    let errors = with_context(|context| validate_create(resource, &value, context));
     if errors.is_empty() {
         canonicalize(resource, &mut value);
         return Ok(value);
@@ -61,7 +62,8 @@ fn update(
     let (resource, mut value) = load(api_version, kind, value);
     let (_, old) = load(api_version, kind, old);
     with_context(|context| prepare_update(resource, subresource, &mut value, &old, context));
-    let errors = validate_update(resource, subresource, &value, &old);
+    let errors =
+        with_context(|context| validate_update(resource, subresource, &value, &old, context));
     if errors.is_empty() {
         return Ok(value);
     }
@@ -456,7 +458,7 @@ fn refuses_changes_in_upstreams_words() {
 fn warns_of_pods_whose_name_is_no_label() {
     let (resource, value) = load("v1", "Pod", &json!({"metadata": {"name": "a.b"}}));
     assert_eq!(
-        warnings_on_create(resource, &value),
+        with_context(|context| warnings_on_create(resource, &value, context)),
         [
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]"
         ]

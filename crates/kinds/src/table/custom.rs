@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::crd::Column;
 
-use super::duration::since;
 use super::json_path::JsonPath;
-use super::read::text;
+use crate::cells::read::text;
+use crate::cells::since;
 
 /// What a definition without columns shows besides the name.
 const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");

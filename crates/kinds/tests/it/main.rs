@@ -83,15 +83,13 @@ fn fills_in_like_upstream() {
 #[test]
 fn refuses_like_upstream() {
     let (groups, extra) = (Vec::new(), BTreeMap::new());
-    let context = Context {
-        now: Time::from_unix_seconds(1_700_000_000),
-        requester: Requester {
-            name: "alice",
-            uid: "",
-            groups: &groups,
-            extra: &extra,
-        },
+    let requester = Requester {
+        name: "alice",
+        uid: "",
+        groups: &groups,
+        extra: &extra,
     };
+    let context = Context::new(Time::from_unix_seconds(1_700_000_000), requester);
     for case in cases("strategy.jsonl") {
         let kind = kind(&case);
         let resource = by_kind(kind.group, kind.version, kind.kind).unwrap();
@@ -99,13 +97,13 @@ fn refuses_like_upstream() {
         let errors = match case.get("old") {
             None => {
                 prepare_create(resource, &mut value, &context);
-                validate_create(resource, &value)
+                validate_create(resource, &value, &context)
             }
             Some(old) => {
                 let old = kind.load(old);
                 let subresource = case["subresource"].as_str().unwrap();
                 prepare_update(resource, subresource, &mut value, &old, &context);
-                validate_update(resource, subresource, &value, &old)
+                validate_update(resource, subresource, &value, &old, &context)
             }
         };
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -129,17 +127,15 @@ fn a_deployment_passes_all_stages() {
     let mut stored = decoded.value;
     defaults::apply("apps", "v1", "Deployment", &mut stored);
     let (groups, extra) = (Vec::new(), BTreeMap::new());
-    let context = Context {
-        now: Time::from_unix_seconds(0),
-        requester: Requester {
-            name: "alice",
-            uid: "",
-            groups: &groups,
-            extra: &extra,
-        },
+    let requester = Requester {
+        name: "alice",
+        uid: "",
+        groups: &groups,
+        extra: &extra,
     };
+    let context = Context::new(Time::from_unix_seconds(0), requester);
     prepare_create(resource, &mut stored, &context);
-    assert!(validate_create(resource, &stored).is_empty());
+    assert!(validate_create(resource, &stored, &context).is_empty());
     assert_eq!(stored["metadata"]["generation"], 1);
     stored["metadata"]["resourceVersion"] = json!("1");
 
@@ -149,7 +145,7 @@ fn a_deployment_passes_all_stages() {
     let mut updated = ty.from_unstructured(patched).unwrap().value;
     defaults::apply("apps", "v1", "Deployment", &mut updated);
     prepare_update(resource, "", &mut updated, &stored, &context);
-    assert!(validate_update(resource, "", &updated, &stored).is_empty());
+    assert!(validate_update(resource, "", &updated, &stored, &context).is_empty());
     assert_eq!(updated["metadata"]["generation"], 2);
     assert_eq!(
         updated["spec"]["template"]["spec"]["containers"][0]["image"],

@@ -1,0 +1,215 @@
+//! Objects in another of the versions of their resource: built-in kinds by their tables, custom
+//! resources by changing the `apiVersion` alone or by a conversion webhook.
+//!
+//! UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockgate_admission::call::{Caller as _, Post};
+use lockgate_admission::host::{Ids as _, RandomIds};
+use lockgate_admission::https::HttpsCaller;
+use lockgate_api::registration::hub::ClientConfig;
+use lockgate_go::json;
+use lockgate_store::Entry;
+use serde_json::{Value, json};
+
+use crate::encoding;
+use crate::error::{Outcome, internal, plain};
+use crate::registry::custom::conversion::Conversion;
+use crate::registry::{Registry, Resource, Shape};
+
+/// How long a conversion webhook may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Converts objects between the versions that are served.
+#[derive(Debug)]
+pub(crate) struct Converter {
+    registry: Arc<Registry>,
+    caller: Arc<HttpsCaller>,
+}
+
+impl Converter {
+    pub(crate) fn new(registry: Arc<Registry>, caller: Arc<HttpsCaller>) -> Self {
+        Self { registry, caller }
+    }
+
+    /// The resource in the version its objects are stored in.
+    pub(crate) fn storage_resource(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
+        let (group, version) = &resource.storage_version;
+        let snapshot = self.registry.snapshot();
+        let stored = snapshot
+            .find(group, version, &resource.storage.1)
+            .or_else(|| snapshot.hidden(group, version, &resource.storage.1));
+        stored
+            .cloned()
+            .ok_or_else(|| internal("the storage version of the resource is unknown"))
+    }
+
+    /// The object of an entry, in the version of a resource.
+    pub(crate) async fn show(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
+        if resource.is_storage_version() {
+            let mut object = encoding::parse_entry(entry, resource.type_meta());
+            resource.shape.read_stored(&mut object);
+            return Ok(object);
+        }
+        let kept = self.storage_resource(resource)?;
+        let object = encoding::parse_entry(entry, kept.type_meta());
+        let mut object = self.convert(object, &kept, resource).await?;
+        resource.shape.read_stored(&mut object);
+        Ok(object)
+    }
+
+    /// The object in another version.
+    pub(crate) async fn convert(
+        &self,
+        object: Value,
+        from: &Resource,
+        to: &Resource,
+    ) -> Outcome<Value> {
+        if let (Shape::Custom(_), Shape::Custom(custom)) = (&from.shape, &to.shape) {
+            if from.version == to.version {
+                return Ok(object);
+            }
+            return match custom.conversion() {
+                Conversion::None => Ok(rename(object, to)),
+                Conversion::Webhook(config) => {
+                    self.call_webhook(config, object, to)
+                        .await
+                        .map_err(|error| {
+                            plain(format!(
+                                "conversion webhook for {}, Kind={} failed: {error}",
+                                from.api_version(),
+                                from.kind()
+                            ))
+                        })
+                }
+            };
+        }
+        from.shape
+            .convert(&object, &to.shape)
+            .map_err(|error| internal(&error))
+    }
+
+    async fn call_webhook(
+        &self,
+        config: &ClientConfig,
+        object: Value,
+        to: &Resource,
+    ) -> Result<Value, WebhookError> {
+        let uid = RandomIds.uid();
+        let review = json!({
+            "kind": "ConversionReview",
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "request": {"uid": uid, "desiredAPIVersion": to.api_version(), "objects": [&object]},
+        });
+        let client = self.caller.client(config);
+        let client = client.map_err(|error| WebhookError::Call(error.to_string()))?;
+        let post = Post {
+            body: json::to_string(&review).into(),
+            deadline: Some(Instant::now() + TIMEOUT),
+        };
+        let answer = client.post(post).await.result;
+        let answer = answer.map_err(|error| WebhookError::Call(error.message))?;
+        if answer.code >= 300 {
+            return Err(WebhookError::Code(answer.code));
+        }
+        let review: Value = serde_json::from_slice(&answer.body).map_err(WebhookError::Json)?;
+        converted(&review, &uid, &object, to)
+    }
+}
+
+fn rename(mut object: Value, to: &Resource) -> Value {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(String::from("apiVersion"), to.api_version().into());
+    }
+    object
+}
+
+/// Why a conversion webhook failed, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum WebhookError {
+    #[error("{0}")]
+    Call(String),
+    #[error("the server responded with the status code {0} but did not return more information")]
+    Code(u16),
+    #[error("{0}")]
+    Json(serde_json::Error),
+    #[error("no response provided")]
+    NoResponse,
+    #[error("expected response.uid={expected:?}, got {found:?}")]
+    Uid { expected: String, found: String },
+    #[error("{0}")]
+    Failed(String),
+    #[error("webhook returned {0} objects, expected 1")]
+    Count(usize),
+    #[error("returned object at index 0 has invalid apiVersion {found:?}, expected {expected:?}")]
+    ApiVersion { expected: String, found: String },
+    #[error("returned object at index 0 has invalid kind {found:?}, expected {expected:?}")]
+    Kind { expected: String, found: String },
+    #[error(
+        "invalid metadata of object at index 0: metadata.name: Invalid value: {found}: must be \
+         equal to {expected}"
+    )]
+    Name { expected: Value, found: Value },
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    let found = value.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_default()
+}
+
+/// The converted object of a review that was answered: the same object, of whose metadata only labels
+/// and annotations may have changed.
+fn converted(review: &Value, uid: &str, old: &Value, to: &Resource) -> Result<Value, WebhookError> {
+    let response = review.get("response").ok_or(WebhookError::NoResponse)?;
+    let found = text(response, "/uid");
+    if found != uid {
+        return Err(WebhookError::Uid {
+            expected: uid.to_owned(),
+            found: found.to_owned(),
+        });
+    }
+    if text(response, "/result/status") != "Success" {
+        let message = response.pointer("/result/message").and_then(Value::as_str);
+        let message = message.unwrap_or("unknown error");
+        return Err(WebhookError::Failed(message.to_owned()));
+    }
+    let objects = response.get("convertedObjects").and_then(Value::as_array);
+    let new = match objects.map(Vec::as_slice).unwrap_or_default() {
+        [new] => new,
+        others => return Err(WebhookError::Count(others.len())),
+    };
+    if text(new, "/apiVersion") != to.api_version() {
+        return Err(WebhookError::ApiVersion {
+            expected: to.api_version().to_owned(),
+            found: text(new, "/apiVersion").to_owned(),
+        });
+    }
+    if text(new, "/kind") != text(old, "/kind") {
+        return Err(WebhookError::Kind {
+            expected: text(old, "/kind").to_owned(),
+            found: text(new, "/kind").to_owned(),
+        });
+    }
+    let name = |value: &Value| value.pointer("/metadata/name").cloned();
+    if name(new) != name(old) {
+        return Err(WebhookError::Name {
+            expected: name(old).unwrap_or_default(),
+            found: name(new).unwrap_or_default(),
+        });
+    }
+    let mut object = new.clone();
+    let mut metadata = old.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    for member in ["labels", "annotations"] {
+        let own = new.pointer(&format!("/metadata/{member}")).cloned();
+        if let Some(members) = metadata.as_object_mut() {
+            match own {
+                Some(own) => members.insert(member.to_owned(), own),
+                None => members.remove(member),
+            };
+        }
+    }
+    object["metadata"] = metadata;
+    Ok(object)
+}

@@ -1,0 +1,120 @@
+//! Field selectors as queries write them.
+
+use lockgate_go::quote::quote;
+
+/// A term of a field selector.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    pub(crate) field: String,
+    pub(crate) value: String,
+    /// Whether the field must have the value, or must not.
+    pub(crate) equal: bool,
+}
+
+/// Reads `a=b,c!=d`; a backslash takes the meaning from what follows it.
+///
+/// UPSTREAM: apimachinery pkg/fields/selector.go
+pub(crate) fn parse(text: &str) -> Result<Vec<Term>, String> {
+    let mut terms = Vec::new();
+    for part in split_terms(text) {
+        if part.is_empty() {
+            continue;
+        }
+        let malformed = || format!("invalid selector: '{text}'; can't understand '{part}'");
+        let (field, rest) = part.split_at(part.find(['=', '!']).ok_or_else(malformed)?);
+        let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
+            (false, value)
+        } else if let Some(value) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
+            (true, value)
+        } else {
+            return Err(malformed());
+        };
+        terms.push(Term {
+            field: field.to_owned(),
+            value: unescape(value)?,
+            equal,
+        });
+    }
+    Ok(terms)
+}
+
+/// Splits at commas that are not escaped.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (index, letter) in text.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&text[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut letters = value.chars();
+    let mut text = String::with_capacity(value.len());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some(next @ ('\\' | ',' | '=')) => text.push(next),
+                Some(next) => {
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: {}",
+                        quote(&format!("\\{next}"))
+                    ));
+                }
+                None => {
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: {}",
+                        quote("\\")
+                    ));
+                }
+            },
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {letter}"
+                ));
+            }
+            other => text.push(other),
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_terms() {
+        let terms = parse(r"a=1,b!=x\,y,c==").unwrap();
+        let shown: Vec<_> = terms
+            .iter()
+            .map(|term| (term.field.as_str(), term.equal, term.value.as_str()))
+            .collect();
+        assert_eq!(
+            shown,
+            [("a", true, "1"), ("b", false, "x,y"), ("c", true, "")]
+        );
+        assert!(parse("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn says_what_it_does_not_understand() {
+        assert_eq!(
+            parse("x").unwrap_err(),
+            "invalid selector: 'x'; can't understand 'x'"
+        );
+        assert_eq!(
+            parse("a=b=c").unwrap_err(),
+            "invalid field selector: unescaped character in value: ="
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! Discovery and OpenAPI documents as responses: cached by clients under their hash.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
+use http::{HeaderMap, StatusCode};
+use lockgate_kinds::openapi::v2;
+
+use crate::http::body::{Body, Response};
+use crate::http::query::Query;
+use crate::registry::Snapshot;
+use crate::registry::document::Document;
+use crate::registry::openapi::document_url;
+use crate::respond::{page_not_found, with_type};
+
+/// The media type of aggregated discovery.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The clauses of all `Accept` headers.
+fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let texts = headers.get_all(ACCEPT).into_iter();
+    texts
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+}
+
+/// Whether the client has the document already.
+fn is_known(document: &Document, headers: &HeaderMap) -> bool {
+    let etag = etag(document);
+    let known = headers
+        .get(IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok());
+    known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == etag))
+}
+
+fn etag(document: &Document) -> String {
+    format!("\"{}\"", document.hash)
+}
+
+/// `/api` or `/apis` in the aggregated form, if the client asks for it.
+pub(super) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -> Option<Response> {
+    // Only v2: clients that know no more than v2beta1 are better served by the older form.
+    let asked = accepted(headers).any(|clause| {
+        let has = |part: &str| clause.split(';').any(|found| found.trim() == part);
+        has("application/json")
+            && has("g=apidiscovery.k8s.io")
+            && has("v=v2")
+            && has("as=APIGroupDiscoveryList")
+    });
+    if !asked {
+        return None;
+    }
+    let document = snapshot.aggregated_discovery(core);
+    let builder = http::Response::builder()
+        .header(VARY, "Accept")
+        .header(ETAG, etag(document));
+    let response = if is_known(document, headers) {
+        builder
+            .status(StatusCode::NOT_MODIFIED)
+            .body(Body::whole(Bytes::new()))
+    } else {
+        builder
+            .header(CONTENT_TYPE, AGGREGATED)
+            .body(Body::whole(document.text.clone()))
+    };
+    response.ok()
+}
+
+/// The index of OpenAPI v3.
+pub(super) fn openapi_index(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
+    openapi(snapshot.openapi_index(), headers, "no-cache, private")
+}
+
+/// The OpenAPI v3 document of one version of a group. Under the right hash it may be cached for good;
+/// a request with another hash is redirected to the right one.
+pub(super) fn openapi_document(
+    snapshot: &Snapshot,
+    path: &str,
+    headers: &HeaderMap,
+    query: &Query,
+) -> Response {
+    let Some(hash) = snapshot.openapi_hash(path) else {
+        return page_not_found();
+    };
+    let wanted = query.text("hash");
+    if !wanted.is_empty() && wanted != hash {
+        return http::Response::builder()
+            .status(StatusCode::MOVED_PERMANENTLY)
+            .header(LOCATION, document_url(path, hash))
+            .body(Body::whole(Bytes::new()))
+            .unwrap_or_else(|_| page_not_found());
+    }
+    let caching = if wanted.is_empty() {
+        "no-cache, private"
+    } else {
+        "public, immutable, max-age=31536000"
+    };
+    match snapshot.openapi_document(path) {
+        Some(document) => openapi(&document, headers, caching),
+        None => page_not_found(),
+    }
+}
+
+/// Everything as OpenAPI v2, which is served in protobuf only.
+pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
+    let is_accepted = accepted(headers)
+        .filter_map(|clause| clause.split(';').next())
+        .any(|clause| [v2::MEDIA_TYPE, v2::ANSWERED_TYPE].contains(&clause.trim()));
+    if !is_accepted {
+        return page_not_found();
+    }
+    with_type(200, snapshot.openapi_v2().clone(), v2::ANSWERED_TYPE)
+}
+
+fn openapi(document: &Document, headers: &HeaderMap, caching: &str) -> Response {
+    let builder = http::Response::builder()
+        .header(VARY, "Accept")
+        .header(ETAG, etag(document))
+        .header(CACHE_CONTROL, caching)
+        .header(CONTENT_TYPE, "application/json");
+    let response = if is_known(document, headers) {
+        builder
+            .status(StatusCode::NOT_MODIFIED)
+            .body(Body::whole(Bytes::new()))
+    } else {
+        builder.body(Body::whole(document.text.clone()))
+    };
+    response.unwrap_or_else(|_| page_not_found())
+}

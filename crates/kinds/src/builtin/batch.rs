@@ -1,0 +1,8 @@
+//! The group `batch`.
+
+mod cron_job;
+mod job;
+
+use crate::kind::Resource;
+
+pub(super) static RESOURCES: [Resource; 2] = [cron_job::CRON_JOBS, job::JOBS];

@@ -1,0 +1,107 @@
+//! ConfigMaps.
+
+use crate::cells::read;
+use crate::cells::{Common, Row, count_cell};
+use crate::checks::{check_config_key, invalid_each};
+use crate::kind::{Context, Kind, Resource, Written, namespaced};
+use crate::object::{Object, flag, get};
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_go::base64;
+use serde_json::Value;
+
+pub(super) const CONFIG_MAPS: Resource = namespaced(
+    "",
+    "v1",
+    "configmaps",
+    "configmap",
+    "ConfigMap",
+    "ConfigMapList",
+    &ConfigMap,
+)
+.short(&["cm"]);
+
+/// The kind `ConfigMap`.
+#[derive(Debug)]
+pub(super) struct ConfigMap;
+
+impl Kind for ConfigMap {
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        if let Some(old) = old {
+            config_map_update(errors, new.object(), old.object());
+        }
+        config_map(errors, new.object());
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Data|Age"
+    }
+
+    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
+        let data = read::count(object, "/data") + read::count(object, "/binaryData");
+        Row::plain(common, [count_cell(data)])
+    }
+}
+
+/// The most data a config map or a secret may hold, in bytes.
+///
+/// UPSTREAM: pkg/apis/core/types.go (MaxSecretSize).
+pub(super) const MAX_DATA: usize = 1024 * 1024;
+
+fn config_map(errors: &mut FieldErrors, object: &Object) {
+    let empty = Object::new();
+    let data = get(object, "data").unwrap_or(&empty);
+    let binary = get(object, "binaryData").unwrap_or(&empty);
+    let mut size = 0;
+    let path = Path::root("data");
+    for (key, value) in data {
+        let key_path = path.key(key);
+        invalid_each(errors, &key_path, key, check_config_key(key));
+        if binary.contains_key(key) {
+            let detail = "duplicate of key present in binaryData";
+            errors.push(FieldError::invalid(&key_path, Shown::Text(key), detail));
+        }
+        size += value.as_str().map_or(0, str::len);
+    }
+    size += bytes(errors, binary, &Path::root("binaryData"));
+    if size > MAX_DATA {
+        // Upstream's path of nothing.
+        errors.push(FieldError::too_long(&Path::root("[]"), MAX_DATA));
+    }
+}
+
+/// Checks the keys of binary data and tells its size.
+pub(super) fn bytes(errors: &mut FieldErrors, data: &Object, path: &Path<'_>) -> usize {
+    let mut size = 0;
+    for (key, value) in data {
+        invalid_each(errors, &path.key(key), key, check_config_key(key));
+        let text = value.as_str().unwrap_or_default();
+        size += base64::decode(text).map_or(0, |bytes| bytes.len());
+    }
+    size
+}
+
+fn config_map_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    sealed(errors, object, old, &["data", "binaryData"]);
+}
+
+/// What is marked immutable stays as it is, mark included.
+pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, members: &[&str]) {
+    const DETAIL: &str = "field is immutable when `immutable` is set";
+    if !flag(old, "immutable") {
+        return;
+    }
+    if !flag(object, "immutable") {
+        errors.push(FieldError::forbidden(&Path::root("immutable"), DETAIL));
+    }
+    for member in members {
+        if object.get(*member) != old.get(*member) {
+            errors.push(FieldError::forbidden(&Path::root(member), DETAIL));
+        }
+    }
+}

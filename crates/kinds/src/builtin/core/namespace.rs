@@ -1,0 +1,164 @@
+//! Namespaces.
+
+use crate::cells::read;
+use crate::cells::{Common, Row, cell};
+use crate::checks::{LABEL_NAMES, check_finalizer_name, invalid_each, take_over};
+use crate::kind::{
+    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, Resource, Written, cluster, select, sub,
+};
+use crate::object::{Object, fill_text, get, get_mut, list, open, text, with};
+use lockgate_api::field::{FieldErrors, Path};
+use lockgate_api::meta::names::check_qualified_name;
+use lockgate_api::meta::validation::NameRules;
+use serde_json::{Value, json};
+
+pub(super) const NAMESPACES: Resource = cluster(
+    "",
+    "v1",
+    "namespaces",
+    "namespace",
+    "Namespace",
+    "NamespaceList",
+    &Namespace,
+)
+.short(&["ns"])
+.verbs(&[
+    "create", "delete", "get", "list", "patch", "update", "watch",
+])
+.subresources(&[
+    sub("finalize", "", "v1", "Namespace", &["update"]),
+    sub("status", "", "v1", "Namespace", CHANGE),
+]);
+
+const SELECTABLE: &[FieldSelector] = &[NAME, select("status.phase", &["status", "phase"])];
+
+/// The kind `Namespace`.
+#[derive(Debug)]
+pub(super) struct Namespace;
+
+impl Kind for Namespace {
+    fn apply_defaults(&self, value: &mut Value) {
+        with(value, defaults);
+    }
+
+    fn name_rules(&self) -> NameRules {
+        LABEL_NAMES
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        value["status"] = json!({"phase": "Active"});
+        with(value, namespace_finalizer);
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        if old.is_none() {
+            namespace(errors, new.object());
+        }
+    }
+
+    fn canonicalize(&self, value: &mut Value) {
+        // The name may have been generated.
+        with(value, |object| {
+            let Some(metadata) = get_mut(object, "metadata") else {
+                return;
+            };
+            let name = text(metadata, "name").to_owned();
+            if let Some(labels) = open(metadata, "labels") {
+                labels.insert("kubernetes.io/metadata.name".to_owned(), Value::from(name));
+            }
+        });
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        let Some(old) = old.as_object() else {
+            return;
+        };
+        with(value, |object| match subresource {
+            "" => keep_finalizers(object, old),
+            "finalize" => take_over(object, old, "status"),
+            _ => {}
+        });
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Status|Age"
+    }
+
+    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
+        Row::plain(common, [cell(read::text(object, "/status/phase"))])
+    }
+
+    fn field_selectors(&self) -> Option<&'static [FieldSelector]> {
+        Some(SELECTABLE)
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion::default().returning_object().in_steps()
+    }
+
+    fn begin_deletion(&self, value: &mut Value, _context: &Context<'_>) {
+        value["status"]["phase"] = "Terminating".into();
+    }
+}
+
+/// A namespace carries its name as a label, so that selectors can find it.
+fn defaults(object: &mut Object) {
+    if let Some(metadata) = get_mut(object, "metadata") {
+        let name = text(metadata, "name").to_owned();
+        if !name.is_empty()
+            && let Some(labels) = open(metadata, "labels")
+        {
+            labels.insert("kubernetes.io/metadata.name".to_owned(), Value::from(name));
+        }
+    }
+    if let Some(status) = open(object, "status") {
+        fill_text(status, "phase", "Active");
+    }
+}
+
+fn namespace_finalizer(object: &mut Object) {
+    let Some(spec) = open(object, "spec") else {
+        return;
+    };
+    let mut finalizers = list(spec, "finalizers").to_vec();
+    if !finalizers.iter().any(|name| name == "kubernetes") {
+        finalizers.push(Value::from("kubernetes"));
+    }
+    spec.insert("finalizers".to_owned(), Value::Array(finalizers));
+}
+
+/// Only the subresource `finalize` changes the finalizers of the spec.
+fn keep_finalizers(object: &mut Object, old: &Object) {
+    let finalizers = get(old, "spec")
+        .and_then(|spec| spec.get("finalizers"))
+        .cloned();
+    if let Some(spec) = open(object, "spec") {
+        spec.remove("finalizers");
+        if let Some(finalizers) = finalizers {
+            spec.insert("finalizers".to_owned(), finalizers);
+        }
+    }
+}
+
+fn namespace(errors: &mut FieldErrors, object: &Object) {
+    let empty = Object::new();
+    let spec = Path::root("spec");
+    let path = spec.child("finalizers");
+    let spec = get(object, "spec").unwrap_or(&empty);
+    for name in list(spec, "finalizers").iter().filter_map(Value::as_str) {
+        invalid_each(errors, &path, name, check_qualified_name(name));
+        check_finalizer_name(errors, name, &path);
+    }
+}

@@ -1,0 +1,216 @@
+//! Pods, PodTemplates and Bindings.
+
+mod defaults;
+mod image;
+mod strategy;
+mod table;
+mod validation;
+
+use crate::builtin::template::containers;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::check_label;
+use crate::kind::{
+    CHANGE, CREATE, Context, Deletion, FieldSelector, Generation, Kind, NAME, NAMESPACE, PROXY,
+    Resource, SPEC, STREAM, Written, absent, first_of, flag_selector, namespaced, select, sub,
+};
+use crate::object::with;
+pub(in crate::builtin) use defaults::{labels_default, template as template_defaults};
+use lockgate_api::field::FieldErrors;
+use serde_json::Value;
+pub use strategy::{grace_period, quality_of_service};
+pub(in crate::builtin) use validation::template;
+
+pub(super) const PODS: Resource = namespaced("", "v1", "pods", "pod", "Pod", "PodList", &Pod)
+    .short(&["po"])
+    .categories(&["all"])
+    .subresources(&[
+        sub("attach", "", "v1", "PodAttachOptions", STREAM),
+        sub("binding", "", "v1", "Binding", CREATE),
+        sub("ephemeralcontainers", "", "v1", "Pod", CHANGE),
+        sub("eviction", "policy", "v1", "Eviction", CREATE),
+        sub("exec", "", "v1", "PodExecOptions", STREAM),
+        sub("log", "", "v1", "Pod", &["get"]),
+        sub("portforward", "", "v1", "PodPortForwardOptions", STREAM),
+        sub("proxy", "", "v1", "PodProxyOptions", PROXY),
+        sub("resize", "", "v1", "Pod", CHANGE),
+        sub("status", "", "v1", "Pod", CHANGE),
+    ])
+    .generation(SPEC)
+    .graceful();
+
+pub(super) const POD_TEMPLATES: Resource = namespaced(
+    "",
+    "v1",
+    "podtemplates",
+    "podtemplate",
+    "PodTemplate",
+    "PodTemplateList",
+    &PodTemplate,
+)
+.generation(Generation::Members(&["template"]));
+
+pub(super) const BINDINGS: Resource = namespaced(
+    "",
+    "v1",
+    "bindings",
+    "binding",
+    "Binding",
+    "BindingList",
+    &Binding,
+)
+.verbs(CREATE);
+
+const SELECTABLE: &[FieldSelector] = &[
+    NAME,
+    NAMESPACE,
+    select("spec.nodeName", &["spec", "nodeName"]),
+    // What clients of the first beta wrote.
+    select("spec.host", &["spec", "nodeName"]),
+    select("spec.restartPolicy", &["spec", "restartPolicy"]),
+    select("spec.schedulerName", &["spec", "schedulerName"]),
+    select("spec.serviceAccountName", &["spec", "serviceAccountName"]),
+    flag_selector("spec.hostNetwork", &["spec", "hostNetwork"]),
+    select("status.phase", &["status", "phase"]),
+    first_of(
+        "status.podIP",
+        &[&["status", "podIPs", "0", "ip"], &["status", "podIP"]],
+    ),
+    absent("status.podIPs"),
+    select("status.nominatedNodeName", &["status", "nominatedNodeName"]),
+];
+
+/// The kind `Pod`.
+#[derive(Debug)]
+pub(super) struct Pod;
+
+impl Kind for Pod {
+    fn apply_defaults(&self, value: &mut Value) {
+        with(value, defaults::pod);
+    }
+
+    fn prepare_create(&self, value: &mut Value, context: &Context<'_>) {
+        strategy::prepare_create(value, context);
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        let Some(old) = old.as_object() else {
+            return;
+        };
+        with(value, |pod| match subresource {
+            "status" => strategy::prepare_status_update(pod, old),
+            "ephemeralcontainers" => strategy::prepare_ephemeral_containers(pod, old),
+            "resize" => strategy::prepare_resize(pod, old),
+            _ => {}
+        });
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        validation::create(errors, new.object());
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        match subresource {
+            "" => validation::update(&mut errors, new.object(), old.object(), &new.metadata),
+            "ephemeralcontainers" => {
+                validation::ephemeral_containers(&mut errors, new.object(), old.object());
+            }
+            _ => {}
+        }
+        errors
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let messages = check_label(&new.metadata.name);
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising \
+             behavior; a DNS label is recommended: [{}]",
+            messages.join(" ")
+        )]
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Ready|Status|Restarts|Age|+IP|+Node|+Nominated Node|+Readiness Gates"
+    }
+
+    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
+        table::row(object, common)
+    }
+
+    fn field_selectors(&self) -> Option<&'static [FieldSelector]> {
+        Some(SELECTABLE)
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion::default().returning_object()
+    }
+}
+
+/// The kind `PodTemplate`.
+#[derive(Debug)]
+pub(super) struct PodTemplate;
+
+impl Kind for PodTemplate {
+    fn apply_defaults(&self, value: &mut Value) {
+        with(value, |object| template_defaults(object, "template"));
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        validation::pod_template(errors, new.object());
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Containers|Images|Pod Labels"
+    }
+
+    fn row(&self, object: &Value, _common: &Common<'_>) -> Row {
+        template_row(object)
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion::default().returning_object()
+    }
+}
+
+/// The kind `Binding`, which is never stored.
+#[derive(Debug)]
+pub(super) struct Binding;
+
+impl Kind for Binding {}
+
+fn template_row(object: &Value) -> Row {
+    let [names, images] = containers(object, "/template/spec/containers");
+    Row::of(vec![
+        cell(read::text(object, "/metadata/name")),
+        names,
+        images,
+        cell(read::labels(object, "/template/metadata/labels")),
+    ])
+}

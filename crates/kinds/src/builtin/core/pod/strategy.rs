@@ -1,0 +1,186 @@
+//! Writes of Pods: quality of service, grace periods, and what subresources may change.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use lockgate_go::quantity::Quantity;
+
+use crate::object::{Object, get, is_empty, list, number, text};
+
+use crate::checks::{reset_metadata, take_over};
+use crate::kind::Context;
+
+type Amounts = BTreeMap<String, Quantity>;
+
+/// The quality of service a pod gets: `Guaranteed`, `Burstable` or `BestEffort`.
+///
+/// UPSTREAM: pkg/apis/core/helper/qos/qos.go.
+#[must_use]
+pub fn quality_of_service(pod: &Value) -> &'static str {
+    let Some(spec) = pod.get("spec").and_then(Value::as_object) else {
+        return "BestEffort";
+    };
+    let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
+    let mut guaranteed = true;
+    if let Some(resources) = get(spec, "resources") {
+        add(&mut requests, resources, "requests");
+        let found = add(&mut limits, resources, "limits");
+        guaranteed = is_empty(resources, "limits") || found == 2;
+    } else {
+        let containers = list(spec, "containers").iter();
+        for container in containers.chain(list(spec, "initContainers")) {
+            let resources = container.get("resources").and_then(Value::as_object);
+            let found = resources.map_or(0, |resources| {
+                add(&mut requests, resources, "requests");
+                add(&mut limits, resources, "limits")
+            });
+            guaranteed &= found == 2;
+        }
+    }
+    if requests.is_empty() && limits.is_empty() {
+        return "BestEffort";
+    }
+    let matches = requests.iter().all(|(name, request)| {
+        let limit = limits.get(name);
+        limit.is_some_and(|limit| limit.compare(request) == Ordering::Equal)
+    });
+    if guaranteed && matches && requests.len() == limits.len() {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+/// Adds the positive amounts of CPU and memory and tells how many of the two there were.
+fn add(total: &mut Amounts, resources: &Object, what: &str) -> usize {
+    let mut found = 0;
+    for name in ["cpu", "memory"] {
+        let amount = get(resources, what).map_or("", |amounts| text(amounts, name));
+        let Some(amount) = Quantity::parse(amount)
+            .ok()
+            .filter(|amount| amount.sign() > 0)
+        else {
+            continue;
+        };
+        found += 1;
+        let sum = total.get(name).and_then(|sum| amount.add(sum).ok());
+        total.insert(name.to_owned(), sum.unwrap_or(amount));
+    }
+    found
+}
+
+/// How long the deletion of a pod waits, in seconds: what was asked for, else what the pod says; not
+/// at all if it runs nowhere or has ended.
+#[must_use]
+pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let spec = pod.get("spec").and_then(Value::as_object);
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+    let is_running = spec.is_some_and(|spec| !text(spec, "nodeName").is_empty())
+        && !matches!(phase, Some("Failed" | "Succeeded"));
+    if !is_running {
+        return 0;
+    }
+    let own = spec.map_or(0, |spec| number(spec, "terminationGracePeriodSeconds"));
+    match asked.unwrap_or(own) {
+        period if period < 0 => 1,
+        period => period,
+    }
+}
+
+pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
+    let class = quality_of_service(pod);
+    let mut status = json!({"phase": "Pending", "qosClass": class});
+    let is_gated = pod
+        .pointer("/spec/schedulingGates")
+        .and_then(Value::as_array)
+        .is_some_and(|gates| !gates.is_empty());
+    if is_gated {
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": context.now.to_string(),
+        }]);
+    }
+    pod["status"] = status;
+}
+
+pub(super) fn prepare_status_update(pod: &mut Object, old: &Object) {
+    take_over(pod, old, "spec");
+    if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("deletionTimestamp");
+        if let Some(old) = get(old, "metadata") {
+            take_over(metadata, old, "ownerReferences");
+        }
+    }
+    let class = get(old, "status")
+        .map_or("", |status| text(status, "qosClass"))
+        .to_owned();
+    if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut)
+        && text(status, "qosClass").is_empty()
+        && !class.is_empty()
+    {
+        status.insert("qosClass".to_owned(), Value::from(class));
+    }
+}
+
+/// Only the ephemeral containers come from the request.
+pub(super) fn prepare_ephemeral_containers(pod: &mut Object, old: &Object) {
+    let containers = pod
+        .get_mut("spec")
+        .and_then(Value::as_object_mut)
+        .and_then(|spec| spec.remove("ephemeralContainers"));
+    take_over(pod, old, "spec");
+    take_over(pod, old, "status");
+    reset_metadata(pod, old);
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("ephemeralContainers");
+        if let Some(containers) = containers {
+            spec.insert("ephemeralContainers".to_owned(), containers);
+        }
+    }
+}
+
+/// Only resources and resize policies come from the request, unless it renames or moves containers,
+/// which validation refuses.
+pub(super) fn prepare_resize(pod: &mut Object, old: &Object) {
+    let (Some(spec), Some(old_spec)) = (get(pod, "spec"), get(old, "spec")) else {
+        return;
+    };
+    let mut merged = old_spec.clone();
+    for key in ["containers", "initContainers"] {
+        let (new, current) = (list(spec, key), list(old_spec, key));
+        if new.len() != current.len() {
+            return;
+        }
+        let same = new
+            .iter()
+            .zip(current)
+            .all(|(new, current)| new.get("name") == current.get("name"));
+        let containers: Vec<Value> = if same {
+            new.iter()
+                .zip(current)
+                .map(|(new, current)| resized(new, current))
+                .collect()
+        } else {
+            new.to_vec()
+        };
+        if !containers.is_empty() {
+            merged.insert(key.to_owned(), Value::Array(containers));
+        }
+    }
+    take_over(&mut merged, spec, "resources");
+    pod.insert("spec".to_owned(), Value::Object(merged));
+    take_over(pod, old, "status");
+    reset_metadata(pod, old);
+}
+
+fn resized(new: &Value, current: &Value) -> Value {
+    let mut merged = current.clone();
+    if let (Some(merged), Some(new)) = (merged.as_object_mut(), new.as_object()) {
+        take_over(merged, new, "resources");
+        take_over(merged, new, "resizePolicy");
+    }
+    merged
+}

@@ -1,0 +1,230 @@
+//! Pods: one word for what their containers are doing.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::cells::read::{holds, integer, is_deleted, is_true, items, text, text_or};
+use crate::cells::since;
+use crate::cells::{Common, Row, cell};
+
+/// What is found out about a pod, container by container.
+struct Story {
+    word: String,
+    ready: usize,
+    restarts: i64,
+    /// When a container last came to its end.
+    last_restart: Option<String>,
+}
+
+impl Story {
+    /// Counts the restarts of a container.
+    fn add_restarts(&mut self, status: &Value) {
+        self.restarts += integer(status, "/restartCount");
+        let finished = text(status, "/lastState/terminated/finishedAt");
+        // Times in one zone and of one form compare as texts do.
+        if !finished.is_empty()
+            && self
+                .last_restart
+                .as_deref()
+                .is_none_or(|last| last < finished)
+        {
+            self.last_restart = Some(finished.to_owned());
+        }
+    }
+}
+
+/// The row of a pod.
+pub(super) fn row(pod: &Value, common: &Common<'_>) -> Row {
+    let init: BTreeMap<&str, &Value> = items(pod, "/spec/initContainers")
+        .iter()
+        .map(|container| (text(container, "/name"), container))
+        .collect();
+    let sidecars = items(pod, "/spec/initContainers")
+        .iter()
+        .filter(|container| is_sidecar(container))
+        .count();
+    let total = items(pod, "/spec/containers").len() + sidecars;
+    let story = tell(pod, &init);
+    let restarts = match &story.last_restart {
+        Some(time) if story.restarts != 0 => {
+            format!("{} ({} ago)", story.restarts, since(time, common.now))
+        }
+        _ => story.restarts.to_string(),
+    };
+    let address = match text(pod, "/status/podIPs/0/ip") {
+        "" => text_or(pod, "/status/podIP", "<none>"),
+        address => address.to_owned(),
+    };
+    let cells = vec![
+        cell(common.name),
+        cell(format!("{}/{total}", story.ready)),
+        cell(story.word),
+        cell(restarts),
+        cell(common.age.as_str()),
+        cell(address),
+        cell(text_or(pod, "/spec/nodeName", "<none>")),
+        cell(text_or(pod, "/status/nominatedNodeName", "<none>")),
+        cell(readiness_gates(pod)),
+    ];
+    Row::with_conditions(cells, completed(pod))
+}
+
+fn is_sidecar(container: &Value) -> bool {
+    text(container, "/restartPolicy") == "Always"
+}
+
+fn tell(pod: &Value, init: &BTreeMap<&str, &Value>) -> Story {
+    let phase = text(pod, "/status/phase");
+    let mut story = Story {
+        word: text_or(pod, "/status/reason", phase),
+        ready: 0,
+        restarts: 0,
+        last_restart: None,
+    };
+    let gated = items(pod, "/status/conditions").iter().any(|condition| {
+        text(condition, "/type") == "PodScheduled"
+            && text(condition, "/reason") == "SchedulingGated"
+    });
+    if gated {
+        story.word = String::from("SchedulingGated");
+    }
+    let mut sidecars = Story {
+        word: String::new(),
+        ready: 0,
+        restarts: 0,
+        last_restart: None,
+    };
+    let initializing = tell_init(pod, init, &mut story, &mut sidecars);
+    if !initializing || holds(pod, "Initialized") {
+        story.restarts = sidecars.restarts;
+        story.last_restart = sidecars.last_restart;
+        tell_containers(pod, &mut story);
+    }
+    if is_deleted(pod) {
+        if text(pod, "/status/reason") == "NodeLost" {
+            story.word = String::from("Unknown");
+        } else if !matches!(phase, "Failed" | "Succeeded") {
+            story.word = String::from("Terminating");
+        }
+    }
+    story
+}
+
+/// Tells about the containers that run first; whether one of them is not done.
+fn tell_init(
+    pod: &Value,
+    init: &BTreeMap<&str, &Value>,
+    story: &mut Story,
+    sidecars: &mut Story,
+) -> bool {
+    for (index, status) in items(pod, "/status/initContainerStatuses")
+        .iter()
+        .enumerate()
+    {
+        story.add_restarts(status);
+        let is_sidecar = init
+            .get(text(status, "/name"))
+            .is_some_and(|container| is_sidecar(container));
+        if is_sidecar {
+            sidecars.add_restarts(status);
+        }
+        let terminated = status
+            .pointer("/state/terminated")
+            .filter(|end| end.is_object());
+        let waits_for = text(status, "/state/waiting/reason");
+        match terminated {
+            Some(end) if integer(end, "/exitCode") == 0 => continue,
+            _ if is_sidecar && is_true(status, "/started") => {
+                if is_true(status, "/ready") {
+                    story.ready += 1;
+                }
+                continue;
+            }
+            Some(end) => story.word = format!("Init:{}", ended(end)),
+            None if !waits_for.is_empty() && waits_for != "PodInitializing" => {
+                story.word = format!("Init:{waits_for}");
+            }
+            None => {
+                let all = items(pod, "/spec/initContainers").len();
+                story.word = format!("Init:{index}/{all}");
+            }
+        }
+        return true;
+    }
+    false
+}
+
+/// Why a container ended.
+fn ended(end: &Value) -> String {
+    match (text(end, "/reason"), integer(end, "/signal")) {
+        ("", 0) => format!("ExitCode:{}", integer(end, "/exitCode")),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+fn tell_containers(pod: &Value, story: &mut Story) {
+    let mut runs = false;
+    let mut error = String::new();
+    for status in items(pod, "/status/containerStatuses").iter().rev() {
+        story.add_restarts(status);
+        let waits_for = text(status, "/state/waiting/reason");
+        let end = status
+            .pointer("/state/terminated")
+            .filter(|end| end.is_object());
+        let runs_now = status
+            .pointer("/state/running")
+            .is_some_and(Value::is_object);
+        if !waits_for.is_empty() {
+            story.word = waits_for.to_owned();
+        } else if let Some(end) = end {
+            story.word = ended(end);
+            if integer(end, "/exitCode") != 0 {
+                error.clone_from(&story.word);
+            }
+        } else if is_true(status, "/ready") && runs_now {
+            runs = true;
+            story.ready += 1;
+        }
+    }
+    // A pod of which one container still runs is not done.
+    if story.word == "Completed" {
+        if runs && holds_any(pod, "Ready") {
+            story.word = String::from("Running");
+        } else if !error.is_empty() {
+            story.word = error;
+        } else if runs {
+            story.word = String::from("NotReady");
+        }
+    }
+}
+
+/// Whether any condition of a type is true.
+fn holds_any(pod: &Value, kind: &str) -> bool {
+    items(pod, "/status/conditions")
+        .iter()
+        .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
+}
+
+fn readiness_gates(pod: &Value) -> String {
+    let gates = items(pod, "/spec/readinessGates");
+    if gates.is_empty() {
+        return String::from("<none>");
+    }
+    let open = gates
+        .iter()
+        .filter(|gate| holds(pod, text(gate, "/conditionType")))
+        .count();
+    format!("{open}/{}", gates.len())
+}
+
+/// That a pod is done, for clients that leave such rows out.
+fn completed(pod: &Value) -> Option<Value> {
+    let (reason, message) = match text(pod, "/status/phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
+}

@@ -1,0 +1,133 @@
+//! Secrets.
+
+use super::config_map::{MAX_DATA, bytes, sealed};
+use crate::cells::read;
+use crate::cells::{Common, Row, cell, count_cell};
+use crate::checks::{immutable, required};
+use crate::kind::{
+    Context, FieldSelector, Kind, NAME, NAMESPACE, Resource, Written, namespaced, select,
+};
+use crate::object::{Object, fill_text, get, open, text, with};
+use lockgate_api::field::{FieldError, FieldErrors, Path};
+use lockgate_go::base64;
+use serde_json::Value;
+
+pub(super) const SECRETS: Resource = namespaced(
+    "",
+    "v1",
+    "secrets",
+    "secret",
+    "Secret",
+    "SecretList",
+    &Secret,
+);
+
+const SELECTABLE: &[FieldSelector] = &[NAME, NAMESPACE, select("type", &["type"])];
+
+/// The kind `Secret`.
+#[derive(Debug)]
+pub(super) struct Secret;
+
+impl Kind for Secret {
+    fn apply_defaults(&self, value: &mut Value) {
+        with(value, defaults);
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        if let Some(old) = old {
+            secret_update(errors, new.object(), old.object());
+        }
+        secret(errors, new.object());
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Type|Data|Age"
+    }
+
+    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
+        Row::plain(
+            common,
+            [
+                cell(read::text(object, "/type")),
+                count_cell(read::count(object, "/data")),
+            ],
+        )
+    }
+
+    fn field_selectors(&self) -> Option<&'static [FieldSelector]> {
+        Some(SELECTABLE)
+    }
+}
+
+/// The texts of `stringData` become part of `data`; the server never writes them again.
+fn defaults(object: &mut Object) {
+    fill_text(object, "type", "Opaque");
+    if let Some(Value::Object(texts)) = object.remove("stringData")
+        && !texts.is_empty()
+        && let Some(data) = open(object, "data")
+    {
+        for (key, value) in texts {
+            let bytes = value.as_str().unwrap_or_default().as_bytes();
+            data.insert(key, Value::String(base64::encode(bytes)));
+        }
+    }
+}
+
+fn secret(errors: &mut FieldErrors, object: &Object) {
+    let empty = Object::new();
+    let data = get(object, "data").unwrap_or(&empty);
+    let path = Path::root("data");
+    if bytes(errors, data, &path) > MAX_DATA {
+        errors.push(FieldError::too_long(&path, MAX_DATA));
+    }
+    let kind = text(object, "type");
+    let must = |errors: &mut FieldErrors, key: &str| {
+        if !data.contains_key(key) {
+            required(errors, &path.key(key));
+        }
+    };
+    match kind {
+        "kubernetes.io/service-account-token" => {
+            const NAME: &str = "kubernetes.io/service-account.name";
+            let annotated = get(object, "metadata")
+                .and_then(|metadata| get(metadata, "annotations"))
+                .is_some_and(|annotations| !text(annotations, NAME).is_empty());
+            if !annotated {
+                let metadata = Path::root("metadata");
+                let annotations = metadata.child("annotations");
+                required(errors, &annotations.key(NAME));
+            }
+        }
+        "kubernetes.io/dockercfg" => must(errors, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => must(errors, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth"
+            if !data.contains_key("username") && !data.contains_key("password") =>
+        {
+            must(errors, "username");
+            must(errors, "password");
+        }
+        "kubernetes.io/ssh-auth" if text(data, "ssh-privatekey").is_empty() => {
+            required(errors, &path.key("ssh-privatekey"));
+        }
+        "kubernetes.io/tls" => {
+            must(errors, "tls.crt");
+            must(errors, "tls.key");
+        }
+        _ => {}
+    }
+}
+
+fn secret_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    immutable(
+        errors,
+        (object.get("type"), old.get("type")),
+        &Path::root("type"),
+    );
+    sealed(errors, object, old, &["data"]);
+}

@@ -1,0 +1,65 @@
+//! ServiceAccounts.
+
+use crate::cells::{Common, Row};
+use crate::kind::{CREATE, Context, Deletion, Kind, Resource, namespaced, sub};
+use crate::object::{Object, each, with};
+use serde_json::Value;
+
+pub(super) const SERVICE_ACCOUNTS: Resource = namespaced(
+    "",
+    "v1",
+    "serviceaccounts",
+    "serviceaccount",
+    "ServiceAccount",
+    "ServiceAccountList",
+    &ServiceAccount,
+)
+.short(&["sa"])
+.subresources(&[sub(
+    "token",
+    "authentication.k8s.io",
+    "v1",
+    "TokenRequest",
+    CREATE,
+)]);
+
+/// The kind `ServiceAccount`.
+#[derive(Debug)]
+pub(super) struct ServiceAccount;
+
+impl Kind for ServiceAccount {
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, secret_references);
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        _old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource.is_empty() {
+            with(value, secret_references);
+        }
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Age"
+    }
+
+    fn row(&self, _object: &Value, common: &Common<'_>) -> Row {
+        Row::plain(common, [])
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion::default().returning_object()
+    }
+}
+
+/// Of a reference to a secret only the name is kept.
+fn secret_references(object: &mut Object) {
+    each(object, "secrets", |secret| {
+        secret.retain(|key, _| key == "name")
+    });
+}

@@ -1,0 +1,153 @@
+//! Roles and ClusterRoles.
+
+use crate::checks::invalid_json;
+use crate::kind::{Context, Kind, Resource, Written, cluster, namespaced};
+use crate::object::{Object, get, is_empty, list};
+use lockgate_api::field::{FieldError, FieldErrors, Path};
+use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
+use serde_json::Value;
+
+pub(super) const ROLES: Resource = namespaced(
+    "rbac.authorization.k8s.io",
+    "v1",
+    "roles",
+    "role",
+    "Role",
+    "RoleList",
+    &Role,
+)
+.create_on_update();
+
+pub(super) const CLUSTER_ROLES: Resource = cluster(
+    "rbac.authorization.k8s.io",
+    "v1",
+    "clusterroles",
+    "clusterrole",
+    "ClusterRole",
+    "ClusterRoleList",
+    &ClusterRole,
+)
+.create_on_update();
+
+/// The kind `Role`.
+#[derive(Debug)]
+pub(super) struct Role;
+
+impl Kind for Role {
+    fn name_rules(&self) -> NameRules {
+        PATH_SEGMENT_NAMES
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        rules(errors, new.object(), true);
+    }
+
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        self.validate_finalizers(&mut errors, new);
+        self.validate(&mut errors, new, None, context);
+        errors.extend(self.validate_metadata_update(new, old));
+        errors
+    }
+}
+
+/// The kind `ClusterRole`.
+#[derive(Debug)]
+pub(super) struct ClusterRole;
+
+impl Kind for ClusterRole {
+    fn name_rules(&self) -> NameRules {
+        PATH_SEGMENT_NAMES
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        rules(errors, new.object(), false);
+    }
+
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        self.validate_finalizers(&mut errors, new);
+        self.validate(&mut errors, new, None, context);
+        errors.extend(self.validate_metadata_update(new, old));
+        errors
+    }
+}
+
+fn rules(errors: &mut FieldErrors, object: &Object, namespaced: bool) {
+    let path = Path::root("rules");
+    for (index, rule) in list(object, "rules")
+        .iter()
+        .filter_map(Value::as_object)
+        .enumerate()
+    {
+        let path = path.index(index);
+        if is_empty(rule, "verbs") {
+            errors.push(FieldError::required(
+                &path.child("verbs"),
+                "verbs must contain at least one value",
+            ));
+        }
+        if !is_empty(rule, "nonResourceURLs") {
+            let urls = path.child("nonResourceURLs");
+            if namespaced {
+                let detail = "namespaced rules cannot apply to non-resource URLs";
+                invalid_json(errors, &urls, rule.get("nonResourceURLs"), detail);
+            }
+            if ["apiGroups", "resources", "resourceNames"]
+                .iter()
+                .any(|key| !is_empty(rule, key))
+            {
+                let detail = "rules cannot apply to both regular resources and non-resource URLs";
+                invalid_json(errors, &urls, rule.get("nonResourceURLs"), detail);
+            }
+            continue;
+        }
+        for (key, detail) in [
+            (
+                "apiGroups",
+                "resource rules must supply at least one api group",
+            ),
+            (
+                "resources",
+                "resource rules must supply at least one resource",
+            ),
+        ] {
+            if is_empty(rule, key) {
+                errors.push(FieldError::required(&path.child(key), detail));
+            }
+        }
+    }
+    if let Some(aggregation) = get(object, "aggregationRule")
+        && is_empty(aggregation, "clusterRoleSelectors")
+    {
+        let path = Path::root("aggregationRule");
+        errors.push(FieldError::required(
+            &path.child("clusterRoleSelectors"),
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        ));
+    }
+}

@@ -1,0 +1,91 @@
+//! Rows of tables: cells, and reading the members they show.
+
+mod duration;
+pub(crate) mod read;
+
+use lockgate_api::meta::time::Time;
+use serde_json::{Value, json};
+
+pub use duration::human_duration;
+pub(crate) use duration::since;
+use read::{text, text_or};
+
+/// The cells of an object and the conditions of its row.
+#[derive(Debug)]
+pub struct Row {
+    cells: Vec<Value>,
+    conditions: Option<Value>,
+}
+
+impl Row {
+    /// A row of these cells.
+    #[must_use]
+    pub fn of(cells: Vec<Value>) -> Self {
+        Self {
+            cells,
+            conditions: None,
+        }
+    }
+
+    /// A row with conditions, such as that of a completed Pod.
+    pub(crate) fn with_conditions(cells: Vec<Value>, conditions: Option<Value>) -> Self {
+        Self { cells, conditions }
+    }
+
+    /// The name, some cells, the age.
+    pub(crate) fn plain(common: &Common<'_>, middle: impl IntoIterator<Item = Value>) -> Self {
+        let mut cells = vec![cell(common.name)];
+        cells.extend(middle);
+        cells.push(cell(common.age.as_str()));
+        Self::of(cells)
+    }
+
+    /// The row of kinds without columns of their own.
+    pub(crate) fn created_at(object: &Value, common: &Common<'_>) -> Self {
+        let created = text_or(
+            object,
+            "/metadata/creationTimestamp",
+            "0001-01-01T00:00:00Z",
+        );
+        Self::of(vec![cell(common.name), cell(created)])
+    }
+
+    pub(crate) fn into_json(self) -> Value {
+        let mut row = json!({"cells": self.cells});
+        if let Some(conditions) = self.conditions {
+            row["conditions"] = conditions;
+        }
+        row
+    }
+}
+
+/// A cell.
+pub(crate) fn cell(value: impl Into<Value>) -> Value {
+    value.into()
+}
+
+/// The cell of a count.
+pub(crate) fn count_cell(count: usize) -> Value {
+    Value::from(count)
+}
+
+/// The name and the age, which nearly every row has, and the clock.
+#[derive(Debug)]
+pub struct Common<'v> {
+    /// The name of the object.
+    pub name: &'v str,
+    /// The age for people.
+    pub age: String,
+    /// The time the table is made.
+    pub now: Time,
+}
+
+impl<'v> Common<'v> {
+    pub(crate) fn of(object: &'v Value, now: Time) -> Self {
+        Self {
+            name: text(object, "/metadata/name"),
+            age: since(text(object, "/metadata/creationTimestamp"), now),
+            now,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Spans of time for people.
+
+use lockgate_api::meta::time::Time;
+
+/// A span of seconds in at most two units, the more precise the shorter it is.
+///
+/// UPSTREAM: apimachinery pkg/util/duration/duration.go
+#[must_use]
+pub fn human_duration(seconds: i64) -> String {
+    // Clocks of two machines may differ a little.
+    if seconds < -1 {
+        return String::from("<invalid>");
+    }
+    if seconds < 0 {
+        return String::from("0s");
+    }
+    if seconds < 60 * 2 {
+        return format!("{seconds}s");
+    }
+    let minutes = seconds / 60;
+    if minutes < 10 {
+        return two((minutes, "m"), (seconds % 60, "s"));
+    }
+    if minutes < 60 * 3 {
+        return format!("{minutes}m");
+    }
+    let hours = minutes / 60;
+    if hours < 8 {
+        return two((hours, "h"), (minutes % 60, "m"));
+    }
+    if hours < 48 {
+        return format!("{hours}h");
+    }
+    let days = hours / 24;
+    if hours < 24 * 8 {
+        return two((days, "d"), (hours % 24, "h"));
+    }
+    if hours < 24 * 365 * 2 {
+        return format!("{days}d");
+    }
+    if hours < 24 * 365 * 8 {
+        return two((days / 365, "y"), (days % 365, "d"));
+    }
+    format!("{}y", days / 365)
+}
+
+/// Two units, or the first alone where the second is nothing.
+fn two(first: (i64, &str), second: (i64, &str)) -> String {
+    match second.0 {
+        0 => format!("{}{}", first.0, first.1),
+        rest => format!("{}{}{rest}{}", first.0, first.1, second.1),
+    }
+}
+
+/// How long ago a time was; what is no time is unknown.
+pub(crate) fn since(text: &str, now: Time) -> String {
+    match Time::parse(text) {
+        Ok(time) if !time.is_zero() => {
+            human_duration(now.unix_seconds().saturating_sub(time.unix_seconds()))
+        }
+        _ => String::from("<unknown>"),
+    }
+}

@@ -1,0 +1,462 @@
+//! The contract of a kind: everything the server asks about it, in one object-safe trait.
+//!
+//! Built-in kinds, webhook configurations, CustomResourceDefinitions and custom resources implement
+//! [`Kind`]; the row of a built-in kind ([`Resource`]) points to its implementation. Every method has a
+//! default, so a kind says only how it differs.
+//!
+//! ```text
+//! decode ► apply_defaults ► mutating admission ► prepare_* ► validate_* ► warnings_* ► canonicalize
+//!        ► validating admission ► store
+//! ```
+//!
+//! UPSTREAM: apiserver pkg/registry/rest/{create,update}.go for the order.
+
+mod field_selector;
+mod resource;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+use serde_json::map::Map;
+
+use lockgate_api::field::{FieldErrors, Path};
+use lockgate_api::meta::object::{ManagedFieldsEntry, ObjectMeta};
+use lockgate_api::meta::time::Time;
+use lockgate_api::meta::validation::{
+    NameRules, SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
+};
+use lockgate_api::registration::validation::policies::PolicyExpressions;
+use lockgate_api::registration::validation::{ExpressionChecker, Unchecked};
+
+use crate::cells::{Common, Row};
+use crate::checks::{check_finalizer_name, wire};
+use crate::object::Object;
+
+pub use field_selector::FieldSelector;
+pub(crate) use field_selector::{
+    NAME, NAMESPACE, absent, first_of, flag_selector, number_selector, select,
+};
+pub(crate) use resource::{CHANGE, CREATE, PROXY, SCALE, SPEC, STREAM, cluster, namespaced, sub};
+pub use resource::{Generation, Resource, Subresource};
+
+/// Everything the server asks about a kind.
+///
+/// Objects are in normal form and, from `prepare_create` on, carry complete metadata.
+pub trait Kind: fmt::Debug + Send + Sync {
+    /// Fills in the defaults of the version.
+    fn apply_defaults(&self, _value: &mut Value) {}
+
+    /// Changes the members of an object of another version, whose `apiVersion` is set afterwards, to
+    /// those of `to`.
+    fn convert(&self, _object: &mut Object, _to: &Resource) {}
+
+    /// The warning for every client of a deprecated kind.
+    fn deprecation_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The rules for names.
+    fn name_rules(&self) -> NameRules {
+        SUBDOMAIN_NAMES
+    }
+
+    /// How the kind's own validation looks at finalizers.
+    fn finalizers(&self) -> Finalizers {
+        Finalizers::Qualified
+    }
+
+    /// The status of a new object. By default it is reset where `status` is a subresource.
+    fn new_status(&self) -> NewStatus {
+        NewStatus::Reset
+    }
+
+    /// Sets what belongs to the server in a new object.
+    fn prepare_create(&self, _value: &mut Value, _context: &Context<'_>) {}
+
+    /// Validates a new object: by default its metadata, then [`Kind::validate`].
+    fn validate_create(&self, new: &Written<'_>, context: &Context<'_>) -> FieldErrors {
+        let mut errors = self.validate_metadata(new);
+        self.validate(&mut errors, new, None, context);
+        errors
+    }
+
+    /// The rules that hold for new and for changed objects, beyond metadata.
+    fn validate(
+        &self,
+        _errors: &mut FieldErrors,
+        _new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+    }
+
+    /// The metadata of a new object by the kind's own rules.
+    fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
+        let path = Path::root("metadata");
+        let mut errors = validate_metadata(&new.metadata, self.name_rules(), &path);
+        self.validate_finalizers(&mut errors, new);
+        errors
+    }
+
+    /// The metadata of a changed object by the kind's own rules.
+    fn validate_metadata_update(&self, new: &Written<'_>, old: &Written<'_>) -> FieldErrors {
+        let path = Path::root("metadata");
+        let mut errors = validate_metadata_update(&new.metadata, &old.metadata, &path);
+        self.validate_finalizers(&mut errors, new);
+        errors
+    }
+
+    /// Finalizers without a domain are those that Kubernetes knows.
+    ///
+    /// UPSTREAM: pkg/apis/core/validation/validation.go (validateKubeFinalizerName)
+    fn validate_finalizers(&self, errors: &mut FieldErrors, new: &Written<'_>) {
+        if self.finalizers() == Finalizers::Any {
+            return;
+        }
+        let metadata = Path::root("metadata");
+        let path = metadata.child("finalizers");
+        for (index, name) in new.metadata.finalizers.iter().flatten().enumerate() {
+            check_finalizer_name(errors, name, &path.index(index));
+        }
+    }
+
+    /// Warnings about a new object that is valid.
+    fn warnings_on_create(&self, _new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Sets what is set after validation.
+    fn canonicalize(&self, _value: &mut Value) {}
+
+    /// An update of `status` keeps labels, annotations, finalizers and owner references as they were.
+    ///
+    /// UPSTREAM: apimachinery pkg/apis/meta/v1/meta.go (ResetObjectMetaForStatus)
+    fn resets_metadata_on_status_update(&self) -> bool {
+        false
+    }
+
+    /// Restores and sets what belongs to the server in a changed object, as a whole (`subresource`
+    /// empty) or through a subresource.
+    fn prepare_update(
+        &self,
+        _subresource: &str,
+        _value: &mut Value,
+        _old: &Value,
+        _context: &Context<'_>,
+    ) {
+    }
+
+    /// Validates a changed object after the metadata that every kind has: by default its metadata by
+    /// the kind's own rules, then, if the object changed as a whole, [`Kind::validate`].
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            self.validate(&mut errors, new, Some(old), context);
+        }
+        errors
+    }
+
+    /// Warnings about a changed object that is valid.
+    fn warnings_on_update(
+        &self,
+        _new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The columns of tables, separated by `|`: a plus stands before those of wide tables, a colon
+    /// before a type that is not `string`.
+    fn columns(&self) -> &'static str {
+        "Name|Created At:date"
+    }
+
+    /// The cells of an object.
+    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
+        Row::created_at(object, common)
+    }
+
+    /// The key by which rows are sorted, if not as they come.
+    fn sort_key(&self, _object: &Value) -> Option<(i64, String)> {
+        None
+    }
+
+    /// The fields that field selectors may name, if there are more than name and namespace.
+    ///
+    /// UPSTREAM: pkg/apis/*/conversion.go (`AddFieldLabelConversionFunc`) for the labels,
+    /// pkg/registry/*/strategy.go (`ToSelectableFields`) for what they read.
+    fn field_selectors(&self) -> Option<&'static [FieldSelector]> {
+        None
+    }
+
+    /// The answer to a field selector that names another field.
+    fn unsupported_field_label(&self, label: &str) -> String {
+        if self.field_selectors().is_some() {
+            return format!("field label not supported: {label}");
+        }
+        format!(
+            "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+            lockgate_go::quote::quote(label)
+        )
+    }
+
+    /// How objects are deleted.
+    fn deletion(&self) -> Deletion {
+        Deletion::default()
+    }
+
+    /// Marks an object whose deletion in steps begins.
+    fn begin_deletion(&self, _value: &mut Value, _context: &Context<'_>) {}
+}
+
+/// How a kind's own validation looks at `metadata.finalizers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finalizers {
+    /// Names without a domain must be those that Kubernetes knows.
+    Qualified,
+    /// Names are checked no further than those of any object.
+    Any,
+}
+
+/// The status of a new object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewStatus {
+    /// It is reset to the zero value where `status` is a subresource.
+    Reset,
+    /// It is what the client sent.
+    Sent,
+}
+
+/// How objects of a kind are deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deletion {
+    /// The answer is the deleted object instead of a `Status`.
+    pub returns_object: bool,
+    /// Dependents are orphaned unless the request says otherwise.
+    pub orphans_by_default: bool,
+    /// Objects are marked first and removed later.
+    pub in_steps: bool,
+    /// Garbage collection never looks for dependents.
+    pub has_no_dependents: bool,
+}
+
+impl Deletion {
+    /// Answers with the deleted object.
+    #[must_use]
+    pub const fn returning_object(mut self) -> Self {
+        self.returns_object = true;
+        self
+    }
+
+    /// Orphans dependents by default.
+    #[must_use]
+    pub const fn orphaning(mut self) -> Self {
+        self.orphans_by_default = true;
+        self
+    }
+
+    /// Marks objects first and removes them later.
+    #[must_use]
+    pub const fn in_steps(mut self) -> Self {
+        self.in_steps = true;
+        self
+    }
+
+    /// Never looks for dependents.
+    #[must_use]
+    pub const fn without_dependents(mut self) -> Self {
+        self.has_no_dependents = true;
+        self
+    }
+}
+
+/// The facts of a request that kinds use.
+#[derive(Clone, Copy)]
+pub struct Context<'r> {
+    /// The time of the write.
+    pub now: Time,
+    /// The user; a signing request records it.
+    pub requester: Requester<'r>,
+    /// Compiles match conditions.
+    pub expressions: &'r dyn ExpressionChecker,
+    /// Compiles the expressions of policies.
+    pub policies: &'r dyn PolicyExpressions,
+    /// The feature gate AdmissionWebhookMatchConditions.
+    pub match_conditions: bool,
+    /// Configurations from manifest files exist, so their names are reserved.
+    pub static_manifests: bool,
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("now", &self.now)
+            .field("requester", &self.requester)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'r> Context<'r> {
+    /// A context without expressions, feature gates or manifest files.
+    #[must_use]
+    pub fn new(now: Time, requester: Requester<'r>) -> Self {
+        Self {
+            now,
+            requester,
+            expressions: &Unchecked,
+            policies: &Unchecked,
+            match_conditions: true,
+            static_manifests: false,
+        }
+    }
+}
+
+/// The user who sent a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Requester<'r> {
+    /// The name of the user.
+    pub name: &'r str,
+    /// The uid of the user; may be empty.
+    pub uid: &'r str,
+    /// The groups of the user.
+    pub groups: &'r [String],
+    /// What the authenticator added.
+    pub extra: &'r BTreeMap<String, Vec<String>>,
+}
+
+/// An object that is validated, with its metadata decoded once.
+#[derive(Debug)]
+pub struct Written<'o> {
+    /// The object.
+    pub value: &'o Value,
+    /// Its metadata; without the namespace where the kind is namespaced, which is checked elsewhere.
+    pub metadata: ObjectMeta,
+    nothing: Object,
+}
+
+impl<'o> Written<'o> {
+    /// Decodes the metadata of an object.
+    #[must_use]
+    pub fn new(value: &'o Value, namespaced: bool) -> Self {
+        Self {
+            value,
+            metadata: metadata(value, namespaced),
+            nothing: Object::new(),
+        }
+    }
+
+    /// The members of the object.
+    #[must_use]
+    pub fn object(&self) -> &Map<String, Value> {
+        self.value.as_object().unwrap_or(&self.nothing)
+    }
+}
+
+/// The metadata of an object, typed.
+///
+/// Every write comes here several times, so members are taken over one by one where that is all there
+/// is to it, rather than written and read again.
+fn metadata(value: &Value, namespaced: bool) -> ObjectMeta {
+    let nothing = Map::new();
+    let members = value
+        .get("metadata")
+        .and_then(Value::as_object)
+        .unwrap_or(&nothing);
+    let text = |name: &str| {
+        let text = members.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let texts = |name: &str| {
+        let map = members.get(name)?.as_object()?;
+        let entry =
+            |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        map.iter().map(entry).collect::<Option<BTreeMap<_, _>>>()
+    };
+    let number = |name: &str| members.get(name).and_then(Value::as_i64);
+    let time = |name: &str| Time::parse(members.get(name)?.as_str()?).ok();
+    let namespace = text("namespace");
+    ObjectMeta {
+        name: text("name"),
+        generate_name: text("generateName"),
+        namespace: if namespaced { String::new() } else { namespace },
+        self_link: text("selfLink"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        generation: number("generation").unwrap_or_default(),
+        creation_timestamp: time("creationTimestamp"),
+        deletion_timestamp: time("deletionTimestamp"),
+        deletion_grace_period_seconds: number("deletionGracePeriodSeconds"),
+        labels: texts("labels"),
+        annotations: texts("annotations"),
+        owner_references: (members.get("ownerReferences"))
+            .and_then(Value::as_array)
+            .map(|owners| owners.iter().map(wire).collect()),
+        finalizers: (members.get("finalizers"))
+            .and_then(Value::as_array)
+            .map(|list| {
+                list.iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect()
+            }),
+        managed_fields: (members.get("managedFields"))
+            .and_then(Value::as_array)
+            .map(|entries| entries.iter().map(managed_fields).collect()),
+    }
+}
+
+/// An entry of the managed fields, without the fields, which validation does not read.
+fn managed_fields(entry: &Value) -> ManagedFieldsEntry {
+    let text = |name: &str| {
+        let text = entry.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    ManagedFieldsEntry {
+        manager: text("manager"),
+        operation: text("operation"),
+        api_version: text("apiVersion"),
+        fields_type: text("fieldsType"),
+        subresource: text("subresource"),
+        ..ManagedFieldsEntry::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    #[test]
+    fn metadata_is_what_reading_it_would_give() {
+        let all = json!({"metadata": {
+            "name": "a", "generateName": "g-", "namespace": "n", "selfLink": "/a", "uid": "u",
+            "resourceVersion": "3", "generation": 4, "deletionGracePeriodSeconds": 30,
+            "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z",
+            "labels": {"k": "v"}, "annotations": {"k": "v", "l": ""}, "finalizers": ["f", "g"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": true}],
+            "managedFields": [{
+                "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "subresource": "status",
+            }],
+        }});
+        for object in [
+            all,
+            json!({"metadata": {"creationTimestamp": null}}),
+            json!({}),
+        ] {
+            let want: ObjectMeta = object.get("metadata").map(wire).unwrap_or_default();
+            assert_eq!(metadata(&object, false), want);
+        }
+        let object = json!({"metadata": {"name": "a", "namespace": "n"}});
+        assert_eq!(metadata(&object, true).namespace, "");
+    }
+}

@@ -1,0 +1,9 @@
+//! Laws of the workspace, checked on its sources.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod modules;
