@@ -326,8 +326,13 @@ fn plugins_run_in_the_built_in_order() {
             .build()
             .map(|engine| engine.plugins().collect::<Vec<_>>())
     };
-    let webhooks = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"];
-    let with = |first: &[&'static str]| [first, &webhooks].concat();
+    let own = [
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionWebhook",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
+    ];
+    let with = |first: &[&'static str]| [first, &own].concat();
     let (lifecycle, pull, tolerations) = (
         "NamespaceLifecycle",
         "AlwaysPullImages",
@@ -342,7 +347,7 @@ fn plugins_run_in_the_built_in_order() {
         engine(&[tolerations], &[lifecycle]),
         Ok(with(&[tolerations]))
     );
-    let all = [lifecycle, tolerations, webhooks[0], webhooks[1]];
+    let all = [&[lifecycle, tolerations][..], &own].concat();
     assert_eq!(engine(&[], &all), Ok(vec![]));
     for (enable, disable, want) in [
         (
