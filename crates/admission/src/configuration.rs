@@ -18,6 +18,7 @@ mod notice;
 mod policies;
 mod reload;
 mod rule;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +40,7 @@ pub use policies::{
 pub(crate) use policies::{CompiledMutation, CompiledValidation, NotFound, ParamSource, PatchType};
 pub use reload::{Reload, StaticManifests};
 pub(crate) use rule::Rule;
+pub use yaml::{ConfigurationError, from_yaml};
 
 pub use crate::decision::FailurePolicy;
 
@@ -119,7 +121,7 @@ impl Configurations {
         self.kind
     }
 
-    /// Whether all configurations that exist are known here.
+    /// Returns `true` once all existing configurations are loaded.
     #[must_use]
     pub fn synced(&self) -> bool {
         self.api_synced.load(Ordering::Acquire) && self.statics_synced()
@@ -134,7 +136,7 @@ impl Configurations {
         self.api_synced.store(true, Ordering::Release);
     }
 
-    /// Whether hooks from manifest files are configured, be there any or not.
+    /// Returns `true` if a manifest directory is configured, even an empty one.
     pub(crate) fn has_statics(&self) -> bool {
         self.state
             .lock()

@@ -61,7 +61,7 @@ impl Server {
         ttl: Option<Duration>,
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self.store.create(key, bytes, ttl).await;
         }
         let (key, object) = (key.to_owned(), object.clone());
@@ -82,7 +82,7 @@ impl Server {
         object: &Value,
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self.store.update(key, expected, bytes).await;
         }
         let (key, object) = (key.to_owned(), object.clone());
@@ -101,7 +101,7 @@ impl Server {
         key: &str,
         expected: Revision,
     ) -> Result<Revision, WriteError> {
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self
                 .store
                 .delete(key, expected)

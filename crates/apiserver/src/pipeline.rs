@@ -83,6 +83,14 @@ impl Handler for Server {
         }
         self.requests
             .count(&head.method, response.status().as_u16(), started.elapsed());
+        // The path alone: queries and headers may hold secrets.
+        tracing::debug!(
+            method = %head.method,
+            path = head.uri.path(),
+            code = response.status().as_u16(),
+            elapsed = ?started.elapsed(),
+            "request"
+        );
         self.audit.finish(event, response.status().as_u16());
         response
     }

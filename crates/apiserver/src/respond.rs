@@ -76,6 +76,15 @@ impl Reply {
         self
     }
 
+    /// The answer as a tree.
+    pub(crate) fn into_object(self) -> Value {
+        match self.payload {
+            Payload::Object(object) => object,
+            Payload::Text(text) | Payload::List(text) => parse(&text),
+            Payload::Plain(text) => Value::String(text),
+        }
+    }
+
     /// The answer as JSON.
     pub(crate) fn json(&self) -> String {
         match &self.payload {

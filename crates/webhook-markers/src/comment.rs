@@ -26,6 +26,7 @@ pub enum Comment {
 pub struct CommentError {
     /// The offset in bytes from the `+`.
     pub at: usize,
+    /// The message.
     pub message: String,
     /// Advice.
     pub help: Option<String>,

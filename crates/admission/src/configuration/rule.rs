@@ -9,7 +9,7 @@ use lockgate_api::registration::policy::NamedRule;
 use crate::object::same_text;
 use crate::request::{Operation, Request};
 
-/// What a webhook is called for.
+/// A compiled rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     scope: Scope,
@@ -85,7 +85,7 @@ impl Rule {
         self.names.is_empty() || self.names.iter().any(|known| **known == *name)
     }
 
-    /// Whether the rule is for this request, were it about `resource`.
+    /// Returns `true` if the rule matches the request as one about `resource`.
     pub(crate) fn matches(&self, request: &Request, resource: &GroupVersionResource) -> bool {
         self.covers(request.operation)
             && self.groups.has(&resource.group)

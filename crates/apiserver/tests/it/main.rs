@@ -19,6 +19,7 @@ mod hostile_tokens;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
+mod quotas;
 mod reads;
 mod roles;
 mod settings;

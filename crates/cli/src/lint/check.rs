@@ -356,7 +356,7 @@ impl Checker<'_> {
         self.version(about, configuration.kind, version);
     }
 
-    /// What the version means: that it is deprecated, and which defaults it brings.
+    /// Consequences of the API version: deprecation and different defaults.
     fn version(&mut self, about: &ObjectChecker<'_>, kind: ConfigurationKind, version: Version) {
         let span = about.locator.locate("apiVersion", "");
         if let Some(warning) = deprecation_warning(kind, version) {
