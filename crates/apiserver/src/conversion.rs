@@ -19,7 +19,7 @@ use crate::error::{Outcome, internal, plain};
 use crate::registry::custom::conversion::Conversion;
 use crate::registry::{Registry, Resource, Shape};
 
-/// How long a conversion webhook may take.
+/// The timeout of a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Converts objects between the versions that are served.
@@ -47,15 +47,14 @@ impl Converter {
     }
 
     /// The object of an entry, in the version of a resource.
-    pub(crate) async fn show(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
-        if resource.is_storage_version() {
-            let mut object = encoding::parse_entry(entry, resource.type_meta());
-            resource.shape.read_stored(&mut object);
-            return Ok(object);
-        }
-        let kept = self.storage_resource(resource)?;
-        let object = encoding::parse_entry(entry, kept.type_meta());
-        let mut object = self.convert(object, &kept, resource).await?;
+    pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
+        let mut object = if resource.is_storage_version() {
+            encoding::parse_entry(entry, resource.type_meta())?
+        } else {
+            let stored = self.storage_resource(resource)?;
+            let object = encoding::parse_entry(entry, stored.type_meta())?;
+            self.convert(object, &stored, resource).await?
+        };
         resource.shape.read_stored(&mut object);
         Ok(object)
     }
@@ -126,7 +125,7 @@ fn rename(mut object: Value, to: &Resource) -> Value {
     object
 }
 
-/// Why a conversion webhook failed, in upstream's words.
+/// The failure of a conversion webhook, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 enum WebhookError {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! What the admission engine asks about kinds, answered from the registry.
+//! The kinds of the registry, as the admission engine asks for them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::conversion::Converter;
 use crate::registry::{Registry, Resource, Shape, split_api_version};
-use crate::write::managed_fields::owned;
 
 /// The kinds of a server.
 #[derive(Debug)]
@@ -154,7 +153,7 @@ impl Kinds for ServedKinds {
         // Kinds that are no resources of their own, such as options of connections, have no schema.
         let shape = resource.as_ref().map(|resource| resource.shape.clone());
         let shape = shape.or_else(|| self.part_shape(kind));
-        let owned = shape.as_ref().and_then(owned);
+        let owned = shape.as_ref().and_then(Shape::owned);
         let owned = owned.ok_or_else(|| MergeError::no_type(kind))?;
         merge_configuration(owned, live, configuration).map_err(MergeError)
     }

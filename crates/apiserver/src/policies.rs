@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lockgate_admission::engine::Engine;
 use lockgate_admission::host::{BoxFuture, Param, ParamScope, Params};
 use lockgate_admission::object::Object;
-use lockgate_api::access::{AccessObject, AccessRequest, User};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::document::json;
 use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_api::registration::policy::{
-    Binding, ParamKind, Policy, PolicyKind, Registered, decode_binding, decode_policy,
+    Binding, ParamKind, Policy, Registered, decode_binding, decode_policy,
 };
 use lockgate_go::json as go_json;
 use lockgate_store::{Entry, List, ReadAt, Revision, Store};
@@ -23,7 +23,6 @@ use crate::conversion::Converter;
 use crate::error::{Outcome, internal};
 use crate::metadata;
 use crate::registry::{Registry, Resource};
-use crate::server::Server;
 
 /// So many parameters are kept in the form expressions read them in.
 const MAX_PARAMS: usize = 4096;
@@ -40,12 +39,14 @@ pub(crate) fn kind_of(resource: &Resource) -> Option<Registered> {
 }
 
 /// A policy or a binding, read.
-enum Read {
+#[derive(Debug)]
+pub(crate) enum Read {
     Policy(Policy),
     Binding(Binding),
 }
 
-fn read(what: Registered, object: &Value) -> Result<Read, String> {
+/// Reads a policy or a binding.
+pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, String> {
     let text = go_json::to_string(object);
     let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
     let read = match what {
@@ -59,11 +60,18 @@ fn read(what: Registered, object: &Value) -> Result<Read, String> {
     read.map_err(|error| error.to_string())
 }
 
+/// What knows whether a user may read parameters.
+pub(crate) struct Access<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) authorizer: &'a dyn Authorizer,
+    pub(crate) engine: &'a Engine,
+}
+
 /// Whether the user may read what a policy or binding would read for them. `old` is what is stored.
 ///
 /// UPSTREAM: kubernetes pkg/registry/admissionregistration/*/authz.go
-pub(crate) async fn authorize_params(
-    server: &Server,
+pub(crate) fn authorize_params(
+    access: &Access<'_>,
     resource: &Resource,
     object: &Value,
     old: Option<&Value>,
@@ -87,7 +95,7 @@ pub(crate) async fn authorize_params(
             if matches!(&old, Some(Read::Policy(old)) if old.param_kind == new.param_kind) {
                 return Ok(FieldErrors::new());
             }
-            ("paramKind", refuse_kind(server, kind, user))
+            ("paramKind", refuse_kind(access, kind, user))
         }
         (Read::Binding(new), old) => {
             if new.param_ref.is_none() {
@@ -100,7 +108,7 @@ pub(crate) async fn authorize_params(
             if matches!(&old, Some(Read::Binding(old)) if same(old)) {
                 return Ok(FieldErrors::new());
             }
-            ("paramRef", refuse_reference(server, &new, user).await)
+            ("paramRef", refuse_reference(access, &new, user))
         }
     };
     let spec = Path::root("spec");
@@ -109,11 +117,11 @@ pub(crate) async fn authorize_params(
     Ok(refused.into_iter().collect())
 }
 
-fn refuse_kind(server: &Server, kind: &ParamKind, user: &UserInfo) -> Option<String> {
+fn refuse_kind(access: &Access<'_>, kind: &ParamKind, user: &UserInfo) -> Option<String> {
     let (group, _) = kind.group_version();
-    let resource = resource_of(&server.registry, kind);
+    let resource = resource_of(access.registry, kind);
     let resource = resource.as_ref().map_or("*", |resource| resource.plural());
-    if may(server, user, "get", group, resource, "*", "*") {
+    if may(access, user, "get", group, resource, "*", "*") {
         return None;
     }
     Some(format!(
@@ -125,22 +133,21 @@ fn refuse_kind(server: &Server, kind: &ParamKind, user: &UserInfo) -> Option<Str
     ))
 }
 
-async fn refuse_reference(server: &Server, binding: &Binding, user: &UserInfo) -> Option<String> {
+fn refuse_reference(access: &Access<'_>, binding: &Binding, user: &UserInfo) -> Option<String> {
     let param_ref = binding.param_ref.as_ref()?;
     let verb = if param_ref.name.is_empty() {
         "list"
     } else {
         "get"
     };
-    let policy = stored_policy(server, binding.kind, &binding.policy_name).await;
-    let kind = policy
-        .as_ref()
-        .and_then(|policy| policy.param_kind.as_ref());
+    let policies = access.engine.policies(binding.kind);
+    let policy = policies.find(&binding.policy_name);
+    let kind = policy.as_ref().and_then(|policy| policy.param_kind());
     let (group, _) = kind.map_or(("*", ""), ParamKind::group_version);
-    let found = kind.and_then(|kind| resource_of(&server.registry, kind));
+    let found = kind.and_then(|kind| resource_of(access.registry, kind));
     let resource = found.as_ref().map_or("*", |resource| resource.plural());
     let (namespace, name) = (&param_ref.namespace, &param_ref.name);
-    if may(server, user, verb, group, resource, namespace, name) {
+    if may(access, user, verb, group, resource, namespace, name) {
         return None;
     }
     let user = go_user(user);
@@ -163,22 +170,8 @@ async fn refuse_reference(server: &Server, binding: &Binding, user: &UserInfo) -
     })
 }
 
-async fn stored_policy(server: &Server, kind: PolicyKind, name: &str) -> Option<Policy> {
-    let snapshot = server.registry.snapshot();
-    let group = lockgate_api::registration::GROUP;
-    let resource = snapshot.find(group, "v1", kind.resource())?;
-    let key = server.key(resource, "", name);
-    let (entry, _) = server.store.get(&key, ReadAt::Latest).await.ok()?;
-    let entry = entry?;
-    let object = server.show(&entry, resource).await.ok()?;
-    match read(Registered::Policy(kind), &object) {
-        Ok(Read::Policy(policy)) => Some(policy),
-        _ => None,
-    }
-}
-
 fn may(
-    server: &Server,
+    access: &Access<'_>,
     user: &UserInfo,
     verb: &str,
     group: &str,
@@ -200,7 +193,7 @@ fn may(
             label_selector: "",
         },
     };
-    server.authorizer.authorize(&request).allowed
+    access.authorizer.authorize(&request).allowed
 }
 
 /// A user as Go prints one.
@@ -228,31 +221,16 @@ fn resource_of(registry: &Registry, kind: &ParamKind) -> Option<Arc<Resource>> {
     snapshot.by_kind(group, version, &kind.kind).cloned()
 }
 
-/// Puts a policy or binding in force as it was stored.
-pub(crate) fn written(engine: &Engine, what: Registered, object: &Value) {
-    let name = metadata::text(object, "name");
-    match (what, read(what, object)) {
-        (Registered::Policy(kind), Ok(Read::Policy(policy))) => {
-            engine.policies(kind).upsert_policy(&policy);
-        }
-        (Registered::Binding(kind), Ok(Read::Binding(binding))) => {
-            engine.policies(kind).upsert_binding(&binding);
-        }
-        (Registered::Policy(kind) | Registered::Binding(kind), unread) => {
-            let why = unread.err().unwrap_or_default();
-            tracing::error!(
-                kind = what.name(),
-                name,
-                why,
-                "a stored object cannot be read"
-            );
-            engine.policies(kind).refuse_unreadable(what, name, &why);
-        }
+/// Puts a policy or binding in force.
+pub(crate) fn enforce(engine: &Engine, read: &Read) {
+    match read {
+        Read::Policy(policy) => engine.policies(policy.kind).upsert_policy(policy),
+        Read::Binding(binding) => engine.policies(binding.kind).upsert_binding(binding),
     }
 }
 
 /// Takes a policy or binding out of force.
-pub(crate) fn removed(engine: &Engine, what: Registered, name: &str) {
+pub(crate) fn remove(engine: &Engine, what: Registered, name: &str) {
     match what {
         Registered::Policy(kind) => engine.policies(kind).remove_policy(name),
         Registered::Binding(kind) => engine.policies(kind).remove_binding(name),
@@ -297,7 +275,7 @@ impl StoredParams {
                 return Ok(Arc::clone(param));
             }
         }
-        let object = self.converter.show(entry, resource).await;
+        let object = self.converter.decode(entry, resource).await;
         let object = object.map_err(|failure| failure.0.message)?;
         let param = Arc::new(Param {
             namespace: metadata::text(&object, "namespace").to_owned(),

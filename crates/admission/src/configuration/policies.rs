@@ -196,6 +196,13 @@ impl Policies {
         });
     }
 
+    /// The policy of this name, be it in force or not.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<CompiledPolicy>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.policies.get(name).cloned()
+    }
+
     /// The policies in force as of the last change.
     #[must_use]
     pub fn snapshot(&self) -> Arc<PolicySnapshot> {

@@ -1,6 +1,6 @@
 //! Certificates: the server's own authority, its leaf, and whom it trusts to speak for users.
 //!
-//! What is absent is made; with a folder it is kept there, so that a kubeconfig survives a restart.
+//! Missing certificates are made; with a folder they are stored there, so that a kubeconfig survives a restart.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,24 +16,24 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// Why the server cannot speak TLS.
+/// The failure to set up TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read or written.
     #[error("cannot use `{path}`: {source}")]
     File {
-        /// Which.
+        /// The file, or the certificate or key.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A certificate or key does not say what it should.
     #[error("{what}: {why}")]
     Material {
-        /// Which.
+        /// The file, or the certificate or key.
         what: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
@@ -135,7 +135,7 @@ impl Identity {
         issue(&self.ca_pem, &self.ca_key_pem, &params)
     }
 
-    /// What rustls needs to serve. Certificates of users are asked for and not required.
+    /// The settings of rustls. Client certificates are requested and not required.
     pub(crate) fn server_config(
         &self,
         client_ca: Option<&Path>,

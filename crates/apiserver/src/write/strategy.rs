@@ -18,21 +18,10 @@ use serde_json::{Value, json};
 use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
 use crate::metadata;
-use crate::policies;
+use crate::policies::{self, Access};
 use crate::registry::Resource;
-use crate::server::Server;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
-
-/// Objects are namespaces.
-pub(crate) fn is_namespace(resource: &Resource) -> bool {
-    resource.is("", "namespaces")
-}
-
-/// Objects are CustomResourceDefinitions.
-pub(crate) fn is_definition(resource: &Resource) -> bool {
-    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
-}
 
 /// The finalizers in the spec of a namespace.
 pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
@@ -158,14 +147,14 @@ fn scope(resource: &Resource) -> Scope {
 }
 
 /// Checks that the user may read what an object would read for them. `old` is what is stored.
-pub(crate) async fn authorize(
-    server: &Server,
+pub(crate) fn authorize(
+    access: &Access<'_>,
     resource: &Resource,
     object: &Value,
     old: Option<&Value>,
     user: &UserInfo,
 ) -> Outcome<()> {
-    let errors = policies::authorize_params(server, resource, object, old, user).await?;
+    let errors = policies::authorize_params(access, resource, object, old, user)?;
     refuse(resource, object, &errors)
 }
 
