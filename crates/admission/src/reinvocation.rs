@@ -2,7 +2,7 @@
 //!
 //! A webhook that asks for it (`IfNeeded`) is called a second time when the object changed after it
 //! was called: by a later webhook, or by a compiled-in plugin in the second round. Nobody is called
-//! a third time, and nobody is called for the first time in the second round.
+//! a third time, and none is called for the first time in the second round.
 //!
 //! A mutating policy that asks for it runs a second time when a mutation followed it, its own
 //! included.

@@ -27,7 +27,7 @@ enum Scope {
     Any,
     Namespaced,
     Cluster,
-    /// A word nobody knows.
+    /// An unknown word.
     Nowhere,
 }
 
