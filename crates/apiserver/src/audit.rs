@@ -16,11 +16,11 @@ use lockgate_go::json;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::{Map, Value, json};
 
-use crate::call::Notes;
 use crate::encoding;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
+use crate::request::Recorded;
 use crate::respond::Reply;
 
 pub use policy::PolicyError;
@@ -140,7 +140,7 @@ struct Open {
 }
 
 impl Event {
-    /// Who asks.
+    /// Records the user.
     pub(crate) fn user(&mut self, user: &UserInfo) {
         if let Some(open) = &mut self.0 {
             open.user = user.clone();
@@ -148,7 +148,7 @@ impl Event {
         }
     }
 
-    /// Whom the user is taken for.
+    /// Records the impersonated user.
     pub(crate) fn impersonated(&mut self, user: &UserInfo) {
         if let Some(open) = &mut self.0 {
             open.set(
@@ -158,7 +158,7 @@ impl Event {
         }
     }
 
-    /// What is asked about.
+    /// Records the target.
     pub(crate) fn target(&mut self, target: &Target, name: &str) {
         if let Some(open) = &mut self.0 {
             let mut reference = Map::new();
@@ -183,7 +183,7 @@ impl Event {
         }
     }
 
-    /// What authorization said.
+    /// Records the decision of authorization.
     pub(crate) fn decided(&mut self, allowed: bool) {
         if let Some(open) = &mut self.0 {
             let decision = if allowed { "allow" } else { "forbid" };
@@ -194,7 +194,7 @@ impl Event {
         }
     }
 
-    /// What was sent.
+    /// Records the request body.
     pub(crate) fn request_body(&mut self, body: &[u8]) {
         if let Some(open) = &mut self.0 {
             open.request = encoding::tree(body).or_else(|| Envelope::open(body).ok()?.object());
@@ -202,14 +202,14 @@ impl Event {
         }
     }
 
-    /// What is answered.
+    /// Records the response.
     pub(crate) fn respond(&mut self, reply: &Reply) {
         if let Some(open) = &mut self.0 {
             open.response = encoding::tree(reply.json().as_bytes());
         }
     }
 
-    /// What is answered when the request fails.
+    /// Records the response of a failure.
     pub(crate) fn respond_status(&mut self, failure: &Failure) {
         if let Some(open) = &mut self.0 {
             let status = serde_json::to_value(&failure.0).unwrap_or_default();
@@ -218,8 +218,8 @@ impl Event {
         }
     }
 
-    /// What admission has to say.
-    pub(crate) fn notes(&mut self, notes: &Notes) {
+    /// Records the annotations of admission.
+    pub(crate) fn notes(&mut self, notes: &Recorded) {
         if let Some(open) = &mut self.0 {
             open.notes.extend(notes.annotations.iter().cloned());
         }

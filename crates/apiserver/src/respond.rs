@@ -1,4 +1,4 @@
-//! Stage 9: the answer in the form the client wants.
+//! Stage 9: the response in the form the client accepts.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -8,14 +8,14 @@ use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use serde_json::{Value, json};
 
-use crate::call::Notes;
-use crate::error::{Failure, Outcome, bad_request};
+use crate::error::{Failure, Outcome, bad_request, internal};
 use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
+use crate::request::Recorded;
 
-/// What is answered.
+/// The answer to a request, before it is encoded.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -62,14 +62,6 @@ impl Reply {
         }
     }
 
-    /// The name of the object, if it is one.
-    pub(crate) fn name(&self) -> &str {
-        match &self.payload {
-            Payload::Object(object) => crate::metadata::text(object, "name"),
-            _ => "",
-        }
-    }
-
     /// The same with the code of something that was made.
     pub(crate) fn created(mut self) -> Self {
         self.code = 201;
@@ -77,11 +69,11 @@ impl Reply {
     }
 
     /// The answer as a tree.
-    pub(crate) fn into_object(self) -> Value {
+    pub(crate) fn into_object(self) -> Outcome<Value> {
         match self.payload {
-            Payload::Object(object) => object,
+            Payload::Object(object) => Ok(object),
             Payload::Text(text) | Payload::List(text) => parse(&text),
-            Payload::Plain(text) => Value::String(text),
+            Payload::Plain(text) => Ok(Value::String(text)),
         }
     }
 
@@ -94,14 +86,14 @@ impl Reply {
     }
 
     /// The answer as a table, if it is an object of a resource or a list of them.
-    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Self {
+    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Outcome<Self> {
         let (object, is_list) = match self.payload {
             Payload::Object(object) => (object, false),
-            Payload::Text(text) => (parse(&text), false),
-            Payload::List(text) => (parse(&text), true),
+            Payload::Text(text) => (parse(&text)?, false),
+            Payload::List(text) => (parse(&text)?, true),
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
-                return self;
+                return Ok(self);
             }
         };
         let kind = object.get("kind").and_then(Value::as_str);
@@ -116,11 +108,11 @@ impl Reply {
         } else {
             object
         });
-        self
+        Ok(self)
     }
 
     /// The answer in the form the client wants.
-    pub(crate) fn into_response(self, wanted: Wanted) -> Response {
+    pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
         let text = match (self.payload, wanted.view) {
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
@@ -128,15 +120,15 @@ impl Reply {
                 json::value_to_string(&object)
             }
             (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
-            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
-            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),
-            (Payload::Plain(text), _) => return plain_text(self.code, text),
+            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text)?)),
+            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text)?)),
+            (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
         };
         encoded(self.code, text, wanted.encoding)
     }
 }
 
-/// How objects become tables for one client.
+/// The tables of one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     version: &'static str,
@@ -145,7 +137,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// What the client asks for; nothing if it wants no tables.
+    /// The tables a client asks for; none if it wants objects.
     pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
         let View::Table(version) = wanted.view else {
             return Ok(None);
@@ -193,8 +185,10 @@ impl Tables {
     }
 }
 
-fn parse(text: &str) -> Value {
-    crate::encoding::tree(text.as_bytes()).unwrap_or_default()
+/// Parses an answer that is to be shown in another form. Stored bytes are not parsed before.
+fn parse(text: &str) -> Outcome<Value> {
+    let parsed = crate::encoding::tree(text.as_bytes());
+    parsed.ok_or_else(|| internal("the stored object is not valid JSON"))
 }
 
 /// The metadata of an object, as an object of its own.
@@ -220,16 +214,22 @@ fn partial_list(list: &Value) -> Value {
     })
 }
 
-fn encoded(code: u16, text: String, encoding: Encoding) -> Response {
+fn encoded(code: u16, text: String, encoding: Encoding) -> Outcome<Response> {
     let (text, media_type) = match encoding {
         Encoding::Json { pretty: false } => (text, "application/json"),
         Encoding::Json { pretty: true } => {
-            let pretty = serde_json::to_string_pretty(&parse(&text)).unwrap_or(text);
+            let pretty = serde_json::to_string_pretty(&parse(&text)?).unwrap_or(text);
             (pretty + "\n", "application/json")
         }
-        Encoding::Yaml => (yaml::write(&parse(&text)), "application/yaml"),
+        Encoding::Yaml => (yaml::write(&parse(&text)?), "application/yaml"),
     };
-    with_type(code, text, media_type)
+    Ok(with_type(code, text, media_type))
+}
+
+/// JSON that was just written, which can be parsed.
+fn written(code: u16, text: String, encoding: Encoding) -> Response {
+    encoded(code, text, encoding)
+        .unwrap_or_else(|failure| plain_text(500, failure.0.message.clone()))
 }
 
 /// An answer of any type.
@@ -245,7 +245,7 @@ pub(crate) fn with_type(code: u16, body: impl Into<Bytes>, media_type: &'static 
 
 /// JSON outside the resources.
 pub(crate) fn document(value: &Value, pretty: bool) -> Response {
-    encoded(200, json::to_string(value), Encoding::Json { pretty })
+    written(200, json::to_string(value), Encoding::Json { pretty })
 }
 
 /// Plain text.
@@ -253,7 +253,7 @@ pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Response {
     with_type(code, text, "text/plain; charset=utf-8")
 }
 
-/// What a path gets that leads nowhere.
+/// 404 for paths that do not exist.
 pub(crate) fn page_not_found() -> Response {
     let mut response = plain_text(404, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -267,7 +267,7 @@ pub(crate) fn page_not_found() -> Response {
 pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     let status = &failure.0;
     let code = u16::try_from(status.code).unwrap_or(500);
-    let mut response = encoded(code, json::to_string(status), encoding);
+    let mut response = written(code, json::to_string(status), encoding);
     let retry = status
         .details
         .as_ref()
@@ -280,8 +280,8 @@ pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     response
 }
 
-/// Adds what is told besides the answer.
-pub(crate) fn add_notes(response: &mut Response, notes: &Notes) {
+/// Adds the warnings of a request.
+pub(crate) fn add_warnings(response: &mut Response, notes: &Recorded) {
     for text in notes.warnings.headers() {
         if let Ok(value) =
             HeaderValue::from_str(&text).or_else(|_| HeaderValue::from_bytes(text.as_bytes()))

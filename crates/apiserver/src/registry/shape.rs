@@ -8,6 +8,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind, Version, code
 use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::kind::Kind;
+use lockgate_kinds::managed_fields::Shape as Owned;
 use lockgate_kinds::resource as kinds;
 use lockgate_kinds::typed::{Type, type_of};
 use lockgate_kinds::{conversion, protobuf, table};
@@ -212,7 +213,15 @@ impl Shape {
         }
     }
 
-    /// Whether two objects say the same.
+    /// The shape that owners of fields go by.
+    pub(crate) fn owned(&self) -> Option<Owned<'_>> {
+        match self {
+            Self::Custom(custom) => Some(Owned::Custom(custom.schema())),
+            _ => self.merge_type().map(Owned::BuiltIn),
+        }
+    }
+
+    /// Returns true if two objects are semantically equal.
     pub(crate) fn semantically_equal(&self, one: &Value, other: &Value) -> bool {
         match self {
             Self::BuiltIn { ty, .. } => semantically_equal(*ty, one, other),
@@ -287,7 +296,7 @@ impl Resource {
         }
     }
 
-    /// Whether it is this one of the built-in kinds, in any version.
+    /// Returns true for this built-in resource in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         !self.is_custom() && self.names.group == group && self.names.plural == plural
     }

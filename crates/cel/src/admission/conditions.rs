@@ -9,7 +9,7 @@ use super::compile_condition;
 use super::request::Evaluator;
 use crate::eval::Program;
 use crate::limits::MATCH_CONDITIONS_BUDGET;
-use crate::program::ProgramCache;
+use crate::program::{CompileError, ProgramCache};
 
 pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";
@@ -17,7 +17,7 @@ pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of 
 /// The programs of all hooks and policies.
 pub(super) static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);
 
-/// What happens when conditions cannot be evaluated.
+/// The outcome when conditions cannot be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is refused.
@@ -26,7 +26,7 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// What a list of conditions decides.
+/// The decision of a list of conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The webhook is to be called.
@@ -37,12 +37,13 @@ pub enum Outcome {
     Refuse(String),
 }
 
-/// What a list of conditions decides before the failure policy has its say.
+/// The decision of a list of conditions before the failure policy applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// What it decides.
+    /// The decision.
     pub outcome: Outcome,
-    /// How many conditions could not be evaluated, up to the first that was false. None are
+    /// The number of conditions that could not be evaluated, up to the first that was false. None
+    /// are
     /// counted when the budget ran out.
     pub errors: usize,
 }
@@ -69,12 +70,21 @@ impl MatchConditions {
     /// One that does not compile is kept, and counts as failed when evaluated.
     #[must_use]
     pub fn compile<'c>(conditions: impl IntoIterator<Item = (&'c str, &'c str)>) -> Self {
+        Self::compile_with(conditions, |expression| {
+            PROGRAMS.get_or_compile(expression, compile_condition)
+        })
+    }
+
+    /// The same with programs from somewhere else, such as the environment of a policy.
+    #[must_use]
+    pub fn compile_with<'c>(
+        conditions: impl IntoIterator<Item = (&'c str, &'c str)>,
+        compile: impl Fn(&str) -> Result<Arc<Program>, CompileError>,
+    ) -> Self {
         let compiled = conditions.into_iter().map(|(name, expression)| Condition {
             name: name.to_owned(),
             expression: expression.to_owned(),
-            program: PROGRAMS
-                .get_or_compile(expression, compile_condition)
-                .map_err(|error| format!("compilation error: {error}")),
+            program: compile(expression).map_err(|error| format!("compilation error: {error}")),
         });
         Self {
             conditions: compiled.collect(),
@@ -87,13 +97,13 @@ impl MatchConditions {
         &self.conditions
     }
 
-    /// Whether there are none, which matches everything.
+    /// Returns true for an empty list, which matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
     }
 
-    /// Whether the condition at a position runs this very program.
+    /// Returns true if the condition at a position runs this very program.
     #[must_use]
     pub fn shares_program(&self, at: usize, program: &Arc<Program>) -> bool {
         let condition = self.conditions.get(at);

@@ -1,4 +1,4 @@
-//! What match conditions see: the request, the objects, and who may be asked.
+//! The variables of match conditions: the request, the objects and the authorizer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -60,9 +60,9 @@ pub struct Request {
     pub user_uid: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// What else is known about the user.
+    /// Further attributes of the user.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// Whether nothing is to be stored.
+    /// True for a dry run.
     pub dry_run: bool,
     /// The options of the operation, if it has any.
     pub options: Option<Json>,
@@ -132,7 +132,7 @@ fn resource(resource: &GroupVersionResource) -> Json {
 /// The values of the variables for one request.
 #[derive(Debug, Clone)]
 pub struct Variables<'a> {
-    inputs: [Value<'a>; 6],
+    inputs: [Value<'a>; 8],
     interrupt: Option<&'a AtomicBool>,
 }
 
@@ -143,7 +143,16 @@ impl<'a> Variables<'a> {
     pub fn new(request: &'a Json) -> Self {
         let null = || Value::Null;
         Self {
-            inputs: [null(), null(), null(), Value::from(request), null(), null()],
+            inputs: [
+                null(),
+                null(),
+                null(),
+                Value::from(request),
+                null(),
+                null(),
+                null(),
+                null(),
+            ],
             interrupt: None,
         }
     }
@@ -170,7 +179,7 @@ impl<'a> Variables<'a> {
         self.with(1, object.map_or(Value::Null, Value::from))
     }
 
-    /// Who is asked about access, and the resource of the request for
+    /// The authorizer, and the resource of the request for
     /// `authorizer.requestResource`.
     #[must_use]
     pub fn authorizer(self, authorizer: AuthorizerValue, request: &Request) -> Self {
@@ -185,6 +194,23 @@ impl<'a> Variables<'a> {
         let check = Value::Opaque(Arc::new(Opaque::ResourceCheck(check)));
         self.with(4, Opaque::Authorizer(authorizer).into())
             .with(5, check)
+    }
+
+    /// Without anybody who could be asked about access: whoever asks gets an error.
+    #[must_use]
+    pub fn without_authorizer(self) -> Self {
+        let unbound = |name: &str| {
+            let error = Error::text(format_args!("no such attribute(s): {name}"));
+            Value::Failed(Arc::new(error))
+        };
+        self.with(4, unbound("authorizer"))
+            .with(5, unbound("authorizer.requestResource"))
+    }
+
+    /// The parameters of a policy, if there are any.
+    #[must_use]
+    pub fn params(self, params: Option<&'a Json>) -> Self {
+        self.with(7, params.map_or(Value::Null, Value::from))
     }
 
     /// A flag that ends loops when it is raised.
@@ -210,7 +236,7 @@ impl<'a> Variables<'a> {
         namespace: Option<&'a Json>,
         params: Option<&'a Json>,
     ) -> [Value<'a>; 8] {
-        let [object, old_object, _, request, authorizer, check] = self.inputs.clone();
+        let [object, old_object, _, request, authorizer, check, ..] = self.inputs.clone();
         let namespace = namespace.map_or(Value::Null, Value::from);
         let params = params.map_or(Value::Null, Value::from);
         [
@@ -235,7 +261,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// What an evaluation said and cost.
+/// The result and the cost of an evaluation.
 type Known = (Result<bool, Error>, u64);
 
 /// Evaluates conditions for one request and remembers the outcomes.
