@@ -308,6 +308,10 @@ impl Recipe for Replacement<'_> {
             request.user(),
             writer.gates,
         );
+        if subresource.is_empty() {
+            // A changed type may need addresses and ports that the old one did not.
+            writer.addresses.allocate(resource, object);
+        }
         strategy::check_update(resource, subresource, object, old)?;
         for warning in strategy::warnings_on_update(resource, object, old) {
             request.notes.warn(&warning);
