@@ -329,7 +329,7 @@ pub struct Requester<'r> {
     pub uid: &'r str,
     /// The groups of the user.
     pub groups: &'r [String],
-    /// What the authenticator added.
+    /// The extra fields of the user.
     pub extra: &'r BTreeMap<String, Vec<String>>,
 }
 

@@ -365,7 +365,7 @@ fn binding_row(object: &Value, common: &Common<'_>) -> Row {
     Row::plain(common, [policy, parameter_reference(object)])
 }
 
-/// What kind of parameters a policy takes.
+/// The kind of the parameters of a policy.
 fn parameters(object: &Value) -> Value {
     match object.pointer("/spec/paramKind") {
         Some(kind) if kind.is_object() => cell(format!(
