@@ -68,7 +68,7 @@ pub enum ConditionsVerdict {
         /// Its name.
         condition: String,
     },
-    /// They cannot be evaluated, and the failure policy is to go on without the webhook.
+    /// They cannot be evaluated, and the failure policy is `Ignore`.
     Ignored {
         /// Why.
         error: String,
@@ -141,7 +141,7 @@ impl Conditions {
         self.0.conditions.is_empty()
     }
 
-    /// Evaluates all conditions. The time is filled in by whoever has a clock.
+    /// Evaluates all conditions. The caller fills in the time.
     pub(crate) fn evaluate(
         &self,
         facts: &mut Facts,
@@ -185,7 +185,7 @@ impl Conditions {
             let list = conditions.0.conditions.conditions();
             list.iter().map(|c| (&*c.name, &*c.expression))
         }
-        // The sum tells most apart; that equal ones are equal is for the texts to say.
+        // The hash tells most apart; equal hashes are confirmed by the texts.
         self.0.sum.is_some()
             && self.0.sum == other.0.sum
             && (Arc::ptr_eq(&self.0, &other.0) || list(self).eq(list(other)))

@@ -124,7 +124,7 @@ impl Configurations {
         self.statics_synced.load(Ordering::Acquire)
     }
 
-    /// Says that all configurations that exist have been told.
+    /// Marks all existing configurations as loaded.
     pub fn set_synced(&self) {
         self.api_synced.store(true, Ordering::Release);
     }

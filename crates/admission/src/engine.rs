@@ -156,7 +156,7 @@ impl fmt::Debug for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Uses configurations that somebody else keeps, which may not be loaded yet.
+    /// Uses shared configurations, which may not be loaded yet.
     #[must_use]
     pub fn configurations(mut self, configurations: Arc<Configurations>) -> Self {
         match configurations.kind() {

@@ -36,7 +36,7 @@ pub struct Host {
     pub kinds: Arc<dyn Kinds>,
     /// Reaches webhooks.
     pub caller: Arc<dyn Caller>,
-    /// Knows who may do what; expressions ask it. By default nobody may do anything.
+    /// The authorizer for expressions. By default it denies everything.
     pub authorizer: Arc<dyn Authorizer>,
     /// Knows the time.
     pub clock: Arc<dyn Clock>,
@@ -74,7 +74,7 @@ pub struct Namespace {
     pub terminating: bool,
 }
 
-/// A namespace that cannot be told about.
+/// A namespace that cannot be read.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum NamespaceError {
@@ -196,7 +196,7 @@ impl Kinds for PlainKinds {
     }
 }
 
-/// The error for a conversion nobody knows.
+/// The error for an unknown conversion.
 #[must_use]
 pub fn unknown_conversion(object: &Object, to: &GroupVersionKind) -> String {
     let member = |name: &str| object.value().get(name).and_then(Value::as_str);
@@ -232,7 +232,7 @@ pub fn check_is_object(value: &Value) -> Result<(), String> {
 
 /// Knows the time.
 pub trait Clock: Send + Sync {
-    /// Now, on the clock that deadlines are told by.
+    /// The current time on the clock of deadlines.
     fn now(&self) -> Instant;
 }
 

@@ -54,7 +54,7 @@ pub enum Selection {
     Skip,
     /// The hook is called, about this resource, if its match conditions hold.
     Call(Target),
-    /// It cannot be told, and the hook's rules match: the request fails.
+    /// A selector failed and the hook's rules match: the request fails.
     Fail,
 }
 
@@ -207,7 +207,7 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// The status of a request that fails because of these verdicts. The failure policy has no say.
+    /// The status of a request that fails because of these verdicts. The failure policy does not apply.
     pub(crate) fn failure(&self, hook: &CompiledHook, predicates: &Predicates) -> Status {
         if let Some(RuleVerdict::UnknownKind { equivalent, .. }) = predicates.rule
             && let Some(Equivalent { resource, .. }) = self.equivalents.get(equivalent)

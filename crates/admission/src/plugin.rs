@@ -97,7 +97,7 @@ pub(crate) struct UnderWay {
     pub(crate) calls: Vec<(usize, Instant)>,
 }
 
-/// How many webhooks a trace tells about.
+/// The webhooks that a trace covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
     /// Those that could match by operation, group and resource.
@@ -131,7 +131,7 @@ impl Admission {
         }
     }
 
-    /// The same, with a trace that tells about every webhook there is.
+    /// The same, with a trace of every registered webhook.
     #[must_use]
     pub fn explained(request: Request) -> Self {
         Self {
@@ -182,12 +182,12 @@ impl Admission {
         self.request.object.take()
     }
 
-    /// Says something to the client.
+    /// Adds a warning for the client.
     pub fn warn(&mut self, text: impl Into<String>) {
         self.running.warnings.push(text.into());
     }
 
-    /// Says something to the audit log, if it tells at least this much.
+    /// Adds an audit annotation from this level on.
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>, level: Level) {
         self.running
             .annotations

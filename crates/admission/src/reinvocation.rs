@@ -2,7 +2,7 @@
 //!
 //! A webhook that asks for it (`IfNeeded`) is called a second time when the object changed after it
 //! was called: by a later webhook, or by a compiled-in plugin in the second round. Nobody is called
-//! a third time, and nobody is called for the first time in the second round.
+//! a third time, and none is called for the first time in the second round.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/reinvocationcontext.go
 

@@ -167,7 +167,7 @@ pub enum CallOutcome {
     Allowed,
     /// It did not.
     Denied(Box<Status>),
-    /// It could not be asked, or its answer makes no sense; the failure policy decides.
+    /// The call failed or its answer is malformed; the failure policy decides.
     Failed {
         /// The error, without `failed calling webhook …: `.
         reason: String,

@@ -180,7 +180,7 @@ fn check_conditions(
     trace
 }
 
-/// Without this line nobody would learn why a webhook was not called. Texts of users are quoted.
+/// Logs why a webhook was not called. Texts of users are quoted.
 fn log_exclusion(hook: &CompiledHook, request: &Request, verdict: &ConditionsVerdict) {
     let (condition, error) = match verdict {
         ConditionsVerdict::Matched | ConditionsVerdict::Refused { .. } => return,

@@ -26,14 +26,14 @@ pub struct Report {
     pub objects: Vec<LintedObject>,
     /// The findings, in order.
     pub findings: Vec<Finding>,
-    /// How many documents hold something else.
+    /// The number of documents of other kinds.
     pub ignored: usize,
 }
 
 /// A webhook configuration that was checked.
 #[derive(Debug)]
 pub struct LintedObject {
-    /// Where it stands: an index into [`Report::sources`].
+    /// Its source, as an index into [`Report::sources`].
     pub source: usize,
     /// Its `apiVersion`.
     pub api_version: String,
@@ -59,7 +59,7 @@ impl LintedObject {
 }
 
 impl Report {
-    /// How many findings have this severity.
+    /// Counts the findings of a severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings

@@ -52,7 +52,7 @@ pub(crate) enum SideEffects {
     Unsaid,
     /// None in a dry run.
     NoneOnDryRun,
-    /// Some, or nobody knows.
+    /// Some, or unknown.
     Possible,
 }
 

@@ -24,7 +24,7 @@ enum Scope {
     Any,
     Namespaced,
     Cluster,
-    /// A word nobody knows.
+    /// An unknown word.
     Nowhere,
 }
 

@@ -19,7 +19,7 @@ pub enum RuleVerdict {
         /// The resource, by its position among the equivalents.
         equivalent: usize,
     },
-    /// A rule matches an equivalent resource whose kind nobody knows.
+    /// A rule matches an equivalent resource whose kind is unknown.
     UnknownKind {
         /// The rule.
         rule: usize,

@@ -3,14 +3,10 @@
 //! Missing certificates are made; with a folder they are stored there, so that a kubeconfig survives a restart.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
-};
+use lockgate_certs::{Authority, Error, Leaf, Pair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -38,11 +34,17 @@ pub enum TlsError {
     },
 }
 
-fn material(what: &str) -> impl Fn(rcgen::Error) -> TlsError {
+fn material(what: &str) -> impl Fn(Error) -> TlsError {
     let what = what.to_owned();
-    move |error| TlsError::Material {
-        what: what.clone(),
-        why: error.to_string(),
+    move |error| match error {
+        Error::Name { name, reason, .. } => TlsError::Material {
+            what: format!("the host name `{name}`"),
+            why: reason,
+        },
+        error => TlsError::Material {
+            what: what.clone(),
+            why: error.to_string(),
+        },
     }
 }
 
@@ -91,7 +93,7 @@ impl Identity {
                     let path = file("apiserver.crt");
                     std::fs::remove_file(&path).map_err(failed(path))?;
                 }
-                let (certificate, key) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
+                let (certificate, key) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts))?;
                 write(&file("apiserver.key"), &key, 0o600)?;
                 write(&file("apiserver.crt"), &certificate, 0o644)?;
                 (certificate, key)
@@ -108,7 +110,7 @@ impl Identity {
     /// Makes an identity that is gone with the process.
     pub(crate) fn make(hosts: &[String]) -> Result<Self, TlsError> {
         let (ca_pem, ca_key_pem) = make_authority(None)?;
-        let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
+        let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts))?;
         Ok(Self {
             ca_pem,
             ca_key_pem,
@@ -117,22 +119,14 @@ impl Identity {
         })
     }
 
-    /// A certificate with which a user proves who it is: its name and its groups.
+    /// Issues a client certificate to a user in a group.
     pub(crate) fn issue_to_user(
         &self,
         name: &str,
-        groups: &[&str],
+        group: &str,
     ) -> Result<(String, String), TlsError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        for group in groups {
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, *group);
-        }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        issue(&self.ca_pem, &self.ca_key_pem, &params)
+        let leaf = Leaf::client(name, Some(group));
+        issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
     /// The settings of rustls. Client certificates are requested and not required.
@@ -197,70 +191,35 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, T
 
 /// Makes an authority, with a key that is there already or one of its own.
 fn make_authority(key_pem: Option<&str>) -> Result<(String, String), TlsError> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "lockgate-ca");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let failed = material("the server's own authority");
-    let key = match key_pem {
-        Some(pem) => KeyPair::from_pem(pem).map_err(&failed)?,
-        None => KeyPair::generate().map_err(&failed)?,
+    const NAME: &str = "lockgate-ca";
+    let authority = match key_pem {
+        Some(pem) => Authority::renew(NAME, pem),
+        None => Authority::new(NAME),
     };
-    let certificate = params.self_signed(&key).map_err(&failed)?;
-    Ok((certificate.pem(), key.serialize_pem()))
+    let authority = authority.map_err(material("the server's own authority"))?;
+    Ok((authority.pem().to_owned(), authority.key_pem().to_owned()))
 }
 
-fn server_leaf(hosts: &[String]) -> Result<CertificateParams, TlsError> {
+fn server_leaf(hosts: &[String]) -> Leaf {
     let names = [
         "localhost",
         "kubernetes",
         "kubernetes.default",
         "kubernetes.default.svc",
+        "127.0.0.1",
+        "::1",
     ];
-    let mut params = CertificateParams::new(names.map(String::from))
-        .map_err(material("the server's certificate"))?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "kube-apiserver");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let loopback = [
-        IpAddr::from([127, 0, 0, 1]),
-        IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-    ];
-    params
-        .subject_alt_names
-        .extend(loopback.map(SanType::IpAddress));
-    for host in hosts {
-        let name = match host.parse::<IpAddr>() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(
-                host.as_str()
-                    .try_into()
-                    .map_err(material(&format!("the host name `{host}`")))?,
-            ),
-        };
-        if !params.subject_alt_names.contains(&name) {
-            params.subject_alt_names.push(name);
-        }
-    }
-    Ok(params)
+    let names = names.into_iter().chain(hosts.iter().map(String::as_str));
+    Leaf::server("kube-apiserver", names)
 }
 
-fn issue(
-    ca_pem: &str,
-    ca_key_pem: &str,
-    params: &CertificateParams,
-) -> Result<(String, String), TlsError> {
-    let failed = material("the server's own authority");
-    let ca_key = KeyPair::from_pem(ca_key_pem).map_err(&failed)?;
-    let issuer = Issuer::from_ca_cert_pem(ca_pem, ca_key).map_err(&failed)?;
-    let key = KeyPair::generate().map_err(&failed)?;
-    let certificate = params.signed_by(&key, &issuer).map_err(&failed)?;
-    Ok((certificate.pem(), key.serialize_pem()))
+fn issue(ca_pem: &str, ca_key_pem: &str, leaf: &Leaf) -> Result<(String, String), TlsError> {
+    let issued = Authority::from_pem(ca_pem, ca_key_pem).and_then(|ca| ca.issue(leaf));
+    let Pair {
+        certificate_pem,
+        key_pem,
+    } = issued.map_err(material("the server's own authority"))?;
+    Ok((certificate_pem, key_pem))
 }
 
 /// The key that signs tokens, from the folder of the certificates; made if it is not there.
@@ -269,8 +228,7 @@ pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
     match std::fs::read_to_string(&path) {
         Ok(pem) => Ok(pem),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let key = KeyPair::generate().map_err(material("the key of tokens"))?;
-            let pem = key.serialize_pem();
+            let pem = lockgate_certs::private_key_pem().map_err(material("the key of tokens"))?;
             write(&path, &pem, 0o600)?;
             Ok(pem)
         }

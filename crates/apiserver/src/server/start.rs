@@ -147,7 +147,7 @@ impl Running {
             None => Identity::make(&hosts)?,
         };
         let tls = identity.server_config(settings.client_ca_file.as_deref())?;
-        let admin = identity.issue_to_user("admin", &["system:masters"])?;
+        let admin = identity.issue_to_user("admin", "system:masters")?;
         let (stop, stopped) = watch::channel(false);
         let drain = settings.drain;
         let tasks = Tasks::new(stopped.clone());
