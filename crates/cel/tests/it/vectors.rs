@@ -350,8 +350,9 @@ fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
 fn skipped(what: &str, setting: &str) {
     use std::io::Write as _;
     let command = format!("{setting} cargo test -p lockgate-cel --test it vectors");
-    let line = format!("SKIPPED {what}: run `{command}`\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    // Past the capture of the test harness, which would hide it.
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "SKIPPED {what}: run `{command}`").unwrap();
 }
 
 #[test]
