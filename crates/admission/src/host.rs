@@ -3,6 +3,7 @@
 //! ```text
 //!   Namespaces   which labels a namespace has            EveryNamespace
 //!   Kinds        conversion, equivalence, defaults       PlainKinds
+//!   Params       parameters of policies                  NoParams
 //!   Authorizer   who may do what                         FixedAuthorizer::DenyAll
 //!   Clock, Ids   what time it is, how a call is named    SystemClock, RandomIds
 //!   Caller       how a webhook is reached                (see the module `call`)
@@ -18,6 +19,7 @@ use std::time::Instant;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
+use lockgate_api::registration::policy::ParamKind;
 use serde_json::Value;
 
 use crate::call::Caller;
@@ -34,6 +36,8 @@ pub struct Host {
     pub namespaces: Arc<dyn Namespaces>,
     /// Knows kinds.
     pub kinds: Arc<dyn Kinds>,
+    /// Finds parameters of policies.
+    pub params: Arc<dyn Params>,
     /// Reaches webhooks.
     pub caller: Arc<dyn Caller>,
     /// The authorizer for expressions. By default it denies everything.
@@ -51,6 +55,7 @@ impl Host {
         Self {
             namespaces: Arc::new(EveryNamespace),
             kinds: Arc::new(PlainKinds),
+            params: Arc::new(NoParams),
             caller,
             authorizer: Arc::new(FixedAuthorizer::DenyAll),
             clock: Arc::new(SystemClock),
@@ -165,6 +170,127 @@ pub trait Kinds: Send + Sync {
 
     /// Compares two objects of a kind semantically.
     fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
+
+    /// The object with all that a configuration says, merged by the schema of its kind. Mutating
+    /// policies do this.
+    ///
+    /// # Errors
+    ///
+    /// The configuration does not fit the kind.
+    fn merge(
+        &self,
+        _live: &Value,
+        _configuration: &Value,
+        kind: &GroupVersionKind,
+    ) -> Result<Value, MergeError> {
+        Err(MergeError::no_type(kind))
+    }
+
+    /// What a patched object is read as where nothing unknown is forgiven.
+    ///
+    /// # Errors
+    ///
+    /// The tree is no such object. The text follows `Internal error occurred: `.
+    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        self.decode(value, kind)
+    }
+
+    /// Whether schemas of the group and version of a kind are known.
+    fn knows_version(&self, _: &GroupVersionKind) -> bool {
+        true
+    }
+
+    /// Whether a kind is compiled into the server, and no custom resource.
+    fn is_built_in(&self, _: &GroupVersionKind) -> bool {
+        false
+    }
+}
+
+/// Why a configuration cannot be merged into an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MergeError(pub String);
+
+impl MergeError {
+    /// There is no schema for objects of this kind.
+    #[must_use]
+    pub fn no_type(kind: &GroupVersionKind) -> Self {
+        Self(format!(
+            "failed to convert patch object to typed object: no corresponding type for {}/{}, Kind={}",
+            kind.group, kind.version, kind.kind
+        ))
+    }
+}
+
+/// A parameter of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    /// Its namespace; nothing for kinds without.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The object, with its `apiVersion` and `kind`.
+    pub object: Object,
+    /// Whether its kind is compiled into the server.
+    pub is_built_in: bool,
+}
+
+/// Where objects of a kind of parameters live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamScope {
+    /// In no namespace.
+    Cluster,
+    /// Each in a namespace.
+    Namespaced,
+}
+
+/// Finds parameters of policies.
+pub trait Params: Send + Sync {
+    /// Where objects of a kind live; nothing if there is no such kind.
+    fn scope(&self, kind: &ParamKind) -> Option<ParamScope>;
+
+    /// One object. The namespace is empty for kinds without.
+    fn get<'f>(
+        &'f self,
+        kind: &'f ParamKind,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>>;
+
+    /// All objects of a kind in a namespace, in order of their names. The namespace is empty for
+    /// kinds without.
+    fn list<'f>(
+        &'f self,
+        kind: &'f ParamKind,
+        namespace: &'f str,
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>>;
+}
+
+/// There are no kinds that parameters could be of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoParams;
+
+impl Params for NoParams {
+    fn scope(&self, _: &ParamKind) -> Option<ParamScope> {
+        None
+    }
+
+    fn get<'f>(
+        &'f self,
+        _: &'f ParamKind,
+        _: &'f str,
+        _: &'f str,
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn list<'f>(
+        &'f self,
+        _: &'f ParamKind,
+        _: &'f str,
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
 /// Kinds about which nothing is known: each has one version, keeps all members and has no defaults.

@@ -129,6 +129,8 @@ mod reinvocation;
 pub mod plugin;
 pub mod webhook;
 
+pub mod policy;
+
 // Plugins in order.
 pub mod chain;
 pub mod order;

@@ -14,7 +14,7 @@ use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
 use crate::host::BoxFuture;
 use crate::object::Object;
-use crate::reinvocation::Reinvocation;
+use crate::reinvocation::{PolicyReinvocation, Reinvocation};
 use crate::request::{Operation, Request};
 use crate::trace::{PluginTrace, Trace};
 use crate::warnings::Warnings;
@@ -84,6 +84,7 @@ pub struct Admission {
     /// The step, plugin and calls in progress.
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
+    pub(crate) policy_reinvocation: PolicyReinvocation,
     pub(crate) detail: Detail,
     held: Vec<Arc<dyn Any + Send + Sync>>,
 }
@@ -126,6 +127,7 @@ impl Admission {
             running: PluginTrace::default(),
             under_way: UnderWay::default(),
             reinvocation: Reinvocation::default(),
+            policy_reinvocation: PolicyReinvocation::default(),
             detail: Detail::Candidates,
             held: Vec::new(),
         }
@@ -179,6 +181,7 @@ impl Admission {
     /// given it back.
     pub fn take_object(&mut self) -> Option<Object> {
         self.reinvocation.end();
+        self.policy_reinvocation.end();
         self.request.object.take()
     }
 

@@ -1,4 +1,4 @@
-//! Linting: what an API server would say about webhook configurations, before one does.
+//! Linting: what an API server would say about webhook configurations and policies, before one does.
 //!
 //! ```text
 //!   files, folders, stdin ──► source ──► check (decode, validate, locate) ──► Report ──► render
@@ -22,7 +22,7 @@ use lockgate_api::registration::defaults::DefaultDifference;
 pub struct Report {
     /// The sources.
     pub sources: Vec<Source>,
-    /// The webhook configurations among it, in order.
+    /// The webhook configurations, policies and bindings among it, in order.
     pub objects: Vec<LintedObject>,
     /// The findings, in order.
     pub findings: Vec<Finding>,
@@ -30,7 +30,7 @@ pub struct Report {
     pub ignored: usize,
 }
 
-/// A webhook configuration that was checked.
+/// An object that was checked.
 #[derive(Debug)]
 pub struct LintedObject {
     /// Its source, as an index into [`Report::sources`].
