@@ -194,6 +194,11 @@ pub struct Settings {
     pub anonymous_auth: bool,
     /// Who may do what.
     pub authorization_mode: AuthorizationMode,
+    /// The most requests that only read at a time; zero is no limit. One user has half of them.
+    /// Watches, health checks and `system:masters` are not counted. UPSTREAM: 400.
+    pub max_requests_inflight: usize,
+    /// The most requests that write at a time. UPSTREAM: 200.
+    pub max_mutating_requests_inflight: usize,
     /// What is logged for audit, and how much of it.
     pub audit_policy_file: Option<PathBuf>,
     /// Where to; `-` is standard output. None writes no log.
@@ -239,6 +244,8 @@ impl Default for Settings {
             tokens: Vec::new(),
             anonymous_auth: true,
             authorization_mode: AuthorizationMode::Rbac,
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
             audit_policy_file: None,
             audit_log_path: None,
             admission_control_config_file: None,

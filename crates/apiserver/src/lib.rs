@@ -18,6 +18,9 @@
 mod config;
 mod version;
 
+/// Files that only their owner reads.
+pub mod private_file;
+
 // Starting, what requests share, stopping.
 mod server;
 

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::controllers;
 use crate::encoding;
 use crate::error::Outcome;
+use crate::http::limits;
 use crate::metadata;
 use crate::registry::Resource;
 use crate::server::Server;
@@ -74,6 +75,7 @@ impl Server {
         ttl: Option<Duration>,
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
+        check_size(resource, &bytes)?;
         if !effects::has_any(resource) {
             return self.store.create(key, bytes, ttl).await;
         }
@@ -95,6 +97,7 @@ impl Server {
         object: &Value,
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
+        check_size(resource, &bytes)?;
         if !effects::has_any(resource) {
             return self.store.update(key, expected, bytes).await;
         }
@@ -167,4 +170,19 @@ impl Server {
         });
         answered.await.unwrap_or_else(|_| Err(stops().into()))
     }
+}
+
+/// Refuses what etcd would not take. Built-in kinds are larger here than there: JSON, not protobuf.
+///
+/// UPSTREAM: etcd server/embed/config.go (DefaultMaxRequestBytes)
+fn check_size(resource: &Resource, bytes: &[u8]) -> Result<(), WriteError> {
+    let most = if resource.is_custom() {
+        limits::STORED_BYTES
+    } else {
+        limits::STORED_BYTES * 2
+    };
+    if bytes.len() > most {
+        return Err(WriteError::TooLarge);
+    }
+    Ok(())
 }

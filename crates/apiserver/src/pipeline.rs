@@ -25,12 +25,14 @@ use lockgate_api::admission::UserInfo;
 use crate::audit::Event;
 use crate::authn::impersonation;
 use crate::authz;
+use crate::authz::rbac::MASTERS;
 use crate::call::{Call, Notes};
 use crate::decode::body;
 use crate::error::{
     Failure, Outcome, bad_request, forbidden, method_not_allowed, no_such_resource, timeout,
 };
 use crate::http::body::Response;
+use crate::http::in_flight::Permit;
 use crate::http::limits;
 use crate::http::listen::{Handler, Peer};
 use crate::http::negotiate::{self, Encoding, Wanted};
@@ -43,6 +45,13 @@ use crate::server::Server;
 use crate::write::{connect, create, delete, patch, strategy, subresource, update};
 use crate::{access_reviews, controllers, non_resource};
 
+/// Subresources whose requests last as long as their connection.
+///
+/// UPSTREAM: kubernetes pkg/controlplane/apiserver/config.go (BasicLongRunningRequestCheck)
+const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// Paths of health checks.
+const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
+
 /// The name of the header by which an answer is found in the audit log.
 const AUDIT_ID: &str = "audit-id";
 
@@ -52,20 +61,43 @@ impl Handler for Server {
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
     ) -> Response {
+        let (head, incoming) = request.into_parts();
+        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            let server = Arc::clone(&self);
+            let bytes = incoming.size_hint().exact();
+            let answering =
+                self.run_to_end(
+                    bytes,
+                    async move { server.answer(&peer, head, incoming).await },
+                );
+            return answering.await;
+        }
+        self.answer(&peer, head, incoming).await
+    }
+}
+
+impl Server {
+    /// Answers a request, from its head to its audit event.
+    async fn answer(
+        self: Arc<Self>,
+        peer: &Peer,
+        head: http::request::Parts,
+        mut incoming: Incoming,
+    ) -> Response {
         let started = Instant::now();
-        let (head, mut incoming) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let id = RandomIds.uid();
         let path = head.uri.path().to_owned();
         let mut event = self
             .audit
-            .begin(&id, &head.method, &head.uri, &head.headers, &peer);
+            .begin(&id, &head.method, &head.uri, &head.headers, peer);
         let mut response = match RequestInfo::read(&head.method, &path, &query) {
             None => respond::page_not_found(),
             Some(info) => {
                 let received = Received {
                     server: &self,
-                    peer: &peer,
+                    peer,
                     method: &head.method,
                     headers: &head.headers,
                     query,
@@ -83,7 +115,7 @@ impl Handler for Server {
         }
         self.requests
             .count(&head.method, response.status().as_u16(), started.elapsed());
-        self.audit.finish(event, response.status().as_u16());
+        event.finish(response.status().as_u16());
         response
     }
 }
@@ -107,10 +139,56 @@ impl Received<'_> {
     ) -> Response {
         let pretty = negotiate::wanted(self.headers, &self.query, &negotiate::ACCEPTED)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
+        if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
+            event.target(target, &target.asked_name(&self.query));
+        }
         let user = match self.identify(event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, pretty, event),
         };
+        let permit = match self.enter(&user, &info) {
+            Ok(permit) => permit,
+            Err(()) => return respond::too_many_requests(),
+        };
+        let mut response = self.route(info, user, incoming, pretty, event).await;
+        if let Some(permit) = permit {
+            response.body_mut().hold(permit);
+        }
+        response
+    }
+
+    /// A place among the requests in flight. Those that go on, health checks and masters need none.
+    fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, ()> {
+        let is_master = || {
+            let groups = user.groups.as_deref().unwrap_or_default();
+            groups.iter().any(|group| group == MASTERS)
+        };
+        let is_exempt = match info {
+            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
+                target.verb == Verb::Watch || LONG_RUNNING.contains(&target.subresource.as_str())
+            }
+            RequestInfo::NonResource { segments, .. } => segments
+                .first()
+                .is_some_and(|first| HEALTH.contains(&first.as_str())),
+        };
+        if is_exempt || is_master() {
+            return Ok(None);
+        }
+        let in_flight = match *self.method {
+            Method::GET | Method::HEAD => &self.server.reads_in_flight,
+            _ => &self.server.writes_in_flight,
+        };
+        in_flight.enter(&user.username).map(Some).ok_or(())
+    }
+
+    async fn route(
+        self,
+        info: RequestInfo,
+        user: UserInfo,
+        incoming: &mut Incoming,
+        pretty: Encoding,
+        event: &mut Event,
+    ) -> Response {
         match info {
             RequestInfo::NonResource { path, segments } => {
                 match self.authorize_path(&user, &path, event) {
@@ -148,6 +226,7 @@ impl Received<'_> {
             .authenticate(self.peer, self.headers)
             .await?;
         event.user(&user);
+        event.receive();
         let other =
             impersonation::impersonate(&user, self.headers, self.server.authorizer.as_ref())?;
         if let Some(other) = &other {
@@ -196,7 +275,6 @@ impl Received<'_> {
             notes: Notes::default(),
             target,
         };
-        event.target(&call.target, &call.target.asked_name(&call.query));
         let authorized = self.server.authorize(&call, call.target.verb.name());
         event.decided(authorized.is_ok());
         if let Err(failure) = authorized {

@@ -5,11 +5,13 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
 use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
+use lockgate_store::Entry;
 use serde_json::{Value, json};
 
 use crate::call::Notes;
+use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request};
-use crate::http::body::{Body, Response};
+use crate::http::body::{Body, Pieces, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
@@ -27,6 +29,8 @@ enum Payload {
     Text(String),
     /// The same, of a list.
     List(String),
+    /// A list of what is stored, as it is stored.
+    Stored(StoredList),
     Object(Value),
     /// No JSON at all.
     Plain(String),
@@ -51,6 +55,13 @@ impl Reply {
         Self {
             code: 200,
             payload: Payload::List(text),
+        }
+    }
+
+    pub(crate) fn stored(list: StoredList) -> Self {
+        Self {
+            code: 200,
+            payload: Payload::Stored(list),
         }
     }
 
@@ -79,6 +90,7 @@ impl Reply {
     pub(crate) fn json(&self) -> String {
         match &self.payload {
             Payload::Text(text) | Payload::List(text) | Payload::Plain(text) => text.clone(),
+            Payload::Stored(list) => list.text(),
             Payload::Object(object) => json::to_string(object),
         }
     }
@@ -89,6 +101,7 @@ impl Reply {
             Payload::Object(object) => (object, false),
             Payload::Text(text) => (parse(&text), false),
             Payload::List(text) => (parse(&text), true),
+            Payload::Stored(list) => (parse(&list.text()), true),
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
                 return self;
@@ -111,7 +124,18 @@ impl Reply {
 
     /// The answer in the form the client wants.
     pub(crate) fn into_response(self, wanted: Wanted) -> Response {
-        let text = match (self.payload, wanted.view) {
+        let payload = match self.payload {
+            Payload::Stored(list) => {
+                let as_is = wanted.view == View::Object
+                    && wanted.encoding == Encoding::Json { pretty: false };
+                if as_is && list.size() > STREAMED {
+                    return headed(self.code, Body::pieces(list), "application/json");
+                }
+                Payload::List(list.text())
+            }
+            payload => payload,
+        };
+        let text = match (payload, wanted.view) {
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
             (Payload::Object(object), View::Object | View::Table(_)) => {
@@ -121,8 +145,81 @@ impl Reply {
             (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
             (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),
             (Payload::Plain(text), _) => return plain_text(self.code, text),
+            (Payload::Stored(list), _) => list.text(),
         };
         encoded(self.code, text, wanted.encoding)
+    }
+}
+
+/// The size from which a list is written while it is sent.
+const STREAMED: usize = 256 << 10;
+
+/// A list of what is stored. It shares the bytes with the store, so that one that waits to be read
+/// costs hardly anything.
+#[derive(Debug)]
+pub(crate) struct StoredList {
+    /// The list up to its items.
+    pub(crate) head: String,
+    pub(crate) entries: Vec<Entry>,
+    /// How many are written; none before the head is.
+    written: Option<usize>,
+}
+
+impl StoredList {
+    pub(crate) fn new(head: String, entries: Vec<Entry>) -> Self {
+        Self {
+            head,
+            entries,
+            written: None,
+        }
+    }
+
+    fn size(&self) -> usize {
+        let items = self.entries.iter().map(|entry| entry.value.len() + 96);
+        self.head.len() + items.sum::<usize>()
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::with_capacity(self.size());
+        text.push_str(&self.head);
+        for index in 0..self.entries.len() {
+            self.write_item(&mut text, index);
+        }
+        text.push_str("]}");
+        text
+    }
+
+    fn write_item(&self, text: &mut String, index: usize) {
+        if index > 0 {
+            text.push(',');
+        }
+        if let Some(entry) = self.entries.get(index) {
+            encoding::render(text, &entry.value, entry.revision, None);
+        }
+    }
+}
+
+impl Pieces for StoredList {
+    fn next(&mut self, size: usize) -> Option<Bytes> {
+        let mut text = String::new();
+        let mut at = match self.written {
+            None => {
+                text.push_str(&self.head);
+                0
+            }
+            Some(written) if written > self.entries.len() => return None,
+            Some(written) => written,
+        };
+        while at < self.entries.len() && text.len() < size {
+            self.write_item(&mut text, at);
+            at += 1;
+        }
+        if at == self.entries.len() {
+            text.push_str("]}");
+            at += 1;
+        }
+        self.written = Some(at);
+        Some(text.into())
     }
 }
 
@@ -184,7 +281,7 @@ impl Tables {
 }
 
 fn parse(text: &str) -> Value {
-    crate::encoding::tree(text.as_bytes()).unwrap_or_default()
+    encoding::tree(text.as_bytes()).unwrap_or_default()
 }
 
 /// The metadata of an object, as an object of its own.
@@ -224,7 +321,11 @@ fn encoded(code: u16, text: String, encoding: Encoding) -> Response {
 
 /// An answer of any type.
 pub(crate) fn with_type(code: u16, body: impl Into<Bytes>, media_type: &'static str) -> Response {
-    let mut response = Response::new(Body::whole(body));
+    headed(code, Body::whole(body), media_type)
+}
+
+fn headed(code: u16, body: Body, media_type: &'static str) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -250,6 +351,18 @@ pub(crate) fn page_not_found() -> Response {
     response
         .headers_mut()
         .insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// What a request gets when there are too many.
+///
+/// UPSTREAM: apiserver pkg/server/filters/maxinflight.go (tooManyRequests)
+pub(crate) fn too_many_requests() -> Response {
+    let mut response = plain_text(429, "Too many requests, please try again later.\n");
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(1));
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
     response
 }
 

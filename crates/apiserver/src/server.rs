@@ -1,5 +1,6 @@
 //! The server: what all requests share, and its life from start to stop.
 
+mod heavy;
 mod start;
 
 use std::future::Future;
@@ -25,14 +26,19 @@ use crate::config::Settings;
 use crate::controllers::Terminating;
 use crate::controllers::namespace_defaults::Waiting;
 use crate::conversion::Converter;
-use crate::error::{Outcome, forbidden};
+use crate::error::{Outcome, forbidden, internal};
+use crate::http::body::Response;
+use crate::http::in_flight::InFlight;
+use crate::http::negotiate::Encoding;
 use crate::http::request_info::Target;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
 use crate::plugins::PriorityClasses;
 use crate::registry::Registry;
+use crate::respond;
 use crate::services::ServiceCache;
 
+use heavy::Heavy;
 pub use start::{Running, StartError};
 
 /// What all requests share.
@@ -47,8 +53,12 @@ pub(crate) struct Server {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) signer: Arc<Signer>,
-    pub(crate) audit: Audit,
+    pub(crate) audit: Arc<Audit>,
     pub(crate) requests: Requests,
+    pub(crate) reads_in_flight: InFlight,
+    pub(crate) writes_in_flight: InFlight,
+    /// Where large writes are decoded, validated and merged.
+    heavy: Heavy,
     pub(crate) addresses: Addresses,
     pub(crate) services: ServiceCache,
     pub(crate) priority_classes: Arc<PriorityClasses>,
@@ -77,6 +87,31 @@ impl Server {
                 _ = stop.wait_for(|stop| *stop) => {}
             }
         });
+    }
+
+    /// Answers a request in a task of its own, which ends when it is done: not when its client goes
+    /// away, nor when the server stops.
+    pub(crate) async fn run_to_end(
+        &self,
+        body_bytes: Option<u64>,
+        answer: impl Future<Output = Response> + Send + 'static,
+    ) -> Response {
+        let answer = self.tasks.track_future(answer);
+        let answering = if body_bytes.is_none_or(|bytes| bytes > heavy::LARGE) {
+            self.heavy.spawn(answer)
+        } else {
+            tokio::spawn(answer)
+        };
+        match answering.await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "a request ended without an answer");
+                respond::failed(
+                    &internal("the request ended without an answer"),
+                    Encoding::Json { pretty: false },
+                )
+            }
+        }
     }
 
     /// Returns when the server stops.

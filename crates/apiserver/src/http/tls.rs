@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -15,6 +16,17 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::{metadata, private_file};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// The lifetime of the authority: kubeconfigs and clusters trust it by hand.
+const AUTHORITY_DAYS: u32 = 3650;
+/// The lifetime of what it issues. The server's is renewed at a start, an admin's is made at each.
+const LEAF_DAYS: u32 = 365;
+/// How long before its end a certificate is renewed.
+const RENEW_DAYS: u32 = 90;
 
 /// Why the server cannot speak TLS.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +73,12 @@ impl Identity {
     pub(crate) fn load_or_make(folder: &Path, hosts: &[String]) -> Result<Self, TlsError> {
         let file = |name: &str| folder.join(name);
         let failed = |path: PathBuf| move |source| TlsError::File { path, source };
-        std::fs::create_dir_all(folder).map_err(failed(folder.to_owned()))?;
-        let read = |name: &str| match std::fs::read_to_string(file(name)) {
+        private_file::secure_folder(folder).map_err(failed(folder.to_owned()))?;
+        let text = |name: &str| match name.ends_with(".key") {
+            true => private_file::read(&file(name)),
+            false => std::fs::read_to_string(file(name)),
+        };
+        let read = |name: &str| match text(name) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(file(name))(error)),
@@ -84,7 +100,7 @@ impl Identity {
             }
         };
         let (certificate_pem, key_pem) = match (read("apiserver.crt")?, read("apiserver.key")?) {
-            (Some(certificate), Some(key)) => (certificate, key),
+            (Some(certificate), Some(key)) if is_fresh(&certificate) => (certificate, key),
             (old, _) => {
                 // Never the certificate of another key, whenever this is cut short.
                 if old.is_some() {
@@ -132,6 +148,7 @@ impl Identity {
                 .push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        good_for(&mut params, LEAF_DAYS);
         issue(&self.ca_pem, &self.ca_key_pem, &params)
     }
 
@@ -181,6 +198,29 @@ impl Identity {
     }
 }
 
+/// Sets for how long a certificate is good, from an hour ago: clocks differ.
+fn good_for(params: &mut CertificateParams, days: u32) {
+    let now =
+        Duration::from_secs(u64::try_from(metadata::now().unix_seconds()).unwrap_or_default());
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(Duration::from_secs(3600));
+    params.not_after = epoch + now + days * DAY;
+}
+
+/// Whether the server's certificate is good for a while, and for no longer than it would be if it
+/// were made now.
+fn is_fresh(pem: &str) -> bool {
+    let Some(Ok(certificate)) = CertificateDer::pem_slice_iter(pem.as_bytes()).next() else {
+        return false;
+    };
+    let Ok((_, parsed)) = X509Certificate::from_der(&certificate) else {
+        return false;
+    };
+    let left = parsed.validity().not_after.timestamp() - metadata::now().unix_seconds();
+    let days = |days: u32| i64::from(days) * 24 * 3600;
+    (days(RENEW_DAYS)..=days(LEAF_DAYS)).contains(&left)
+}
+
 fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |why: String| TlsError::Material {
         what: what.to_owned(),
@@ -202,6 +242,7 @@ fn make_authority(key_pem: Option<&str>) -> Result<(String, String), TlsError> {
     params
         .distinguished_name
         .push(DnType::CommonName, "lockgate-ca");
+    good_for(&mut params, AUTHORITY_DAYS);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let failed = material("the server's own authority");
@@ -227,6 +268,7 @@ fn server_leaf(hosts: &[String]) -> Result<CertificateParams, TlsError> {
         .distinguished_name
         .push(DnType::CommonName, "kube-apiserver");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    good_for(&mut params, LEAF_DAYS);
     let loopback = [
         IpAddr::from([127, 0, 0, 1]),
         IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
@@ -266,7 +308,7 @@ fn issue(
 /// The key that signs tokens, from the folder of the certificates; made if it is not there.
 pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
     let path = folder.join("sa.key");
-    match std::fs::read_to_string(&path) {
+    match private_file::read(&path) {
         Ok(pem) => Ok(pem),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let key = KeyPair::generate().map_err(material("the key of tokens"))?;
@@ -280,26 +322,8 @@ pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
 
 /// Writes a file that only its owner can read if it is a secret. It is there whole or not at all.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let new = path.with_added_extension("new");
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(mode);
-    options
-        .open(&new)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| std::fs::rename(&new, path))
-        // A name lasts when the folder it is in was written, and that one's when the one above was.
-        .and_then(|()| {
-            let folders = path.ancestors().skip(1).take(2);
-            let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
-            named.try_for_each(|folder| std::fs::File::open(folder)?.sync_all())
-        })
-        .map_err(|source| TlsError::File {
-            path: path.to_owned(),
-            source,
-        })
+    private_file::write_with(path, text, mode).map_err(|source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -14,13 +14,12 @@ use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
 use crate::call::Call;
-use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
 use crate::http::limits;
 use crate::http::query::Query;
 use crate::read::selection::Selection;
 use crate::registry::Resource;
-use crate::respond::Reply;
+use crate::respond::{Reply, StoredList};
 use crate::server::Server;
 
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
@@ -46,13 +45,7 @@ pub(crate) async fn list(server: &Server, call: &Call, resource: &Resource) -> O
     let asked = Asked::read(&call.query, &prefix)?;
     let found = collect(server, resource, &selection, &prefix, &asked).await?;
 
-    let mut text = String::with_capacity(
-        64 + found
-            .entries
-            .iter()
-            .map(|entry| entry.value.len() + 96)
-            .sum::<usize>(),
-    );
+    let mut text = String::with_capacity(256);
     text.push_str("{\"kind\":");
     text.push_str(&json::to_string(&resource.names.list_kind));
     text.push_str(",\"apiVersion\":");
@@ -66,20 +59,19 @@ pub(crate) async fn list(server: &Server, call: &Call, resource: &Resource) -> O
     }
     text.push_str(&json::to_string(&metadata));
     text.push_str(",\"items\":[");
+    if resource.is_storage_version() && !is_custom {
+        return Ok(Reply::stored(StoredList::new(text, found.entries)));
+    }
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
-        if resource.is_storage_version() && !is_custom {
-            encoding::render(&mut text, &entry.value, entry.revision, None);
-        } else {
-            let mut object = server.show(entry, resource).await?;
-            if !is_custom && let Some(members) = object.as_object_mut() {
-                members.remove("apiVersion");
-                members.remove("kind");
-            }
-            text.push_str(&json::to_string(&object));
+        let mut object = server.show(entry, resource).await?;
+        if !is_custom && let Some(members) = object.as_object_mut() {
+            members.remove("apiVersion");
+            members.remove("kind");
         }
+        text.push_str(&json::to_string(&object));
     }
     text.push_str("]}");
     Ok(Reply::list(text))

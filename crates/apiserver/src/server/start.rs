@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::Server;
+use super::heavy::Heavy;
 use crate::allocate::Addresses;
 use crate::apply::ApplyError;
 use crate::audit::{Audit, Policy, PolicyError};
@@ -39,6 +40,7 @@ use crate::controllers::namespace_defaults::Waiting;
 use crate::controllers::{self, Terminating};
 use crate::conversion::Converter;
 use crate::host::ServedKinds;
+use crate::http::in_flight::InFlight;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
@@ -259,11 +261,17 @@ fn build(
         );
     }
     let resolver: Arc<dyn ServiceResolver> = Arc::new(resolver);
+    // Variables of others may be anything; one that names a proxy must name one that can be used.
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let proxies = Proxies::from_values(variables).map_err(|error| {
+        StartError::Admission(format!("cannot use the proxy settings: {error}"))
+    })?;
     let caller_with = |credentials: Credentials| {
         Arc::new(HttpsCaller::new(CallerSettings {
             resolver: Arc::clone(&resolver),
             credentials,
-            proxies: Proxies::from_values(std::env::vars()).unwrap_or_default(),
+            proxies: proxies.clone(),
             redirects: settings.webhook_redirects,
         }))
     };
@@ -337,6 +345,9 @@ fn build(
         authenticator.anonymous = false;
     }
     let audit = audit(&settings)?;
+    let reads_in_flight = InFlight::new(settings.max_requests_inflight);
+    let writes_in_flight = InFlight::new(settings.max_mutating_requests_inflight);
+    let heavy = Heavy::start().map_err(|_| StartError::Other("no threads for large writes"))?;
     let server = Arc::new_cyclic(|itself| Server {
         settings,
         store,
@@ -348,8 +359,11 @@ fn build(
         authorizer,
         rbac,
         signer,
-        audit,
+        audit: Arc::new(audit),
         requests: Requests::default(),
+        reads_in_flight,
+        writes_in_flight,
+        heavy,
         addresses: Addresses::default(),
         services,
         priority_classes,

@@ -191,6 +191,7 @@ async fn insert_once(
             Err(failure)
         }
         Err(WriteError::Unavailable(error)) => Err(error.into()),
+        Err(error @ WriteError::TooLarge) => Err(plain(error.to_string())),
         Err(error) => Err(internal(&error.to_string())),
     }
 }

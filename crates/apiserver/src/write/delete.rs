@@ -354,6 +354,7 @@ impl Deletion<'_> {
         match error {
             WriteError::NotFound => self.resource.not_found(&self.name),
             WriteError::Unavailable(error) => error.into(),
+            WriteError::TooLarge => crate::error::plain(WriteError::TooLarge.to_string()),
             other => internal(&other.to_string()),
         }
     }

@@ -437,6 +437,7 @@ fn lost_or(error: WriteError, resource: &Resource, name: &str) -> Outcome<Round>
         WriteError::Conflict(_) => Ok(Round::Lost),
         WriteError::NotFound => Err(resource.not_found(name)),
         WriteError::Unavailable(error) => Err(Failure::from(error)),
+        WriteError::TooLarge => Err(crate::error::plain(WriteError::TooLarge.to_string())),
         other => Err(internal(&other.to_string())),
     }
 }

@@ -13,6 +13,8 @@ mod defaults;
 mod durable;
 mod garbage;
 mod hostile;
+mod hostile_audit;
+mod hostile_bounds;
 mod hostile_definitions;
 mod hostile_identity;
 mod hostile_tokens;

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
+    private_file,
 };
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
@@ -95,6 +96,12 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
+    /// Requests that only read at a time, watches aside; one user has half of them; 0 is no limit
+    #[arg(long, default_value_t = 400, value_name = "COUNT")]
+    max_requests_inflight: usize,
+    /// Requests that write at a time; one user has half of them; 0 is no limit
+    #[arg(long, default_value_t = 200, value_name = "COUNT")]
+    max_mutating_requests_inflight: usize,
     /// How long a request may take
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
@@ -279,6 +286,8 @@ impl ServeArgs {
             enable_plugins: self.enable_admission_plugins.clone(),
             disable_plugins: self.disable_admission_plugins.clone(),
             controllers: controllers(&self.controllers),
+            max_requests_inflight: self.max_requests_inflight,
+            max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             request_timeout: self.request_timeout,
             services: self
                 .map_service
@@ -303,6 +312,11 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();
+    if let Some(folder) = &args.data_dir {
+        private_file::secure_folder(folder).map_err(|error| {
+            CommandError::failed(format!("cannot use `{}`: {error}", folder.display()))
+        })?;
+    }
     let disk = match &args.data_dir {
         Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
         None => None,
@@ -383,7 +397,7 @@ pub(super) async fn apply_all(running: &Running, sources: &[Source]) -> Result<(
 }
 
 pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), CommandError> {
-    std::fs::write(path, running.kubeconfig()).map_err(|error| {
+    private_file::write(path, &running.kubeconfig()).map_err(|error| {
         CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
             .with_help("name another file with --kubeconfig-out")
     })

@@ -1,7 +1,6 @@
 //! The certificate a webhook serves with, and who signed it.
 
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
@@ -63,9 +62,6 @@ impl Pair {
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::write(folder.join("ca.crt"), &self.authority)?;
         std::fs::write(folder.join("tls.crt"), &self.certificate)?;
-        let mut options = std::fs::OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(folder.join("tls.key"))?;
-        io::Write::write_all(&mut file, self.key.as_bytes())
+        lockgate_apiserver::private_file::write(&folder.join("tls.key"), &self.key)
     }
 }
