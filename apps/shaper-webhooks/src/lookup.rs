@@ -1,10 +1,10 @@
-//! What the rules ask about other objects.
+//! Lookups of other objects.
 
 #[cfg(test)]
 pub(crate) mod fake;
 mod live;
 
-use lockgate_webhook::{BoxFuture, Fault};
+use lockgate_webhook::BoxFuture;
 
 pub use live::{Live, Scope};
 
@@ -12,7 +12,7 @@ use crate::api::{Assignment, Profile};
 
 /// Reads objects as they are now, not as they were in some cache.
 pub trait Lookup: Send + Sync + 'static {
-    /// Whether there is such a profile.
+    /// Returns `true` if there is such a profile.
     fn profile_exists<'f>(
         &'f self,
         namespace: &'f str,
@@ -56,7 +56,7 @@ pub struct LookupError {
 }
 
 impl LookupError {
-    /// What was tried, and why it failed.
+    /// An error with the action that failed.
     pub fn new(
         action: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -65,11 +65,5 @@ impl LookupError {
             action: action.into(),
             source: source.into(),
         }
-    }
-}
-
-impl From<LookupError> for Fault {
-    fn from(error: LookupError) -> Self {
-        Self::because(&error)
     }
 }

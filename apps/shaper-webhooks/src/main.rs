@@ -6,7 +6,7 @@ use clap::Parser;
 use shaper_webhooks::config::{Config, Loaded, Logging, PATH_VARIABLE};
 use shaper_webhooks::{log, serve};
 
-/// What the build says of itself; `n/a` where nobody told it.
+/// Build information; `n/a` where the build did not set it.
 const COMMIT: &str = match option_env!("SHAPER_WEBHOOK_COMMIT") {
     Some(commit) => commit,
     None => "n/a",
@@ -53,15 +53,18 @@ fn main() -> ExitCode {
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            tracing::error!(error = serve::chain(&error), "loading configuration");
+            tracing::error!(
+                error = serve::chain(&error),
+                "cannot load the configuration"
+            );
             return ExitCode::FAILURE;
         }
     };
     for key in &loaded.unknown_keys {
-        tracing::warn!(key, "the configuration has a key that means nothing");
+        tracing::warn!(key, "unknown configuration key");
     }
     if args.check_config {
-        println!("the configuration is right");
+        println!("the configuration is valid");
         return ExitCode::SUCCESS;
     }
     run(&loaded)
@@ -93,7 +96,7 @@ fn run(loaded: &Loaded) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error, "running");
+            tracing::error!(error, "server failed");
             ExitCode::FAILURE
         }
     }

@@ -24,14 +24,14 @@ use crate::uuid::Uuid;
 
 const KIND: &str = "Profile";
 
-/// What both webhooks of profiles are told.
+/// The settings of both profile webhooks.
 #[derive(Clone)]
 pub struct ProfileRules {
     /// Asked about other objects.
     pub lookup: Arc<dyn Lookup>,
     /// Users who may choose UUIDs, because they only put back what was there.
     pub controllers: Arc<[String]>,
-    /// What happens to profiles that are still in use.
+    /// The handling of deletions of profiles in use.
     pub deletion: ProfileDeletion,
 }
 
@@ -112,7 +112,7 @@ fn exposed(profile: &Profile) -> impl Iterator<Item = &str> {
         .map(|content| content.name.as_str())
 }
 
-/// What the stored profile tells: its labels, and its status where a label is missing. The status may
+/// The UUIDs of the stored profile: its labels, and its status where a label is missing. The status may
 /// be behind: what was no longer exposed must not come back under the UUID that was taken from it.
 fn remembered(stored: &Profile) -> BTreeMap<String, Uuid> {
     let mut known = labels::contents(stored.metadata.labels.as_ref());
@@ -148,8 +148,7 @@ impl Mutator<Profile> for ProfileMutator {
             present.as_ref().unwrap_or(&BTreeMap::new()),
             &known,
             Uuid::random,
-        );
-        let made = made.map_err(|error| Fault::because(&error))?;
+        )?;
         // No labels and an empty set of labels are the same; the difference is not worth a patch.
         object.metadata.labels = if made.is_empty() && present.is_none() {
             None
@@ -165,7 +164,7 @@ impl Mutator<Profile> for ProfileMutator {
 pub struct ProfileValidator(pub ProfileRules);
 
 impl ProfileValidator {
-    /// Whether the labels that are new belong to nobody else.
+    /// Returns `true` if the labels that are new belong to nobody else.
     async fn check_labels(
         &self,
         ctx: &Context,
@@ -208,22 +207,19 @@ impl ProfileValidator {
 }
 
 impl Validator<Profile> for ProfileValidator {
-    async fn create(&self, ctx: &Context, object: &Object<Profile>) -> Verdict {
+    async fn create_or_update(
+        &self,
+        ctx: &Context,
+        old: Option<&Object<Profile>>,
+        new: &Object<Profile>,
+    ) -> Verdict {
         if concern(ctx, KIND)? == Concern::Subresource {
             return Ok(());
         }
-        rules::check(&object.spec).report(ctx)?;
-        self.check_labels(ctx, None, object).await
-    }
-
-    async fn update(&self, ctx: &Context, old: &Object<Profile>, new: &Object<Profile>) -> Verdict {
-        if concern(ctx, KIND)? == Concern::Subresource {
-            return Ok(());
-        }
-        if !is_letting_go((&old.metadata, &old.spec), &new.spec) {
+        if !old.is_some_and(|old| is_letting_go((&old.metadata, &old.spec), &new.spec)) {
             rules::check(&new.spec).report(ctx)?;
         }
-        self.check_labels(ctx, Some(old), new).await
+        self.check_labels(ctx, old.map(|old| &**old), new).await
     }
 
     async fn delete(&self, ctx: &Context, object: &Object<Profile>) -> Verdict {
@@ -237,7 +233,10 @@ impl Validator<Profile> for ProfileValidator {
             Ok(users) => users,
             // A warning that cannot be given is no reason to keep the profile.
             Err(fault) if self.0.deletion == ProfileDeletion::Warn => {
-                tracing::warn!(uid = ctx.uid(), "cannot tell who uses a profile: {fault}");
+                tracing::warn!(
+                    uid = ctx.uid(),
+                    "cannot look up the users of a profile: {fault:#}"
+                );
                 return Ok(());
             }
             Err(fault) => return Err(fault.into()),

@@ -90,7 +90,7 @@ fn client_auth(config: &Config) -> ClientAuth {
     let options = &config.webhook_server;
     let mut auth = ClientAuth::new();
     if !options.client_ca_name.is_empty() {
-        auth = auth.authorities(options.cert_dir.join(&options.client_ca_name));
+        auth = auth.client_ca(options.cert_dir.join(&options.client_ca_name));
     }
     for name in &options.client_subject_names {
         auth = auth.allow_name(name.as_str());

@@ -1,4 +1,4 @@
-//! What would go wrong with an iPXE template, as far as one can tell without running it.
+//! Static checks of iPXE templates.
 //!
 //! The data plane runs it as a Go template over a map from content names to texts. Findings are
 //! warnings, never denials: the template language is the data plane's to judge.
@@ -51,7 +51,7 @@ struct Action<'t> {
     fields: Vec<&'t str>,
     /// Words, such as `range`.
     words: Vec<&'t str>,
-    /// What follows the action.
+    /// The text after the action.
     rest: &'t str,
 }
 

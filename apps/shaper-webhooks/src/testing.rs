@@ -23,7 +23,7 @@ pub(crate) struct Ask {
     deletion: ProfileDeletion,
 }
 
-/// What a webhook said.
+/// The answer of a webhook.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: u16,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockgate_webhook::{
-    Operation, Registration, Role, Webhooks, default_path, mutating, validating,
+    Operation, Registration, Role, Rule, Scope, Webhooks, default_path, mutating, validating,
 };
 
 use crate::api::{Assignment, GROUP, Profile, VERSION};
@@ -47,8 +47,13 @@ fn registration(role: Role, kind: &str) -> Registration {
     build(format!("{verb}-{lower}.{GROUP}"))
         .path(format!("/{verb}-{lower}"))
         .alias(default_path(role, GROUP, VERSION, kind))
-        .rule(operations, &[GROUP], &[VERSION], &[&format!("{lower}s")])
-        .scope("Namespaced")
+        .rule(
+            Rule::resources([format!("{lower}s")])
+                .groups([GROUP])
+                .versions([VERSION])
+                .operations(operations.iter().cloned())
+                .scope(Scope::Namespaced),
+        )
         .timeout_seconds(10)
         .admission_review_versions(&["v1", "v1beta1"])
 }

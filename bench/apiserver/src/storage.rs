@@ -222,7 +222,7 @@ impl Server {
         let took = started.elapsed();
         let line = line.context("the server does not start")?;
         let port = line
-            .strip_prefix("serving on https://127.0.0.1:")
+            .strip_prefix("Listening on https://127.0.0.1:")
             .and_then(|rest| rest.split(' ').next());
         Ok(Self {
             pid: process.id().context("the server is gone")?,

@@ -68,7 +68,7 @@ impl Annotations {
         }
     }
 
-    /// What a log that tells this much gets, sorted by key.
+    /// The annotations recorded at a level, sorted by key.
     pub fn at(&self, level: Level) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()

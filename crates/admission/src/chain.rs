@@ -35,6 +35,18 @@ impl Chain {
         self.plugins.iter().map(|plugin| plugin.name())
     }
 
+    /// The names of the plugins that take part in a step, in order.
+    pub fn names_in(&self, step: Step) -> impl Iterator<Item = &'static str> {
+        let takes_part = move |plugin: &&Arc<dyn Plugin>| match step {
+            Step::Admit => plugin.admits(),
+            Step::Validate => plugin.validates(),
+        };
+        self.plugins
+            .iter()
+            .filter(takes_part)
+            .map(|plugin| plugin.name())
+    }
+
     /// The first step: objects may be changed.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Admit, admission);

@@ -37,7 +37,7 @@ struct List {
     sum: Option<u64>,
 }
 
-/// Whether match conditions count at all: the feature gate `AdmissionWebhookMatchConditions`.
+/// The feature gate `AdmissionWebhookMatchConditions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ConditionsGate {
     /// They do.
@@ -47,10 +47,10 @@ pub enum ConditionsGate {
     Disabled,
 }
 
-/// What the conditions said, and how long it took.
+/// The verdict of match conditions and its cost in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionsTrace {
-    /// What follows.
+    /// The verdict.
     pub verdict: ConditionsVerdict,
     /// How many could not be evaluated, up to the first that was false.
     pub errors: usize,
@@ -58,7 +58,7 @@ pub struct ConditionsTrace {
     pub elapsed: Duration,
 }
 
-/// What match conditions say.
+/// The verdict of match conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConditionsVerdict {
     /// All hold.
@@ -80,16 +80,16 @@ pub enum ConditionsVerdict {
     },
 }
 
-/// What conditions see of a request in one version. Made for the first webhook that has any, and
+/// The variables of conditions for a request in one version. Built for the first webhook that has any, and
 /// kept for the others.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// What `authorizer.requestResource` is about.
+    /// The request behind `authorizer.requestResource`.
     request: cel::Request,
     /// The variable `request`.
     variable: Value,
     authorizer: AuthorizerValue,
-    /// What lists of conditions said about the objects as they are.
+    /// Verdicts of condition lists about the current objects.
     known: Vec<(Conditions, Judgement)>,
 }
 
@@ -179,7 +179,7 @@ impl Conditions {
         }
     }
 
-    /// Whether both say the same about everything.
+    /// Returns `true` if both have the same conditions.
     fn is_as(&self, other: &Self) -> bool {
         fn list(conditions: &Conditions) -> impl Iterator<Item = (&str, &str)> {
             let list = conditions.0.conditions.conditions();

@@ -16,6 +16,7 @@ mod manifests;
 mod notice;
 mod reload;
 mod rule;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,6 +33,7 @@ use index::Index;
 pub use manifests::{ManifestError, ManifestGate, Manifests, check_directory, load};
 pub use reload::{Reload, StaticManifests};
 pub(crate) use rule::Rule;
+pub use yaml::{ConfigurationError, from_yaml};
 
 pub use crate::decision::FailurePolicy;
 
@@ -112,7 +114,7 @@ impl Configurations {
         self.kind
     }
 
-    /// Whether all configurations that exist are known here.
+    /// Returns `true` once all existing configurations are loaded.
     #[must_use]
     pub fn synced(&self) -> bool {
         self.api_synced.load(Ordering::Acquire) && self.statics_synced()
@@ -127,7 +129,7 @@ impl Configurations {
         self.api_synced.store(true, Ordering::Release);
     }
 
-    /// Whether hooks from manifest files are configured, be there any or not.
+    /// Returns `true` if a manifest directory is configured, even an empty one.
     pub(crate) fn has_statics(&self) -> bool {
         self.state
             .lock()

@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! The outcome of admission.
 //!
 //! A refusal is a value. Whoever it comes from, it carries the status the client gets and why it
 //! came about, so that a host can tell a webhook's "no" from a webhook that could not be asked.
@@ -26,7 +26,7 @@ pub enum Decision {
 /// A refusal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Denial {
-    /// What the client gets.
+    /// The status the client gets.
     pub status: Status,
     /// How it came about.
     pub cause: Cause,
@@ -44,7 +44,7 @@ pub enum Cause {
     SideEffects,
     /// A webhook's patch does not apply, or its result is no such object.
     Patch,
-    /// Whether a webhook is to be called could not be told.
+    /// A predicate failed, so that matching has no answer.
     Matching,
     /// A match condition could not be evaluated, and the failure policy is to refuse.
     MatchConditions,
@@ -69,7 +69,7 @@ impl Decision {
         Self::Deny(Box::new(Denial { status, cause }))
     }
 
-    /// Whether the request may go on.
+    /// Returns `true` if the request is allowed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow)

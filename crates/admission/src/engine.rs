@@ -14,6 +14,7 @@ use crate::matching::ConditionsGate;
 use crate::metrics::Metrics;
 use crate::order::{PluginError, Plugins};
 use crate::plugin::{Admission, Plugin};
+use crate::trace::Step;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 
 /// Decides about requests.
@@ -69,17 +70,17 @@ impl Engine {
 
     /// The first step: plugins and mutating webhooks, which may change the object.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
-        let ward = Ward::new(self, admission);
-        let decision = self.chain.admit(ward.admission).await;
-        ward.release();
+        let guard = StepGuard::new(self, admission);
+        let decision = self.chain.admit(guard.admission).await;
+        guard.finish();
         decision
     }
 
     /// The second step: plugins and validating webhooks, which see the final object.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
-        let ward = Ward::new(self, admission);
-        let decision = self.chain.validate(ward.admission).await;
-        ward.release();
+        let guard = StepGuard::new(self, admission);
+        let decision = self.chain.validate(guard.admission).await;
+        guard.finish();
         decision
     }
 
@@ -95,7 +96,7 @@ impl Engine {
         &self.host
     }
 
-    /// What was counted so far.
+    /// The metrics.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
@@ -105,26 +106,31 @@ impl Engine {
     pub fn plugins(&self) -> impl Iterator<Item = &'static str> {
         self.chain.names()
     }
+
+    /// The plugins that take part in a step, in the order they run.
+    pub fn plugins_in(&self, step: Step) -> impl Iterator<Item = &'static str> {
+        self.chain.names_in(step)
+    }
 }
 
-/// Sees to it that a request is counted even when its client goes away, which drops it anywhere.
-struct Ward<'w> {
+/// Records the step even if the request is cancelled, which drops its future anywhere.
+struct StepGuard<'w> {
     engine: &'w Engine,
     admission: &'w mut Admission,
 }
 
-impl<'w> Ward<'w> {
+impl<'w> StepGuard<'w> {
     fn new(engine: &'w Engine, admission: &'w mut Admission) -> Self {
         Self { engine, admission }
     }
 
-    /// The step has come to its end.
-    fn release(self) {
+    /// Records a step that completed.
+    fn finish(self) {
         self.engine.record(self.admission);
     }
 }
 
-impl Drop for Ward<'_> {
+impl Drop for StepGuard<'_> {
     fn drop(&mut self) {
         if self.engine.chain.give_up(self.admission) {
             self.engine.record(self.admission);
@@ -160,7 +166,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether match conditions count; they do unless this says otherwise.
+    /// Enables or disables match conditions; they are enabled by default.
     #[must_use]
     pub fn match_conditions(mut self, gate: ConditionsGate) -> Self {
         self.conditions = gate;

@@ -1,4 +1,4 @@
-//! Whether two objects say the same.
+//! Semantic equality of objects.
 //!
 //! Built-in kinds are compared by meaning: what is absent, `null`, an empty list or an empty map is
 //! the same. Custom resources are compared as they are written. Quantities and times in other
@@ -8,7 +8,7 @@
 
 use serde_json::Value;
 
-/// Whether two trees of a built-in kind say the same.
+/// Compares two objects of a built-in kind semantically.
 #[must_use]
 pub fn typed(one: &Value, other: &Value) -> bool {
     match (one, other) {
@@ -27,7 +27,7 @@ pub fn typed(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether two trees of a custom resource say the same.
+/// Compares two custom resources semantically.
 #[must_use]
 pub fn custom(one: &Value, other: &Value) -> bool {
     one == other

@@ -1,4 +1,4 @@
-//! What the engine needs from whoever embeds it, and implementations for hosts that have nothing.
+//! The traits of the server around the engine, with minimal implementations.
 //!
 //! ```text
 //!   Namespaces   which labels a namespace has            EveryNamespace
@@ -65,12 +65,12 @@ impl fmt::Debug for Host {
     }
 }
 
-/// What matters of a namespace.
+/// The facts of a namespace that admission uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is on its way out, so that nothing new may be made in it.
+    /// `true` while it terminates.
     pub terminating: bool,
 }
 
@@ -94,7 +94,7 @@ impl NamespaceError {
 
 /// Knows namespaces.
 pub trait Namespaces: Send + Sync {
-    /// Whether the cache is filled. Requests wait for it.
+    /// Returns `true` once the cache is filled. Requests wait for it.
     fn synced(&self) -> bool {
         true
     }
@@ -152,7 +152,7 @@ pub trait Kinds: Send + Sync {
         to: &'f GroupVersionKind,
     ) -> BoxFuture<'f, Result<Object, String>>;
 
-    /// What a patched object is read as: built-in kinds drop unknown members and refuse members of
+    /// Decodes a patched object: built-in kinds drop unknown members and refuse members of
     /// the wrong type.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ pub trait Kinds: Send + Sync {
     /// Fills in the defaults of the version.
     fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind);
 
-    /// Whether two objects of a kind say the same, however they are written.
+    /// Compares two objects of a kind semantically.
     fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
 }
 

@@ -95,7 +95,7 @@ impl Patch {
         })
     }
 
-    /// Whether there is nothing to do.
+    /// Returns `true` if the patch is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

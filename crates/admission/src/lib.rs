@@ -22,17 +22,39 @@
 //! ```
 //! use std::sync::Arc;
 //!
+//! use lockgate_admission::call::Local;
+//! use lockgate_admission::configuration::from_yaml;
 //! use lockgate_admission::engine::Engine;
 //! use lockgate_admission::host::Host;
-//! use lockgate_admission::https::{HttpsCaller, Settings};
 //! use lockgate_admission::plugin::Admission;
-//! use lockgate_admission::plugins::NamespaceLifecycle;
 //! use lockgate_admission::request::{Operation, Request, kind, resource};
-//! use serde_json::json;
+//! use serde_json::{Value, json};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let host = Host::new(Arc::new(HttpsCaller::new(Settings::default())));
-//! let engine = Engine::builder(host.clone()).plugin(NamespaceLifecycle::new(host)).build()?;
+//! // A webhook in this process; `https::HttpsCaller` calls those behind URLs and Services.
+//! let host = Host::new(Arc::new(Local::new(|review| {
+//!     let review: Value = serde_json::from_slice(review).unwrap_or_default();
+//!     let response = json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "not today"}});
+//!     json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response})
+//!         .to_string()
+//!         .into_bytes()
+//! })));
+//! let engine = Engine::new(host);
+//! for configuration in from_yaml(
+//!     "
+//! apiVersion: admissionregistration.k8s.io/v1
+//! kind: ValidatingWebhookConfiguration
+//! metadata: {name: notes}
+//! webhooks:
+//! - name: notes.example.com
+//!   clientConfig: {url: 'https://notes.example.com/validate'}
+//!   rules: [{operations: [CREATE], apiGroups: [example.com], apiVersions: [v1], resources: [notes]}]
+//!   sideEffects: None
+//!   admissionReviewVersions: [v1]
+//! ",
+//! )? {
+//!     engine.register(&configuration);
+//! }
 //!
 //! let mut request = Request::new(
 //!     Operation::Create,
@@ -40,21 +62,21 @@
 //!     resource("example.com", "v1", "notes"),
 //! );
 //! request.namespace = "shop".into();
-//! request.object = Some(json!({"metadata": {"generateName": "note-"}}).into());
+//! request.object = Some(json!({"metadata": {"name": "milk"}}).into());
 //!
 //! let mut admission = Admission::new(request);
 //! assert!(engine.admit(&mut admission).await.is_allowed());
-//! // Here the server makes up the name, fills in its own fields and checks the object.
-//! admission.request_mut().name = "note-x7k2p".into();
-//! assert!(engine.validate(&mut admission).await.is_allowed());
-//! for header in admission.warnings().headers() {
-//!     println!("Warning: {header}");
-//! }
+//! // Here the server fills in its own fields and validates the object.
+//! let decision = engine.validate(&mut admission).await;
+//! assert_eq!(
+//!     decision.status().map(|status| status.message.as_str()),
+//!     Some("admission webhook \"notes.example.com\" denied the request: not today"),
+//! );
 //! # Ok(()) }
 //! ```
 //!
-//! Registrations are told to the engine as they are written ([`engine::Engine::register`]) or as a
-//! watch brings them ([`configuration::Configurations`]); a request that begins afterwards sees them.
+//! Registrations are passed to the engine as they are written ([`engine::Engine::register`]) or as a
+//! watch delivers them ([`configuration::Configurations`]); a request that begins afterwards sees them.
 //! Two examples of the crate show both at length: `aggregated` is a small API server whose writes pass
 //! the chain, and `watch_registrations` follows the registrations of a live API server.
 //!
@@ -105,8 +127,6 @@ pub mod trace;
 mod reinvocation;
 
 pub mod plugin;
-
-pub mod plugins;
 pub mod webhook;
 
 // Plugins in order.

@@ -1,4 +1,4 @@
-//! Whether a webhook is called for a request.
+//! Matching: the predicates that decide if a webhook is called.
 //!
 //! ```text
 //!   namespaceSelector ─► objectSelector ─► rules ─► equivalent resources ─► matchConditions
@@ -36,7 +36,7 @@ use crate::request::Request;
 
 pub use crate::conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 
-/// What each predicate said about one hook. Those after the first plain "no" were not asked.
+/// The verdicts of the predicates about one hook. Those after the first plain "no" are not evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Predicates {
     /// The namespace selector.
@@ -47,7 +47,7 @@ pub struct Predicates {
     pub rule: Option<RuleVerdict>,
 }
 
-/// What follows from the predicates.
+/// The consequence of the predicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
     /// The hook has nothing to do with the request.
@@ -68,7 +68,7 @@ pub enum Target {
 }
 
 impl Predicates {
-    /// What follows.
+    /// Derives the consequence.
     #[must_use]
     pub fn selection(&self) -> Selection {
         let (Some(object), Some(rule)) = (self.object, self.rule) else {
@@ -175,7 +175,7 @@ impl<'m> Matcher<'m> {
         Ok(predicates)
     }
 
-    /// What match conditions see of the request in one version.
+    /// The variables of match conditions for the request in one version.
     pub(crate) fn facts(&mut self, request: &Request, kind: &GroupVersionKind) -> Facts {
         let host = self.host;
         let asking = self

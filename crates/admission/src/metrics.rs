@@ -61,69 +61,69 @@ impl Metrics {
         Self(Mutex::new(Families {
             step: Family::new(
                 "apiserver_admission_step_admission_duration_seconds",
-                "[STABLE] How long a step of admission took, in seconds, by step and operation.",
+                "[STABLE] Latency of admission steps in seconds, by step and operation.",
                 &["operation", "rejected", "type"],
             ),
             step_summary: Family::new(
                 "apiserver_admission_step_admission_duration_seconds_summary",
-                "[ALPHA] How long a step of admission took of late, in seconds, by step and operation.",
+                "[ALPHA] Quantiles of the latency of admission steps in seconds, by step and operation.",
                 &["operation", "rejected", "type"],
             ),
             controller: Family::new(
                 "apiserver_admission_controller_admission_duration_seconds",
-                "[STABLE] How long a plugin took, in seconds, by plugin, step and operation.",
+                "[STABLE] Latency of admission plugins in seconds, by plugin, step and operation.",
                 &["name", "operation", "rejected", "type"],
             ),
             webhook: Family::new(
                 "apiserver_admission_webhook_admission_duration_seconds",
-                "[STABLE] How long a webhook took, in seconds, by webhook, step and operation.",
+                "[STABLE] Latency of webhooks in seconds, by webhook, step and operation.",
                 &["name", "operation", "rejected", "type"],
             ),
             rejection: Family::new(
                 "apiserver_admission_webhook_rejection_count",
-                "[ALPHA] Requests refused because of a webhook, by webhook, kind of error and code; codes \
+                "[ALPHA] Requests rejected because of a webhook, by webhook, type of error and code; codes \
                  above 600 count as 600.",
                 &["error_type", "name", "operation", "rejection_code", "type"],
             ),
             fail_open: Family::new(
                 "apiserver_admission_webhook_fail_open_count",
-                "[ALPHA] Calls that failed and were ignored, by webhook and step.",
+                "[ALPHA] Failed webhook calls that were ignored, by webhook and step.",
                 &["name", "type"],
             ),
             request: Family::new(
                 "apiserver_admission_webhook_request_total",
-                "[ALPHA] Calls of webhooks, by webhook, step, operation and code; codes above 600 count as \
+                "[ALPHA] Webhook calls, by webhook, step, operation and code; codes above 600 count as \
                  600.",
                 &["code", "name", "operation", "rejected", "type"],
             ),
             condition_errors: Family::new(
                 "apiserver_admission_match_condition_evaluation_errors_total",
-                "[ALPHA] Match conditions that could not be evaluated, by what they belong to.",
+                "[ALPHA] Evaluation errors of match conditions, by resource.",
                 condition_labels,
             ),
             condition_exclusions: Family::new(
                 "apiserver_admission_match_condition_exclusions_total",
-                "[ALPHA] Requests that match conditions kept from a webhook, by what they belong to.",
+                "[ALPHA] Requests excluded by match conditions, by resource.",
                 condition_labels,
             ),
             condition_seconds: Family::new(
                 "apiserver_admission_match_condition_evaluation_seconds",
-                "[ALPHA] How long match conditions took that did not all hold, in seconds.",
+                "[ALPHA] Evaluation time of match conditions in seconds.",
                 condition_labels,
             ),
             early_condition_exclusions: Family::new(
                 "webhook_admission_match_condition_exclusions_total",
-                "[ALPHA] Requests that match conditions kept from a webhook.",
+                "[ALPHA] Requests excluded from a webhook by match conditions.",
                 &["name", "operation", "type"],
             ),
             // UPSTREAM: apiserver pkg/util/webhook/metrics.go
             missing_san: Family::counter(
                 "apiserver_webhooks_x509_missing_san_total",
-                "[ALPHA] Calls that failed because a webhook's certificate has no SAN extension.",
+                "[ALPHA] Webhook calls that failed because the certificate has no SAN extension.",
             ),
             insecure_sha1: Family::counter(
                 "apiserver_webhooks_x509_insecure_sha1_total",
-                "[ALPHA] Calls that failed because a webhook's certificate is signed with SHA-1.",
+                "[ALPHA] Webhook calls that failed because the certificate is signed with SHA-1.",
             ),
         }))
     }

@@ -18,6 +18,16 @@ struct Inner {
     text: OnceLock<Box<str>>,
 }
 
+/// A copy is made to be changed: it has no text yet.
+impl Clone for Inner {
+    fn clone(&self) -> Self {
+        Self {
+            value: self.value.clone(),
+            text: OnceLock::new(),
+        }
+    }
+}
+
 impl Object {
     /// An object whose text is written when it is needed.
     #[must_use]
@@ -57,6 +67,13 @@ impl Object {
         Arc::try_unwrap(self.0).map_or_else(|shared| shared.value.clone(), |inner| inner.value)
     }
 
+    /// The tree, to be changed. It is copied only if others share it.
+    pub fn value_mut(&mut self) -> &mut Value {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.text.take();
+        &mut inner.value
+    }
+
     /// A member of `metadata`, when it is a text.
     #[must_use]
     pub fn metadata_text(&self, member: &str) -> Option<&str> {
@@ -75,7 +92,7 @@ impl Object {
         find(metadata, "labels")?.as_object()
     }
 
-    /// Whether both are the very same object, not merely equal ones.
+    /// Returns `true` if both are the same allocation, not merely equal.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -105,7 +122,7 @@ pub(crate) fn first_named<'m, V>(
         .map(|(_, value)| value)
 }
 
-/// Whether two short texts are the same, without the price of a call.
+/// Compares two short strings inline.
 #[inline]
 pub(crate) fn same_text(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
@@ -191,6 +208,20 @@ mod tests {
                 assert!(!same_text(one, &other), "{one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn changes_its_tree_and_leaves_others_theirs() {
+        let mut object = Object::new(json!({"a": 1}));
+        let other = object.clone();
+        assert_eq!(object.text(), r#"{"a":1}"#);
+        object.value_mut()["a"] = json!(2);
+        assert_eq!(object.text(), r#"{"a":2}"#);
+        assert_eq!(other.text(), r#"{"a":1}"#);
+        let before: *const Value = object.value();
+        object.value_mut()["a"] = json!(3);
+        assert!(std::ptr::eq(before, object.value()), "copied for nobody");
+        assert_eq!(object.text(), r#"{"a":3}"#);
     }
 
     #[test]

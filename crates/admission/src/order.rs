@@ -6,9 +6,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use lockgate_go::quote::quote;
+
 use crate::plugin::Plugin;
 
-/// The plugins of an API server, in the order they run. Those nobody provides are passed over.
+/// The plugins of an API server, in the order they run. A host may not provide some of them; their names
+/// are known all the same.
 pub const ORDER: [&str; 41] = [
     "AlwaysAdmit",
     "NamespaceAutoProvision",
@@ -74,27 +77,129 @@ const OFF_BY_DEFAULT: [&str; 14] = [
     "AlwaysDeny",
 ];
 
-/// A list of plugins that makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PluginError {
+/// Lists of plugins that make no sense: everything that is wrong with them.
+///
+/// UPSTREAM: apiserver pkg/server/options/admission.go (Validate), whose errors are aggregated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginError(Vec<Mistake>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mistake {
     /// A plugin to be switched on is unknown.
-    #[error("enable-admission-plugins plugin {0:?} is unknown")]
     UnknownEnabled(String),
     /// A plugin to be switched off is unknown.
-    #[error("disable-admission-plugins plugin {0:?} is unknown")]
     UnknownDisabled(String),
     /// Plugins are to be switched on and off at once.
-    #[error("[{}] in enable-admission-plugins and disable-admission-plugins overlapped", .0.join(" "))]
     Overlap(Vec<String>),
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownEnabled(name) => {
+                write!(
+                    f,
+                    "enable-admission-plugins plugin {} is unknown",
+                    quote(name)
+                )
+            }
+            Self::UnknownDisabled(name) => {
+                write!(
+                    f,
+                    "disable-admission-plugins plugin {} is unknown",
+                    quote(name)
+                )
+            }
+            Self::Overlap(names) => write!(
+                f,
+                "[{}] in enable-admission-plugins and disable-admission-plugins overlapped",
+                names.join(" ")
+            ),
+        }
+    }
+}
+
+impl fmt::Display for PluginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [one] => one.fmt(f),
+            many => {
+                let many: Vec<String> = many.iter().map(Mistake::to_string).collect();
+                write!(f, "[{}]", many.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for PluginError {}
+
+/// Which plugins run: the built-in choice, and what the lists say about it.
+#[derive(Debug, Clone, Default)]
+pub struct Switches {
+    enabled: Vec<String>,
+    disabled: Vec<String>,
+}
+
+impl Switches {
+    /// What is switched on, and what is switched off, by name.
+    #[must_use]
+    pub fn new(enabled: &[String], disabled: &[String]) -> Self {
+        Self {
+            enabled: enabled.to_vec(),
+            disabled: disabled.to_vec(),
+        }
+    }
+
+    /// Whether a plugin runs.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        let has = |list: &[String]| list.iter().any(|listed| listed == name);
+        has(&self.enabled) || !has(&self.disabled) && !OFF_BY_DEFAULT.contains(&name)
+    }
+
+    /// Checks the lists.
+    ///
+    /// # Errors
+    ///
+    /// A name is unknown, or on both lists.
+    pub fn check<'n>(&self, others: impl IntoIterator<Item = &'n str>) -> Result<(), PluginError> {
+        let others: BTreeSet<&str> = others.into_iter().collect();
+        let is_unknown = |name: &&String| {
+            // An empty list is a list of one empty name to some.
+            !name.is_empty() && !ORDER.contains(&name.as_str()) && !others.contains(name.as_str())
+        };
+        let on = self.enabled.iter().filter(is_unknown).cloned();
+        let off = self.disabled.iter().filter(is_unknown).cloned();
+        let mut mistakes: Vec<Mistake> = on.map(Mistake::UnknownEnabled).collect();
+        mistakes.extend(off.map(Mistake::UnknownDisabled));
+        let enabled: BTreeSet<&String> = self.enabled.iter().collect();
+        let disabled: BTreeSet<&String> = self.disabled.iter().collect();
+        let both: Vec<String> = enabled
+            .intersection(&disabled)
+            .filter(|name| !name.is_empty())
+            .map(|name| (*name).clone())
+            .collect();
+        if !both.is_empty() {
+            mistakes.push(Mistake::Overlap(both));
+        }
+        if mistakes.is_empty() {
+            return Ok(());
+        }
+        Err(PluginError(mistakes))
+    }
+}
+
+/// Whether a plugin runs unless it is switched off.
+#[must_use]
+pub fn is_on_by_default(name: &str) -> bool {
+    !OFF_BY_DEFAULT.contains(&name)
 }
 
 /// The plugins there are, and the lists that switch them.
 #[derive(Default)]
 pub(crate) struct Plugins {
     known: Vec<Arc<dyn Plugin>>,
-    enabled: BTreeSet<String>,
-    disabled: BTreeSet<String>,
+    switches: Switches,
 }
 
 impl Plugins {
@@ -103,32 +208,21 @@ impl Plugins {
     }
 
     pub(crate) fn enable<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
-        self.enabled.extend(names.into_iter().map(str::to_owned));
+        let names = names.into_iter().map(str::to_owned);
+        self.switches.enabled.extend(names);
     }
 
     pub(crate) fn disable<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
-        self.disabled.extend(names.into_iter().map(str::to_owned));
+        let names = names.into_iter().map(str::to_owned);
+        self.switches.disabled.extend(names);
     }
 
     /// The plugins that run, in order.
     pub(crate) fn ordered(self) -> Result<Vec<Arc<dyn Plugin>>, PluginError> {
-        let is_known = |name: &String| self.known.iter().any(|plugin| plugin.name() == name);
-        if let Some(name) = self.enabled.iter().find(|name| !is_known(name)) {
-            return Err(PluginError::UnknownEnabled(name.clone()));
-        }
-        if let Some(name) = self.disabled.iter().find(|name| !is_known(name)) {
-            return Err(PluginError::UnknownDisabled(name.clone()));
-        }
-        let both: Vec<String> = self.enabled.intersection(&self.disabled).cloned().collect();
-        if !both.is_empty() {
-            return Err(PluginError::Overlap(both));
-        }
-        let runs = |name: &str| {
-            let is_on = !OFF_BY_DEFAULT.contains(&name) || self.enabled.contains(name);
-            is_on && !self.disabled.contains(name)
-        };
+        self.switches
+            .check(self.known.iter().map(|plugin| plugin.name()))?;
         let mut plugins = self.known;
-        plugins.retain(|plugin| runs(plugin.name()));
+        plugins.retain(|plugin| self.switches.is_on(plugin.name()));
         plugins.sort_by_key(|plugin| place(plugin.name()));
         Ok(plugins)
     }
@@ -148,5 +242,107 @@ impl fmt::Debug for Plugins {
         f.debug_list()
             .entries(self.known.iter().map(|plugin| plugin.name()))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::host::Host;
+    use crate::request::Operation;
+    use crate::testing::NoCaller;
+
+    struct Named(&'static str);
+
+    impl Plugin for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn handles(&self, _: Operation) -> bool {
+            true
+        }
+    }
+
+    fn engine(enable: &[&str], disable: &[&str]) -> Result<Vec<&'static str>, String> {
+        let mut builder = Engine::builder(Host::new(Arc::new(NoCaller)));
+        for name in [
+            "OfMyOwn",
+            "DefaultTolerationSeconds",
+            "AlwaysPullImages",
+            "NamespaceLifecycle",
+            "ResourceQuota",
+        ] {
+            builder = builder.plugin(Named(name));
+        }
+        let engine = builder
+            .enable(enable.iter().copied())
+            .disable(disable.iter().copied())
+            .build();
+        let engine = engine.map_err(|error| error.to_string())?;
+        Ok(engine.plugins().collect())
+    }
+
+    #[test]
+    fn plugins_run_in_the_built_in_order() {
+        let webhooks = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"];
+        let with = |first: &[&'static str], last: &[&'static str]| {
+            let mut names = first.to_vec();
+            names.extend(webhooks);
+            names.extend(last);
+            Ok(names)
+        };
+        let (lifecycle, pull, tolerations, own, quota) = (
+            "NamespaceLifecycle",
+            "AlwaysPullImages",
+            "DefaultTolerationSeconds",
+            "OfMyOwn",
+            "ResourceQuota",
+        );
+        let by_default = with(&[lifecycle, tolerations, own], &[quota]);
+        assert_eq!(engine(&[], &[]), by_default);
+        assert_eq!(engine(&[""], &[""]), by_default);
+        assert_eq!(
+            engine(&[pull, pull], &[]),
+            with(&[lifecycle, pull, tolerations, own], &[quota])
+        );
+        assert_eq!(
+            engine(&[tolerations], &[lifecycle, own]),
+            with(&[tolerations], &[quota])
+        );
+        // Known, and nobody's here.
+        assert_eq!(engine(&["NodeRestriction"], &["PodSecurity"]), by_default);
+    }
+
+    #[test]
+    fn says_everything_that_is_wrong_with_the_lists() {
+        for (enable, disable, want) in [
+            (
+                &["Odd"][..],
+                &[][..],
+                "enable-admission-plugins plugin \"Odd\" is unknown",
+            ),
+            (
+                &[],
+                &["Odd"],
+                "disable-admission-plugins plugin \"Odd\" is unknown",
+            ),
+            (
+                &["Nope", "priority"],
+                &["Never"],
+                "[enable-admission-plugins plugin \"Nope\" is unknown, enable-admission-plugins \
+                 plugin \"priority\" is unknown, disable-admission-plugins plugin \"Never\" is \
+                 unknown]",
+            ),
+            (
+                &["Priority", "AlwaysPullImages"],
+                &["AlwaysPullImages", "Priority"],
+                "[AlwaysPullImages Priority] in enable-admission-plugins and \
+                 disable-admission-plugins overlapped",
+            ),
+        ] {
+            assert_eq!(engine(enable, disable), Err(String::from(want)));
+        }
     }
 }

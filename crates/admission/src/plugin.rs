@@ -3,9 +3,12 @@
 //! Webhooks are called by two plugins; everything compiled in is another. All of them get the same
 //! record of the request, may read its facts, and say what they have to say through it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
+
+use serde_json::Value;
 
 use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
@@ -21,15 +24,15 @@ pub trait Plugin: Send + Sync {
     /// The name it is switched on and off by.
     fn name(&self) -> &'static str;
 
-    /// Whether it has anything to do with such a request.
+    /// Returns `true` if it handles the operation.
     fn handles(&self, operation: Operation) -> bool;
 
-    /// Whether it takes part in the first step.
+    /// Returns `true` if it has an admit step.
     fn admits(&self) -> bool {
         false
     }
 
-    /// Whether it takes part in the second step.
+    /// Returns `true` if it has a validate step.
     fn validates(&self) -> bool {
         false
     }
@@ -78,10 +81,11 @@ pub struct Admission {
     pub(crate) trace: Trace,
     /// The run of a plugin that is under way.
     pub(crate) running: PluginTrace,
-    /// What is not over yet.
+    /// The step, plugin and calls in progress.
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) detail: Detail,
+    held: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Since when something runs. It is for requests that are given up, of which nothing else remains.
@@ -103,6 +107,15 @@ pub enum Detail {
     Everything,
 }
 
+/// What a plugin said besides its decision.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Remarks {
+    /// To the client.
+    pub warnings: Vec<String>,
+    /// To the audit log.
+    pub annotations: Vec<(String, String, Level)>,
+}
+
 impl Admission {
     /// A request that nothing has happened to.
     #[must_use]
@@ -114,6 +127,7 @@ impl Admission {
             under_way: UnderWay::default(),
             reinvocation: Reinvocation::default(),
             detail: Detail::Candidates,
+            held: Vec::new(),
         }
     }
 
@@ -143,6 +157,24 @@ impl Admission {
         self.request.object = Some(object.into());
     }
 
+    /// The object, to be changed in place. For plugins in the first step.
+    pub fn object_mut(&mut self) -> Option<&mut Value> {
+        self.request.object.as_mut().map(Object::value_mut)
+    }
+
+    /// Keeps something until the write is over, whatever becomes of it: what a plugin has set aside
+    /// for the object, say.
+    pub fn hold(&mut self, kept: Arc<dyn Any + Send + Sync>) {
+        self.held.push(kept);
+    }
+
+    /// Something of this type that is kept, if there is.
+    #[must_use]
+    pub fn held<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let mut held = self.held.iter();
+        held.find_map(|kept| Arc::clone(kept).downcast().ok())
+    }
+
     /// Takes the object out after the first step, for the server to complete it. The second step is
     /// given it back.
     pub fn take_object(&mut self) -> Option<Object> {
@@ -162,6 +194,16 @@ impl Admission {
             .push((key.into(), value.into(), level));
     }
 
+    /// What was said to the client and to the audit log since the run of a plugin began. For those
+    /// who run a plugin without a chain, as webhooks do.
+    pub fn take_remarks(&mut self) -> Remarks {
+        let running = std::mem::take(&mut self.running);
+        Remarks {
+            warnings: running.warnings,
+            annotations: running.annotations,
+        }
+    }
+
     /// Asks for a second round, because the object was changed in a way that other plugins may want
     /// to see. Webhooks do this when they change an object; compiled-in plugins that run before them
     /// need not.
@@ -169,25 +211,25 @@ impl Admission {
         self.reinvocation.request();
     }
 
-    /// Whether this is the second round.
+    /// Returns `true` in the second round.
     #[must_use]
     pub fn is_reinvocation(&self) -> bool {
         self.reinvocation.is_second_round()
     }
 
-    /// What happened so far.
+    /// The trace so far.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// What the client is told besides.
+    /// The warnings for the client.
     #[must_use]
     pub fn warnings(&self) -> Warnings {
         self.trace.warnings()
     }
 
-    /// What goes into the audit log.
+    /// The audit annotations.
     #[must_use]
     pub fn annotations(&self) -> Annotations {
         self.trace.annotations()

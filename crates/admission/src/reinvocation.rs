@@ -34,7 +34,7 @@ impl Reinvocation {
         self.second_round
     }
 
-    /// Whether there is to be a second round, which begins now.
+    /// Starts the second round, and returns `true`, if one was requested.
     pub(crate) fn begin_second_round(&mut self) -> bool {
         self.second_round = self.requested && !self.second_round;
         self.second_round
@@ -57,7 +57,7 @@ impl Reinvocation {
         self.last = None;
     }
 
-    /// Whether a hook that matches is called in this round.
+    /// Returns `true` if a matching hook is called in this round.
     pub(crate) fn is_due(&self, hook: &CompiledHook) -> bool {
         !self.second_round || self.again.contains(hook.identity())
     }

@@ -10,7 +10,7 @@ use lockgate_api::registration;
 
 use crate::object::Object;
 
-/// What is done to an object.
+/// An admission operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// A new object.
@@ -48,7 +48,7 @@ impl Operation {
 /// One request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The kind of `object`; for subresources the kind of the subresource.
     pub kind: GroupVersionKind,
@@ -68,11 +68,11 @@ pub struct Request {
     pub old_object: Option<Object>,
     /// The options of the operation, with `apiVersion` and `kind`.
     pub options: Option<Object>,
-    /// Whether nothing will be stored.
+    /// `true` for dry runs.
     pub dry_run: bool,
     /// When the request is over, whatever happens.
     pub deadline: Option<Instant>,
-    /// Whether the object has just been given times that are finer than JSON shows them. Upstream's
+    /// Set when the object was just given times finer than JSON shows them. Upstream's
     /// objects have, when a write changed `managedFields`: the first patch of a webhook rounds them,
     /// and so counts as a change whatever else it does.
     pub fine_times: bool,
@@ -103,7 +103,7 @@ impl Request {
         }
     }
 
-    /// Whether this is about an object that configures admission itself. Webhooks registered through
+    /// Returns `true` for objects that configure admission itself. Webhooks registered through
     /// the API are never asked about those, lest nobody can remove a broken one.
     ///
     /// UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/rules/rules.go
@@ -121,7 +121,7 @@ impl Request {
             )
     }
 
-    /// Whether an object of this request is of a kind that has metadata. The options of a connection
+    /// Returns `true` if an object of this request has metadata. The options of a connection
     /// have none.
     #[must_use]
     pub fn has_metadata(&self, object: &Object) -> bool {
@@ -149,7 +149,7 @@ impl Request {
             .unwrap_or("Unknown")
     }
 
-    /// Whether the time for the request is up.
+    /// Returns `true` once the deadline of the request has passed.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)

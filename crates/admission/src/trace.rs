@@ -1,4 +1,4 @@
-//! What happened to one request, as a value.
+//! The trace of one request: every verdict, call and outcome as a value.
 //!
 //! The engine writes a trace and nothing else: metrics, audit annotations, warnings and every
 //! explanation are read from it, so they cannot disagree.
@@ -28,7 +28,7 @@ use crate::warnings::Warnings;
 /// Requests that take longer are worth a note on where the time went.
 const SLOW_REQUEST: Duration = Duration::from_millis(500);
 
-/// What happened to one request.
+/// The trace of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     /// The steps gone through, in order.
@@ -69,7 +69,7 @@ impl Step {
 pub struct StepTrace {
     /// Which half.
     pub step: Step,
-    /// What was asked for.
+    /// The operation.
     pub operation: Operation,
     /// How long it took, both rounds together.
     pub elapsed: Duration,
@@ -88,11 +88,11 @@ pub struct PluginTrace {
     pub round: u8,
     /// How long it took.
     pub elapsed: Duration,
-    /// Whether it refused the request.
+    /// `true` if it denied the request.
     pub denied: bool,
-    /// What it said to the client.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// What it said to the audit log.
+    /// Audit annotations with the level from which they are recorded.
     pub annotations: Vec<(String, String, Level)>,
     /// How many webhooks are registered, for the plugins that call webhooks.
     pub registered: usize,
@@ -102,18 +102,18 @@ pub struct PluginTrace {
     pub hooks: Vec<HookTrace>,
 }
 
-/// What became of one webhook.
+/// The trace of one webhook.
 #[derive(Debug, Clone)]
 pub struct HookTrace {
     /// The webhook.
     pub hook: Arc<CompiledHook>,
     /// The number that audit annotations give it.
     pub index: usize,
-    /// What the predicates said.
+    /// The verdicts of the predicates.
     pub predicates: Predicates,
-    /// What the match conditions said, when it came to them.
+    /// The verdict of the match conditions, if they were evaluated.
     pub conditions: Option<ConditionsTrace>,
-    /// Whether it matched again but had no reason to run again.
+    /// `true` if it matched in the second round but was not reinvoked.
     pub not_reinvoked: bool,
     /// The call, if there was one.
     pub call: Option<CallTrace>,
@@ -140,11 +140,11 @@ pub struct CallTrace {
     pub phases: Vec<(Phase, Duration)>,
     /// How it ended.
     pub outcome: CallOutcome,
-    /// What the webhook changed.
+    /// The patch of the webhook.
     pub patch: Option<PatchTrace>,
-    /// What the webhook said to the client.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// What the webhook said to the audit log, without the webhook's name.
+    /// Audit annotations, their keys without the webhook's name.
     pub annotations: BTreeMap<String, String>,
     /// The how manieth call of the plugin's run this was to end.
     pub finished: usize,
@@ -155,7 +155,7 @@ pub struct CallTrace {
 pub struct PatchTrace {
     /// The patch as compact JSON.
     pub text: String,
-    /// Whether the object says something else than before.
+    /// `true` if the patch changed the object semantically.
     pub changed: bool,
 }
 
@@ -169,7 +169,7 @@ pub enum CallOutcome {
     Denied(Box<Status>),
     /// It could not be asked, or its answer makes no sense; the failure policy decides.
     Failed {
-        /// What went wrong, without `failed calling webhook …: `.
+        /// The error, without `failed calling webhook …: `.
         reason: String,
         /// The status code that goes with it.
         code: i32,
@@ -188,7 +188,7 @@ pub enum CallOutcome {
 }
 
 impl CallTrace {
-    /// Whether the request went on although the webhook could not be asked.
+    /// Returns `true` if the call failed and the failure was ignored.
     #[must_use]
     pub fn failed_open(&self, policy: FailurePolicy) -> bool {
         let failed = matches!(
@@ -199,7 +199,7 @@ impl CallTrace {
     }
 }
 
-/// What is wrong with a certificate that used to be accepted, and is counted for that reason.
+/// A defect of a certificate that older clients accepted, counted by a metric of its own.
 ///
 /// UPSTREAM: apiserver pkg/util/x509metrics/server_cert_deprecations.go
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +209,7 @@ pub(crate) enum LegacyCertificate {
 }
 
 impl CallOutcome {
-    /// What is wrong with the webhook's certificate, if that is why it was not called.
+    /// The defect of the webhook's certificate, if that made the call fail.
     pub(crate) fn legacy_certificate(&self) -> Option<LegacyCertificate> {
         let Self::Failed { reason, .. } = self else {
             return None;
@@ -249,7 +249,7 @@ impl Trace {
         })
     }
 
-    /// What the client is told besides, in the order it was said.
+    /// The warnings for the client, in order.
     #[must_use]
     pub fn warnings(&self) -> Warnings {
         let mut warnings = Warnings::default();
@@ -268,7 +268,7 @@ impl Trace {
         warnings
     }
 
-    /// What goes into the audit log. Keys that make no sense are left out.
+    /// The audit annotations. Invalid keys are dropped.
     #[must_use]
     pub fn annotations(&self) -> Annotations {
         let mut annotations = Annotations::default();
@@ -285,7 +285,7 @@ impl Trace {
         annotations
     }
 
-    /// What the audit log is told about webhooks of a request that took longer than half a second
+    /// The latency annotations for webhooks of a request that took longer than half a second
     /// in all: mutating ones one after the other, validating ones at once. A host adds what it spent
     /// in its other layers, and the total if there is any.
     ///

@@ -38,7 +38,7 @@ use crate::status;
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const READY_POLL: Duration = Duration::from_millis(100);
 
-/// What both plugins have.
+/// The common state of both plugins.
 #[derive(Debug, Clone)]
 struct Hooks {
     host: Host,
@@ -69,7 +69,7 @@ impl Hooks {
         }
     }
 
-    /// Whether the conditions of a hook are to be evaluated.
+    /// Returns `true` if the hook has conditions and they are enabled.
     fn has_conditions(&self, hook: &CompiledHook) -> bool {
         self.conditions == ConditionsGate::Enabled && !hook.conditions.is_empty()
     }
@@ -152,11 +152,11 @@ macro_rules! call_span {
 }
 use call_span;
 
-/// What follows from match conditions.
-enum Follows {
+/// The consequence of match conditions.
+enum NextStep {
     Call,
     Skip,
-    Refuse(Decision),
+    Deny(Decision),
 }
 
 /// Evaluates the conditions of a hook.
@@ -202,13 +202,13 @@ fn log_exclusion(hook: &CompiledHook, request: &Request, verdict: &ConditionsVer
     );
 }
 
-fn conditions_follow(request: &Request, trace: &ConditionsTrace) -> Follows {
+fn after_conditions(request: &Request, trace: &ConditionsTrace) -> NextStep {
     match &trace.verdict {
-        ConditionsVerdict::Matched => Follows::Call,
-        ConditionsVerdict::Excluded { .. } | ConditionsVerdict::Ignored { .. } => Follows::Skip,
+        ConditionsVerdict::Matched => NextStep::Call,
+        ConditionsVerdict::Excluded { .. } | ConditionsVerdict::Ignored { .. } => NextStep::Skip,
         ConditionsVerdict::Refused { error } => {
             let status = status::forbidden(&request.resource, &request.name, error);
-            Follows::Refuse(Decision::deny(status, Cause::MatchConditions))
+            NextStep::Deny(Decision::deny(status, Cause::MatchConditions))
         }
     }
 }

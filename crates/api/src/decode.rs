@@ -341,7 +341,7 @@ impl Decoder {
                 })?;
                 *target = list.map(Bytes);
             }
-            Kind::String => match base64::decode(value.as_str().unwrap_or_default()) {
+            Kind::String => match base64::decode(value.as_str().expect("a string is text")) {
                 Ok(bytes) => *target = Some(Bytes(bytes)),
                 Err(error) => self.fail(error.to_string(), value.span()),
             },

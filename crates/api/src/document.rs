@@ -150,7 +150,7 @@ impl Document {
     }
 
     fn text(&self, span: Span) -> &str {
-        self.texts.get(span.range()).unwrap_or_default()
+        &self.texts[span.range()]
     }
 }
 
@@ -411,7 +411,8 @@ impl Builder {
     }
 
     fn push(&mut self, kind: Kind, span: Span, text: Span) -> u32 {
-        let index = u32::try_from(self.document.nodes.len()).unwrap_or(u32::MAX);
+        let index = u32::try_from(self.document.nodes.len())
+            .expect("a document of at most 1 GiB has fewer than 2^32 values");
         let (key, key_text) = self.pending_key.take().unwrap_or_default();
         let node = Node {
             kind,

@@ -34,9 +34,6 @@
 
 #![warn(missing_docs)]
 
-#[doc(hidden)]
-pub use lockgate_go as go;
-
 pub mod access;
 pub mod document;
 pub mod field;

@@ -4,6 +4,7 @@
 use http::{HeaderMap, HeaderValue};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::document::yaml;
+use lockgate_api::meta::status::Status;
 use lockgate_go::json;
 use lockgate_kinds::tree;
 use serde_json::Value;
@@ -18,23 +19,39 @@ use crate::registry::{Resource, split_api_version};
 use crate::server::Server;
 use crate::write::{create, patch, strategy};
 
-/// Why a manifest was not applied.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {why}")]
-pub struct ApplyError {
-    /// Which object, or which document.
-    pub what: String,
-    /// What the server said.
-    pub why: String,
+/// The outcome of applying manifests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Applied {
+    /// The objects as the server returned them, in order.
+    pub objects: Vec<Value>,
+    /// The warnings of all writes, in order.
+    pub warnings: Vec<String>,
 }
 
-/// Applies every object of a YAML or JSON stream, in order. Returns how many there were.
-pub(crate) async fn apply(server: &Server, text: &str) -> Result<usize, ApplyError> {
-    let documents = yaml::parse_all(text).map_err(|error| ApplyError {
-        what: String::from("the manifest"),
-        why: error.message,
-    })?;
-    let mut count = 0;
+/// An object that the server did not take.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{what}: {}", .status.message)]
+pub struct ApplyError {
+    /// The object by version, kind and name, or `the manifest`.
+    pub what: String,
+    /// The status a client would have got.
+    pub status: Box<Status>,
+}
+
+impl ApplyError {
+    fn new(what: impl Into<String>, status: Status) -> Self {
+        Self {
+            what: what.into(),
+            status: Box::new(status),
+        }
+    }
+}
+
+/// Applies every object of a YAML or JSON stream, in order.
+pub(crate) async fn apply(server: &Server, text: &str) -> Result<Applied, ApplyError> {
+    let documents = yaml::parse_all(text)
+        .map_err(|error| ApplyError::new("the manifest", Status::bad_request(error.message)))?;
+    let mut applied = Applied::default();
     for document in &documents {
         let root = tree::from_document(document.root());
         if root.is_null() {
@@ -46,14 +63,17 @@ pub(crate) async fn apply(server: &Server, text: &str) -> Result<usize, ApplyErr
             _ => vec![root],
         };
         for object in items {
-            apply_one(server, object).await?;
-            count += 1;
+            apply_one(server, object, &mut applied).await?;
         }
     }
-    Ok(count)
+    Ok(applied)
 }
 
-async fn apply_one(server: &Server, object: Value) -> Result<(), ApplyError> {
+async fn apply_one(
+    server: &Server,
+    object: Value,
+    applied: &mut Applied,
+) -> Result<(), ApplyError> {
     let text = |member: &str| {
         object
             .get(member)
@@ -63,10 +83,7 @@ async fn apply_one(server: &Server, object: Value) -> Result<(), ApplyError> {
     };
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let name = metadata::text(&object, "name").to_owned();
-    let failed = |why: String| ApplyError {
-        what: format!("{api_version} {kind} {name}"),
-        why,
-    };
+    let failed = |status| ApplyError::new(format!("{api_version} {kind} {name}"), status);
     let (group, version) = split_api_version(&api_version);
     let resource = server
         .registry
@@ -74,9 +91,9 @@ async fn apply_one(server: &Server, object: Value) -> Result<(), ApplyError> {
         .by_kind(group, version, &kind)
         .cloned();
     let resource = resource.ok_or_else(|| {
-        failed(String::from(
-            "there is no such kind; a definition must come before its objects",
-        ))
+        failed(Status::bad_request(String::from(
+            "unknown kind; apply its CRD first",
+        )))
     })?;
     let mut namespace = metadata::text(&object, "namespace").to_owned();
     if resource.names.namespaced && namespace.is_empty() {
@@ -91,15 +108,18 @@ async fn apply_one(server: &Server, object: Value) -> Result<(), ApplyError> {
         "application/json",
         &body,
     );
-    let result = match create::create(server, &mut first, &resource).await {
+    let (result, notes) = match create::create(server, &mut first, &resource).await {
         Err(failure) if failure.0.reason == "AlreadyExists" => {
             let merge = "application/merge-patch+json";
             let mut second = call(&resource, Verb::Patch, &namespace, &name, merge, &body);
-            patch::patch(server, &mut second, &resource).await
+            let result = patch::patch(server, &mut second, &resource).await;
+            (result, second.notes)
         }
-        other => other,
+        other => (other, first.notes),
     };
-    result.map_err(|Failure(status)| failed(status.message))?;
+    let reply = result.map_err(|Failure(status)| failed(*status))?;
+    applied.objects.push(reply.into_object());
+    applied.warnings.extend_from_slice(notes.warnings.texts());
     if strategy::is_definition(&resource) {
         controllers::settle_definition(server, &name).await;
     }

@@ -2,6 +2,7 @@
 //!
 //! The same trait answers requests and the variable `authorizer` of match conditions.
 
+pub(crate) mod node;
 pub(crate) mod rbac;
 
 use lockgate_api::access::{AccessObject, AccessRequest, User};

@@ -30,7 +30,7 @@ pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
     let mut resources: Vec<_> = snapshot
         .resources()
         .iter()
-        .filter(|resource| effects::has_any(resource) && resource.is_storage_version())
+        .filter(|resource| effects::has_any(server, resource) && resource.is_storage_version())
         .collect();
     // One that is being deleted goes on being emptied, of custom resources too: those come first.
     resources.sort_by_key(|resource| resource.is("", "namespaces"));

@@ -9,6 +9,8 @@ use std::time::Duration;
 use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
+use lockgate_plugins::DefaultTolerationSeconds;
+use lockgate_plugins::in_tree::Gates;
 
 /// Who may do what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +18,8 @@ pub enum AuthorizationMode {
     /// What roles and bindings say; `system:masters` may do everything.
     #[default]
     Rbac,
+    /// The same, and nodes may do what the pods that run on them need.
+    NodeAndRbac,
     /// Everybody may do everything.
     AlwaysAllow,
 }
@@ -40,6 +44,8 @@ pub struct FeatureGates {
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
+    /// What plugins depend on.
+    pub plugins: Gates,
 }
 
 impl Default for FeatureGates {
@@ -47,22 +53,48 @@ impl Default for FeatureGates {
         Self {
             match_conditions: true,
             static_manifests: false,
+            plugins: Gates::default(),
         }
     }
 }
 
 impl FeatureGates {
     /// The names of all gates.
-    pub const NAMES: [&'static str; 2] = [
+    pub const NAMES: [&'static str; 7] = [
         "AdmissionWebhookMatchConditions",
+        "ClusterTrustBundle",
+        "GangScheduling",
+        "GenericWorkload",
         "ManifestBasedAdmissionControlConfig",
+        "WorkloadAwarePreemption",
+        "WorkloadWithJob",
     ];
+
+    /// Whether the gate of this name is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        match name {
+            "AdmissionWebhookMatchConditions" => self.match_conditions,
+            "ClusterTrustBundle" => self.plugins.cluster_trust_bundle,
+            "GangScheduling" => self.plugins.gang_scheduling,
+            "GenericWorkload" => self.plugins.generic_workload,
+            "ManifestBasedAdmissionControlConfig" => self.static_manifests,
+            "WorkloadAwarePreemption" => self.plugins.workload_aware_preemption,
+            "WorkloadWithJob" => self.plugins.workload_with_job,
+            _ => false,
+        }
+    }
 
     /// Sets a gate by its name. Returns whether there is one of that name.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions = on,
+            "ClusterTrustBundle" => self.plugins.cluster_trust_bundle = on,
+            "GangScheduling" => self.plugins.gang_scheduling = on,
+            "GenericWorkload" => self.plugins.generic_workload = on,
             "ManifestBasedAdmissionControlConfig" => self.static_manifests = on,
+            "WorkloadAwarePreemption" => self.plugins.workload_aware_preemption = on,
+            "WorkloadWithJob" => self.plugins.workload_with_job = on,
             _ => return false,
         }
         true
@@ -82,6 +114,8 @@ pub struct Controllers {
     /// `root-ca-certificate-publisher-controller`: every namespace has the config map
     /// `kube-root-ca.crt`, with which pods verify this server.
     pub root_ca: bool,
+    /// `resourcequota-controller`: the status of quotas says what is used.
+    pub resource_quota: bool,
     /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
     /// those it selects.
     pub role_aggregation: bool,
@@ -96,10 +130,11 @@ impl Default for Controllers {
 
 impl Controllers {
     /// The names of all controllers.
-    pub const NAMES: [&'static str; 5] = [
+    pub const NAMES: [&'static str; 6] = [
         "clusterrole-aggregation-controller",
         "garbage-collector-controller",
         "namespace-controller",
+        "resourcequota-controller",
         "root-ca-certificate-publisher-controller",
         "serviceaccount-controller",
     ];
@@ -112,7 +147,22 @@ impl Controllers {
             garbage_collector: on,
             service_account: on,
             root_ca: on,
+            resource_quota: on,
             role_aggregation: on,
+        }
+    }
+
+    /// Whether the controller of this name is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str) -> bool {
+        match name {
+            "clusterrole-aggregation-controller" => self.role_aggregation,
+            "garbage-collector-controller" => self.garbage_collector,
+            "namespace-controller" => self.namespace,
+            "resourcequota-controller" => self.resource_quota,
+            "root-ca-certificate-publisher-controller" => self.root_ca,
+            "serviceaccount-controller" => self.service_account,
+            _ => false,
         }
     }
 
@@ -124,6 +174,7 @@ impl Controllers {
             "clusterrole-aggregation-controller" => self.role_aggregation = on,
             "garbage-collector-controller" => self.garbage_collector = on,
             "namespace-controller" => self.namespace = on,
+            "resourcequota-controller" => self.resource_quota = on,
             "root-ca-certificate-publisher-controller" => self.root_ca = on,
             "serviceaccount-controller" => self.service_account = on,
             _ => return false,
@@ -213,6 +264,8 @@ pub struct Settings {
     pub disable_plugins: Vec<String>,
     /// Plugins besides those that come with the server.
     pub plugins: Plugins,
+    /// How long pods stay on nodes that are not ready or not reachable.
+    pub tolerations: DefaultTolerationSeconds,
     /// How long a request may take. That of kube-apiserver.
     pub request_timeout: Duration,
     /// Services that lead elsewhere.
@@ -253,6 +306,7 @@ impl Default for Settings {
             enable_plugins: Vec::new(),
             disable_plugins: Vec::new(),
             plugins: Plugins::default(),
+            tolerations: DefaultTolerationSeconds::default(),
             request_timeout: Duration::from_secs(60),
             services: Vec::new(),
             webhook_redirects: Redirects::Refuse,

@@ -7,6 +7,7 @@
 mod garbage_collector;
 pub(crate) mod namespace_defaults;
 mod owner_graph;
+mod resource_quota;
 pub(crate) mod role_aggregation;
 mod run;
 mod work_queue;
@@ -46,6 +47,14 @@ fn system(name: &str, groups: &[&str]) -> UserInfo {
     }
 }
 
+/// Who the server is when it writes for its plugins.
+pub(crate) fn api_server() -> UserInfo {
+    system(
+        "system:apiserver",
+        &["system:masters", "system:authenticated"],
+    )
+}
+
 /// Who a controller is.
 fn account(name: &str) -> UserInfo {
     system(
@@ -59,7 +68,7 @@ fn account(name: &str) -> UserInfo {
 }
 
 /// A request with a body. The object is told by its namespace and its name.
-fn request(
+pub(crate) fn request(
     user: UserInfo,
     verb: Verb,
     resource: &Resource,
@@ -75,7 +84,7 @@ fn request(
     call
 }
 
-fn call(
+pub(crate) fn call(
     user: UserInfo,
     verb: Verb,
     resource: &Resource,
@@ -266,10 +275,7 @@ pub(crate) async fn settle_definition(server: &Server, name: &str) {
             return;
         }
         let status = next.get("status").cloned().unwrap_or_default();
-        let user = system(
-            "system:apiserver",
-            &["system:masters", "system:authenticated"],
-        );
+        let user = api_server();
         let mut call = call(user, Verb::Update, definitions, "", name, "status");
         let options = WriteOptions::default();
         let change = Change::new(definitions, &options);
@@ -392,10 +398,7 @@ async fn remove_instances(server: &Server, definitions: &Resource, definition: &
         return false;
     }
     let name = metadata::text(definition, "name").to_owned();
-    let user = system(
-        "system:apiserver",
-        &["system:masters", "system:authenticated"],
-    );
+    let user = api_server();
     let mut call = call(user, Verb::Update, definitions, "", &name, "status");
     let options = WriteOptions::default();
     let change = Change::new(definitions, &options);

@@ -73,7 +73,7 @@ mod metrics;
 
 mod test_server;
 
-pub use apply::ApplyError;
+pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
 pub use config::{

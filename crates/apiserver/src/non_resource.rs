@@ -53,6 +53,7 @@ pub(crate) fn serve(
         ["openapi", "v3", path @ ..] => {
             documents::openapi_document(&snapshot, &path.join("/"), headers, query)
         }
+        ["configz"] => document(&configz(server), pretty),
         ["version"] => document(&version::document(), true),
         ["healthz" | "livez" | "readyz"] => health(server, segments[0], query),
         ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => {
@@ -72,12 +73,24 @@ pub(crate) fn serve(
     }
 }
 
+/// What is on, for programs.
+fn configz(server: &Server) -> serde_json::Value {
+    let [mutating, validating, controllers, gates] = server.parts().map(|(_, names)| names);
+    json!({"lockgate": {
+        "mutatingPlugins": mutating,
+        "validatingPlugins": validating,
+        "controllers": controllers,
+        "featureGates": gates,
+    }})
+}
+
 fn paths(server: &Server) -> Vec<String> {
     let snapshot = server.registry.snapshot();
     let mut paths: Vec<String> = [
         "/api",
         "/api/v1",
         "/apis",
+        "/configz",
         "/healthz",
         "/livez",
         "/metrics",

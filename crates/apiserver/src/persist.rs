@@ -76,7 +76,7 @@ impl Server {
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
         check_size(resource, &bytes)?;
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self.store.create(key, bytes, ttl).await;
         }
         let (key, object) = (key.to_owned(), object.clone());
@@ -98,7 +98,7 @@ impl Server {
     ) -> Result<Revision, WriteError> {
         let bytes = encoding::encode(object);
         check_size(resource, &bytes)?;
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self.store.update(key, expected, bytes).await;
         }
         let (key, object) = (key.to_owned(), object.clone());
@@ -117,7 +117,7 @@ impl Server {
         key: &str,
         expected: Revision,
     ) -> Result<Revision, WriteError> {
-        if !effects::has_any(resource) {
+        if !effects::has_any(self, resource) {
             return self
                 .store
                 .delete(key, expected)

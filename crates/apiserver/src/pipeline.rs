@@ -115,6 +115,14 @@ impl Server {
         }
         self.requests
             .count(&head.method, response.status().as_u16(), started.elapsed());
+        // The path alone: queries and headers may hold secrets.
+        tracing::debug!(
+            method = %head.method,
+            path = head.uri.path(),
+            code = response.status().as_u16(),
+            elapsed = ?started.elapsed(),
+            "request"
+        );
         event.finish(response.status().as_u16());
         response
     }
@@ -396,7 +404,7 @@ impl Received<'_> {
             Verb::Patch => patch::patch(server, call, resource).await?,
             Verb::Delete => delete::delete(server, call, resource).await?,
             Verb::DeleteCollection => delete::delete_collection(server, call, resource).await?,
-            Verb::Unknown => return Err(method_not_allowed()),
+            Verb::Unknown | Verb::Proxy => return Err(method_not_allowed()),
         };
         if verb.writes() && strategy::is_definition(resource) {
             controllers::settle_definition(server, reply.name()).await;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
+use lockgate_api::document::yaml;
 use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
 use lockgate_store::Entry;
@@ -84,6 +85,16 @@ impl Reply {
     pub(crate) fn created(mut self) -> Self {
         self.code = 201;
         self
+    }
+
+    /// The answer as a tree.
+    pub(crate) fn into_object(self) -> Value {
+        match self.payload {
+            Payload::Object(object) => object,
+            Payload::Text(text) | Payload::List(text) => parse(&text),
+            Payload::Stored(list) => parse(&list.text()),
+            Payload::Plain(text) => Value::String(text),
+        }
     }
 
     /// The answer as JSON.
@@ -314,7 +325,7 @@ fn encoded(code: u16, text: String, encoding: Encoding) -> Response {
             let pretty = serde_json::to_string_pretty(&parse(&text)).unwrap_or(text);
             (pretty + "\n", "application/json")
         }
-        Encoding::Yaml => (yaml(&parse(&text)), "application/yaml"),
+        Encoding::Yaml => (yaml::write(&parse(&text)), "application/yaml"),
     };
     with_type(code, text, media_type)
 }
@@ -394,144 +405,9 @@ pub(crate) fn add_notes(response: &mut Response, notes: &Notes) {
     }
 }
 
-/// YAML in the block style, keys in order.
-fn yaml(value: &Value) -> String {
-    let mut text = String::new();
-    let mut open = vec![Open::of(value, 0, Place::Root)];
-    while let Some(top) = open.last_mut() {
-        match top.next() {
-            None => {
-                open.pop();
-            }
-            Some((lead, child, indent, place)) => {
-                text.push_str(&lead);
-                match child {
-                    Value::Object(members) if !members.is_empty() => {
-                        open.push(Open::of(child, indent, place))
-                    }
-                    Value::Array(items) if !items.is_empty() => {
-                        open.push(Open::of(child, indent, place))
-                    }
-                    scalar => {
-                        if place == Place::Member {
-                            text.push(' ');
-                        }
-                        text.push_str(&yaml_scalar(scalar));
-                        text.push('\n');
-                    }
-                }
-            }
-        }
-    }
-    if text.is_empty() {
-        text = yaml_scalar(value) + "\n";
-    }
-    text
-}
-
-/// Where a value stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Root,
-    Member,
-    Item,
-}
-
-/// A collection that is being written. A stack of these stands in for recursion.
-struct Open<'v> {
-    entries: Box<dyn Iterator<Item = (Option<&'v String>, &'v Value)> + 'v>,
-    indent: usize,
-    place: Place,
-    first: bool,
-}
-
-impl<'v> Open<'v> {
-    fn of(value: &'v Value, indent: usize, place: Place) -> Self {
-        let entries: Box<dyn Iterator<Item = (Option<&'v String>, &'v Value)> + 'v> = match value {
-            Value::Object(members) => {
-                Box::new(members.iter().map(|(key, value)| (Some(key), value)))
-            }
-            Value::Array(items) => Box::new(items.iter().map(|item| (None, item))),
-            _ => Box::new(std::iter::empty()),
-        };
-        Self {
-            entries,
-            indent,
-            place,
-            first: true,
-        }
-    }
-
-    /// What to write before the next entry, the entry, and the indent of what is inside it.
-    fn next(&mut self) -> Option<(String, &'v Value, usize, Place)> {
-        let (key, value) = self.entries.next()?;
-        let is_first = std::mem::take(&mut self.first);
-        // The first entry of a collection in a list stands beside the dash.
-        let mut lead = match (self.place, is_first) {
-            (Place::Member, true) => format!("\n{}", " ".repeat(self.indent)),
-            (Place::Item, true) | (Place::Root, _) if self.indent == 0 || is_first => String::new(),
-            _ => " ".repeat(self.indent),
-        };
-        match key {
-            Some(key) => {
-                lead.push_str(&yaml_text(key));
-                lead.push(':');
-                // Lists stand at the indent of their key.
-                let inner = if value.is_array() {
-                    self.indent
-                } else {
-                    self.indent + 2
-                };
-                Some((lead, value, inner, Place::Member))
-            }
-            None => {
-                lead.push_str("- ");
-                Some((lead, value, self.indent + 2, Place::Item))
-            }
-        }
-    }
-}
-
-fn yaml_scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => yaml_text(text),
-        other => other.to_string(),
-    }
-}
-
-/// Plain where no reader of either YAML version could take it for anything else.
-fn yaml_text(text: &str) -> String {
-    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "._/-".contains(c))
-        && !["y", "n", "yes", "no", "on", "off", "true", "false", "null"]
-            .contains(&text.to_ascii_lowercase().as_str());
-    if plain {
-        text.to_owned()
-    } else {
-        Value::from(text).to_string()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn writes_yaml_that_reads_back() {
-        for value in [
-            json!({"a": 1, "b": {"c": [1, {"d": "x", "e": []}, [true]], "f": {}}, "g": "yes", "h: i": "a\nb"}),
-            json!([1, [2, [3]], {"k": [{"l": null}]}]),
-            json!({}),
-            json!("text"),
-        ] {
-            let text = yaml(&value);
-            let document = lockgate_api::document::yaml::parse(&text).unwrap();
-            let back: Value = serde_json::from_str(&document.root().to_json()).unwrap();
-            assert_eq!(back, value, "{text}");
-        }
-    }
 
     #[test]
     fn shows_metadata_alone() {

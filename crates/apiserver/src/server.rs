@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
+use lockgate_admission::trace::Step;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
+use lockgate_plugins::quota::Ledger;
 use lockgate_store::Store;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -19,10 +21,11 @@ use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authz;
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::escalation::Guard;
 use crate::call::Call;
-use crate::config::Settings;
+use crate::config::{Controllers, FeatureGates, Settings};
 use crate::controllers::Terminating;
 use crate::controllers::namespace_defaults::Waiting;
 use crate::conversion::Converter;
@@ -33,7 +36,6 @@ use crate::http::negotiate::Encoding;
 use crate::http::request_info::Target;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::plugins::PriorityClasses;
 use crate::registry::Registry;
 use crate::respond;
 use crate::services::ServiceCache;
@@ -52,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
+    /// What nodes may do, where that is asked.
+    pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
     pub(crate) signer: Arc<Signer>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) requests: Requests,
@@ -61,7 +65,8 @@ pub(crate) struct Server {
     heavy: Heavy,
     pub(crate) addresses: Addresses,
     pub(crate) services: ServiceCache,
-    pub(crate) priority_classes: Arc<PriorityClasses>,
+    /// Who writes what is charged to quotas.
+    pub(crate) quotas: Arc<Ledger>,
     pub(crate) terminating: Terminating,
     /// Who waits for namespaces to have what every namespace has.
     pub(crate) waiting: Waiting,
@@ -118,6 +123,35 @@ impl Server {
     pub(crate) async fn stopped(&self) {
         let mut stop = self.stop.clone();
         let _ = stop.wait_for(|stop| *stop).await;
+    }
+
+    /// What is on: plugins in the order they run, controllers, feature gates.
+    pub(crate) fn parts(&self) -> [(&'static str, Vec<&'static str>); 4] {
+        let controllers = Controllers::NAMES.into_iter();
+        let gates = FeatureGates::NAMES.into_iter();
+        let settings = &self.settings;
+        [
+            (
+                "mutating plugins",
+                self.engine.plugins_in(Step::Admit).collect(),
+            ),
+            (
+                "validating plugins",
+                self.engine.plugins_in(Step::Validate).collect(),
+            ),
+            (
+                "controllers",
+                controllers
+                    .filter(|name| settings.controllers.is_on(name))
+                    .collect(),
+            ),
+            (
+                "feature gates",
+                gates
+                    .filter(|name| settings.feature_gates.is_on(name))
+                    .collect(),
+            ),
+        ]
     }
 
     /// Where it listens.

@@ -1,18 +1,23 @@
 //! A server for tests: in process, on a free port, in memory. Many can run at once.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lockgate_store::MemoryStore;
+use tempfile::TempDir;
 
 use crate::config::Settings;
 use crate::server::{Running, StartError};
 
-/// A server that is gone with the test.
+/// A server that lives as long as the test. Dropping it stops it at once and removes its folder;
+/// [`stop`](Self::stop) lets requests end first.
 #[derive(Debug)]
 pub struct TestServer {
     running: Running,
-    folder: PathBuf,
+    /// Readable by this user only, with a name that cannot be guessed: it holds an admin key.
+    folder: TempDir,
 }
 
 impl TestServer {
@@ -35,40 +40,35 @@ impl TestServer {
             secure_port: 0,
             ..settings
         };
-        let running = Running::start(settings, Arc::new(MemoryStore::new())).await?;
-        let folder = std::env::temp_dir().join(format!(
-            "lockgate-{}-{}",
-            std::process::id(),
-            running.address().port()
-        ));
-        let path = folder.join("kubeconfig");
-        let failed = |source| StartError::File {
-            path: path.clone(),
+        let failed = |path: &Path, source| StartError::File {
+            path: path.to_owned(),
             source,
         };
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        std::fs::write(&path, running.kubeconfig()).map_err(|source| StartError::File {
-            path: path.clone(),
-            source,
-        })?;
+        let folder = tempfile::Builder::new()
+            .prefix("lockgate-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(|source| failed(&std::env::temp_dir(), source))?;
+        let running = Running::start(settings, Arc::new(MemoryStore::new())).await?;
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, running.kubeconfig()).map_err(|source| failed(&path, source))?;
         Ok(Self { running, folder })
     }
 
-    /// A kubeconfig with which a client may do everything.
+    /// The path of an admin kubeconfig.
     #[must_use]
     pub fn kubeconfig_path(&self) -> PathBuf {
-        self.folder.join("kubeconfig")
+        self.folder.path().join("kubeconfig")
     }
 
-    /// A folder for files of the test, gone with the server.
+    /// A folder for files of the test, removed with the server.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Lets requests end, and stops.
     pub async fn stop(self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
         self.running.stop().await;
     }
 }

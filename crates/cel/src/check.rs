@@ -11,4 +11,3 @@ pub use declarations::Environment;
 pub(crate) use declarations::{Function, OverloadId, functions, overload};
 pub(crate) use estimate::estimate;
 pub use estimate::{Estimate, Sizes, UnknownSizes};
-pub(crate) use validators::clause_refusal;

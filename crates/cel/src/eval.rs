@@ -18,6 +18,7 @@ mod record;
 
 pub use machine::{Evaluation, Limits, evaluate, evaluate_recorded};
 pub use named::{Named, NamedExpression};
+pub use plan::PlanError;
 pub(crate) use plan::plan;
 pub use program::Program;
 pub use record::{MAX_RECORDED, Recorded, Recording};

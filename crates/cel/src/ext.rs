@@ -9,6 +9,3 @@ pub mod ip;
 pub mod named_format;
 pub mod semver;
 pub(crate) mod url;
-
-#[doc(hidden)]
-pub use lockgate_go::quantity;

@@ -71,9 +71,6 @@ pub mod program;
 pub mod admission;
 pub mod crd;
 
-#[doc(hidden)]
-pub use lockgate_go::{number, quote, regex as go_regex, time};
-
 pub use check::Environment;
 pub use eval::{Evaluation, Limits, Program, evaluate};
 pub use program::{CompileError, compile};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::check::{self, Environment, Estimate, Sizes};
-use crate::eval::{self, Program};
+use crate::eval::{self, PlanError, Program};
 use crate::source::{Issue, render};
 use crate::syntax;
 use crate::types::Type;
@@ -35,7 +35,7 @@ pub enum CompileError {
         found: String,
     },
     /// A constant part of the expression can never work.
-    Program(String),
+    Program(PlanError),
 }
 
 impl fmt::Display for CompileError {

@@ -233,7 +233,10 @@ impl<'a> Value<'a> {
 
     /// The elements of a list; nothing for anything else.
     pub fn elements(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.list_len().unwrap_or(0)).map_while(|at| self.list_get(at))
+        (0..self.list_len().unwrap_or(0)).map(|at| {
+            self.list_get(at)
+                .expect("a list has as many elements as its length says")
+        })
     }
 
     /// How many entries a map has.

@@ -1,8 +1,12 @@
-//! The command line.
+//! The command line: which commands there are, and running one.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io;
 
-use crate::commands::{cel, completions, dev, lint, manifests, serve};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+
+use crate::commands::{Stop, cel, completions, demo, dev, lint, manifests, serve};
+use crate::exit_code::ExitCode;
+use crate::output::{ColorChoice, Printer};
 
 /// Kubernetes dynamic admission control.
 #[derive(Debug, Parser)]
@@ -15,54 +19,80 @@ use crate::commands::{cel, completions, dev, lint, manifests, serve};
 #[command(after_help = "\
 Exit codes: 0 done, 1 failed, 2 usage, 3 findings or denied, 4 invalid input, 130 interrupted.
 
-Data goes to standard output, everything else to standard error.")]
+Data is written to standard output, logs and messages to standard error.")]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Settings every command has.
+    /// Flags of every command.
     #[command(flatten)]
     pub global: GlobalArgs,
 }
 
-/// Settings every command has.
+/// Flags of every command.
 #[derive(Debug, Clone, Args)]
 pub struct GlobalArgs {
-    /// When to use colour; `auto` means on a terminal without NO_COLOR
+    /// When to color output; `auto`: on a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, default_value_t, global = true, value_name = "WHEN")]
     pub color: ColorChoice,
-}
-
-/// When to use colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum ColorChoice {
-    /// On a terminal, unless `NO_COLOR` is set.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a Kubernetes-compatible API server whose every write passes admission
+    /// Run a Kubernetes API server with full admission control
     Serve(Box<serve::ServeArgs>),
-    /// Run a webhook on this machine behind an API server of its own
+    /// Run a webhook locally with an API server that calls it
     Dev(dev::DevArgs),
-    /// Check webhook configurations before a server does
+    /// Validate webhook configurations as an API server would
     Lint(lint::LintArgs),
-    /// Print the webhook configurations that source code asks for
+    /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
-    /// Check or evaluate a CEL expression as a match condition sees it
+    /// Check or evaluate a CEL expression as a match condition
     Cel(cel::CelArgs),
-    /// Show what Lockgate does, on samples of its own
+    /// Show a dozen requests passing two sample webhooks
     Demo,
     /// Print the version
     Version,
-    /// Print a completion script for a shell
+    /// Generate a shell completion script
     Completions(completions::CompletionsArgs),
+}
+
+/// Runs the command and reports its error, if it has one.
+#[must_use]
+pub fn run(cli: &Cli) -> ExitCode {
+    let mut printer = Printer::to_stdout(cli.global.color);
+    let result = dispatch(cli, &mut printer).and_then(|code| {
+        printer.flush()?;
+        Ok(code)
+    });
+    match result {
+        Ok(code) => code,
+        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Done,
+        Err(Stop::Output(error)) => {
+            Printer::complain(&format!("cannot write output: {error}"), None);
+            ExitCode::Failed
+        }
+        Err(Stop::Command(error)) => {
+            Printer::complain(&error.message, error.help.as_deref());
+            error.code
+        }
+    }
+}
+
+fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    match &cli.command {
+        Command::Serve(args) => serve::run(args, printer),
+        Command::Lint(args) => lint::run(args, printer),
+        Command::Manifests(args) => manifests::run(args, printer),
+        Command::Cel(args) => cel::run(args, printer),
+        Command::Dev(args) => dev::run(args, printer),
+        Command::Demo => demo::run(printer),
+        Command::Version => {
+            printer.line(&format!("lockgate {}", env!("CARGO_PKG_VERSION")))?;
+            Ok(ExitCode::Done)
+        }
+        Command::Completions(args) => completions::run(args, &mut Cli::command(), printer),
+    }
 }

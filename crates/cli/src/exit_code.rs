@@ -13,7 +13,7 @@ pub enum ExitCode {
     Usage = 2,
     /// The work is done, and the answer is "findings" or "denied".
     Findings = 3,
-    /// What was given to read is not what it should be.
+    /// The input is invalid.
     InvalidInput = 4,
     /// A person stopped it.
     Interrupted = 130,

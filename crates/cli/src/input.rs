@@ -15,9 +15,9 @@ pub enum ReadError {
     /// The file system says no.
     #[error("cannot read `{}`: {error}", path.display())]
     Io {
-        /// What was read.
+        /// The sources.
         path: PathBuf,
-        /// What it said.
+        /// The output.
         error: io::Error,
     },
     /// There is too much of it.
@@ -27,7 +27,7 @@ pub enum ReadError {
     #[error("`{0}` is not UTF-8 text")]
     NotText(String),
     /// A folder has nothing to lint.
-    #[error("`{}` holds no .yaml, .yml or .json file", .0.display())]
+    #[error("`{}` contains no .yaml, .yml or .json file", .0.display())]
     EmptyFolder(PathBuf),
 }
 

@@ -1,10 +1,18 @@
 //! The `lockgate` command as a library, so that tests and benches call what the binary calls.
 
-pub mod args;
-pub mod commands;
+// A module uses only those listed before it.
 pub mod exit_code;
+pub mod text;
+
 pub mod input;
+pub mod output;
+
+pub mod logging;
+
+// What commands are made of.
 pub mod lint;
 pub mod manifests;
-pub mod output;
-pub mod text;
+
+pub mod commands;
+
+pub mod args;

@@ -20,11 +20,11 @@ use lockgate_api::registration::defaults::DefaultDifference;
 /// Everything linting found out.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What was read.
+    /// The sources.
     pub sources: Vec<Source>,
     /// The webhook configurations among it, in order.
     pub objects: Vec<LintedObject>,
-    /// What is to be said about them, in order.
+    /// The findings, in order.
     pub findings: Vec<Finding>,
     /// How many documents hold something else.
     pub ignored: usize,
@@ -68,7 +68,7 @@ impl Report {
             .count()
     }
 
-    /// Whether some document could not be read at all.
+    /// Returns `true` if some document could not be read at all.
     #[must_use]
     pub fn has_unreadable(&self) -> bool {
         self.findings

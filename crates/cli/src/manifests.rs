@@ -4,10 +4,12 @@
 //!   files, folders ──► source ──► markers (comments, attributes) ──► Marked ──► lockgate_webhook::Manifests
 //! ```
 //!
-//! The command sees text, not types: what the attribute would ask the compiler has to be written out here.
+//! The command sees text, not types: `types` knows those of `k8s_openapi` and those that are derived
+//! in the same file; of others, the attribute has to say what it would ask the compiler.
 
 pub mod markers;
 pub mod source;
+mod types;
 
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
 use lockgate_api::registration::ConfigurationKind;
@@ -21,7 +23,7 @@ use lockgate_webhook_markers::{self as written, Marker};
 pub struct Marked {
     /// `file:line:column`
     pub place: String,
-    /// What is registered.
+    /// The registration.
     pub registration: Registration,
 }
 
@@ -30,9 +32,9 @@ pub struct Marked {
 pub struct Mistake {
     /// `file:line:column`
     pub place: String,
-    /// What.
+    /// The message.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -76,7 +78,7 @@ fn index(field: &str) -> Option<usize> {
     rest.split(']').next()?.parse().ok()
 }
 
-/// What a marker says, with the defaults of the framework where it says nothing.
+/// Builds the registration of a marker, with the framework's defaults for what it does not set.
 fn registration(marker: &Marker, path: Option<String>, aliases: Vec<String>) -> Registration {
     let mut registration = match marker.role {
         written::Role::Mutating => Registration::mutating(&marker.name),

@@ -6,9 +6,21 @@ pub mod trace;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
-use crate::args::ColorChoice;
+use clap::ValueEnum;
 
-/// Where a command writes its data.
+/// When to color output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The output of a command.
 pub struct Printer {
     out: Box<dyn Write>,
     color: bool,
@@ -40,7 +52,7 @@ impl Printer {
         }
     }
 
-    /// Whether to use colour.
+    /// Returns `true` when output is colored.
     #[must_use]
     pub fn color(&self) -> bool {
         self.color

@@ -11,18 +11,31 @@ use serde_json::ser::Formatter;
 /// ```
 /// assert_eq!(lockgate_go::json::to_string("<a>"), r#""\u003ca\u003e""#);
 /// ```
+///
+/// # Panics
+///
+/// If `value` refuses to be serialized, or has a map whose keys are no strings. Types of the API
+/// do neither; half an object must never be sent or stored.
 #[must_use]
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: true })
 }
 
-/// Writes compact JSON with Go's numbers, and texts as they are.
+/// Writes compact JSON with Go's numbers, and strings without HTML escapes.
+///
+/// # Panics
+///
+/// As [`to_string`].
 #[must_use]
 pub fn to_string_plain<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: false })
 }
 
 /// Appends what [`to_string`] returns.
+///
+/// # Panics
+///
+/// As [`to_string`].
 pub fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     append_in(out, value, GoForm { html_safe: true });
 }
@@ -147,13 +160,14 @@ const USUAL_SIZE: usize = 128;
 fn write<T: Serialize + ?Sized>(value: &T, form: GoForm) -> String {
     let mut out = Vec::with_capacity(USUAL_SIZE);
     append_in(&mut out, value, form);
-    String::from_utf8(out).unwrap_or_default()
+    String::from_utf8(out).expect("the serializer writes UTF-8")
 }
 
 fn append_in<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T, form: GoForm) {
     let mut serializer = serde_json::Serializer::with_formatter(out, form);
-    // Wire types hold nothing that JSON cannot say, and writing to memory does not fail.
-    let _ = value.serialize(&mut serializer);
+    value
+        .serialize(&mut serializer)
+        .expect("API types have no value that JSON cannot hold, and memory can be written");
 }
 
 struct GoForm {

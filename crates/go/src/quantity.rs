@@ -47,7 +47,7 @@ impl std::fmt::Display for QuantityError {
 
 impl std::error::Error for QuantityError {}
 
-/// How a quantity prints.
+/// The notation a quantity prints in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// `12e6`
@@ -110,7 +110,7 @@ impl Quantity {
         }
     }
 
-    /// Whether this is a sum or difference.
+    /// Returns true for a sum or difference.
     ///
     /// Upstream gives such values another Go type, which its equality does not know on the right
     /// side: `==` then has no overload, `!=` is true, `in` a list of such values is false, and

@@ -23,7 +23,7 @@ const NFA_SIZE_LIMIT: usize = 48 << 20;
 /// Bytes the lazily built automaton of one search may take before it starts over.
 const LAZY_CACHE_SIZE: usize = 2 << 20;
 
-/// Why a pattern is refused.
+/// The rule of Go's syntax that a pattern breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// A class, such as `\p{Nope}` or `[z-a]`, has no such range.
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     InvalidEscape,
     /// A group's name is malformed.
     InvalidNamedCapture,
-    /// What follows `(?` is unknown.
+    /// `(?` is followed by something unknown.
     InvalidPerlOp,
     /// A repetition follows a repetition.
     InvalidRepeatOp,
@@ -77,7 +77,7 @@ impl ErrorKind {
 /// A pattern Go would not compile, and the part of it that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The rule that is broken.
     pub kind: ErrorKind,
     /// The offending part of the pattern.
     pub part: String,
@@ -117,7 +117,7 @@ impl Regex {
     ///
     /// # Errors
     ///
-    /// What Go refuses, and automata above the size limit.
+    /// Patterns that Go refuses, and automata above the size limit.
     pub fn new(pattern: &str) -> Result<Self, Error> {
         let hir = parse::parse(pattern)?;
         let config = meta::Config::new()
@@ -145,7 +145,7 @@ impl Regex {
         parse::parse(pattern).map(|_| ())
     }
 
-    /// Whether the pattern matches anywhere in the text.
+    /// Returns true if the pattern matches anywhere in the text.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.inner.is_match(text)
@@ -157,7 +157,7 @@ impl Regex {
         text.get(self.find_at(text)?)
     }
 
-    /// Where the leftmost match is, in bytes.
+    /// The place of the leftmost match, in bytes.
     #[must_use]
     pub fn find_at(&self, text: &str) -> Option<Range<usize>> {
         self.inner.find(text).map(|found| found.range())

@@ -17,7 +17,7 @@ const MAX_PARAMETERS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct Url {
     scheme: String,
-    /// What follows the scheme if it does not start with a slash.
+    /// The part behind the scheme, if it does not start with a slash.
     opaque: String,
     /// User name and, after a colon, password.
     user: Option<(Vec<u8>, Option<Vec<u8>>)>,
@@ -26,11 +26,11 @@ pub struct Url {
     /// The path as written, if escaping it again would give another text.
     raw_path: String,
     raw_query: String,
-    /// Whether there is a question mark without a query.
+    /// True for a question mark without a query.
     force_query: bool,
     fragment: Vec<u8>,
     raw_fragment: String,
-    /// Whether the scheme is followed by a path at once.
+    /// True if a path follows the scheme at once.
     omit_host: bool,
 }
 

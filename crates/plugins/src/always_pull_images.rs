@@ -1,58 +1,120 @@
-//! `AlwaysPullImages`: images are pulled anew for every pod.
+//! `AlwaysPullImages`: images are pulled anew for every pod, so that nobody uses an image that
+//! somebody else had the credentials for.
 //!
-//! The rules are those of the plugin that is compiled into the engine; this is its form as a webhook.
+//! UPSTREAM: kubernetes plugin/pkg/admission/alwayspullimages/admission.go
 
-use lockgate_admission::plugins;
-use lockgate_api::field::aggregate;
-use lockgate_webhook::{Context, Denial, Mutator, Object, Refusal, Validator, Verdict};
-use serde_json::Value;
+use std::collections::HashSet;
 
-use crate::ready::{Hook, PODS, ReadyMade, mutates, validates};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::{Operation, Request};
+use lockgate_admission::status::forbidden_request;
+use lockgate_api::field::{FieldError, Path, Shown};
+use serde_json::{Value, json};
+
+use crate::fields::{CONTAINER_LISTS, at, items, items_mut, text};
+use crate::rules::{About, PODS, Refusal, Rules, Verdict, object, old_object};
+use crate::texts::aggregate;
 
 /// Sets every pull policy to `Always`, and refuses pods that have another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlwaysPullImages;
 
-impl ReadyMade for AlwaysPullImages {
+/// Whether a pod concerns this plugin: a new one, or one that names an image it had not before.
+fn concerns(request: &Request, pod: &Value) -> bool {
+    request.operation == Operation::Create || has_new_image(pod, old_object(request))
+}
+
+fn set_policies(pod: &mut Value) {
+    for list in CONTAINER_LISTS {
+        for container in items_mut(pod, &["spec", list]) {
+            if let Some(container) = container.as_object_mut() {
+                container.insert(String::from("imagePullPolicy"), json!("Always"));
+            }
+        }
+    }
+    for volume in items_mut(pod, &["spec", "volumes"]) {
+        if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+            image.insert(String::from("pullPolicy"), json!("Always"));
+        }
+    }
+}
+
+/// What is wrong with each pull policy of a pod, in the order containers are visited.
+fn wrong_policies(pod: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = Path::root("spec");
+    let supported = ["Always"];
+    for list in CONTAINER_LISTS {
+        let path = spec.child(list);
+        for (n, container) in items(pod, &["spec", list]).iter().enumerate() {
+            let policy = text(container, "imagePullPolicy");
+            if policy != "Always" {
+                let path = path.index(n);
+                let path = path.child("imagePullPolicy");
+                let shown = Shown::Named(policy);
+                errors.push(FieldError::not_supported(&path, shown, &supported));
+            }
+        }
+    }
+    let path = spec.child("volumes");
+    for (n, volume) in items(pod, &["spec", "volumes"]).iter().enumerate() {
+        if let Some(policy) = at(volume, &["image"]).map(|image| text(image, "pullPolicy"))
+            && policy != "Always"
+        {
+            let path = path.index(n);
+            let path = path.child("image");
+            let path = path.child("pullPolicy");
+            let shown = Shown::Named(policy);
+            errors.push(FieldError::not_supported(&path, shown, &supported));
+        }
+    }
+    errors
+}
+
+fn images(pod: &Value) -> impl Iterator<Item = &str> {
+    CONTAINER_LISTS
+        .into_iter()
+        .flat_map(|list| items(pod, &["spec", list]))
+        .map(|container| text(container, "image"))
+}
+
+fn has_new_image(pod: &Value, old: &Value) -> bool {
+    let known: HashSet<&str> = images(old).collect();
+    images(pod).any(|image| !known.contains(image))
+}
+
+impl Rules for AlwaysPullImages {
     fn name(&self) -> &'static str {
         "AlwaysPullImages"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let word = "always-pull-images";
-        vec![
-            mutates(word, *self, &[PODS]),
-            validates(word, *self, &[PODS]),
-        ]
+    fn mutates(&self) -> &'static [About] {
+        &[PODS]
     }
-}
 
-impl Mutator<Value> for AlwaysPullImages {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
-        let old = ctx.old_object::<Value>()?;
-        if plugins::AlwaysPullImages::concerns(pod, old.as_deref()) {
-            plugins::AlwaysPullImages::set_policies(pod);
+    fn validates(&self) -> &'static [About] {
+        &[PODS]
+    }
+
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
+        if concerns(ask.request(), pod) {
+            set_policies(pod);
         }
         Ok(())
     }
-}
 
-impl Validator<Value> for AlwaysPullImages {
-    async fn create(&self, _: &Context, pod: &Object<Value>) -> Verdict {
-        check(pod, None)
-    }
-
-    async fn update(&self, _: &Context, old: &Object<Value>, pod: &Object<Value>) -> Verdict {
-        check(pod, Some(old))
-    }
-}
-
-fn check(pod: &Value, old: Option<&Value>) -> Verdict {
-    if !plugins::AlwaysPullImages::concerns(pod, old) {
-        return Ok(());
-    }
-    match plugins::AlwaysPullImages::wrong_policies(pod) {
-        wrong if wrong.is_empty() => Ok(()),
-        wrong => Err(Refusal::from(Denial::forbidden(aggregate(&wrong)))),
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let request = ask.request();
+        let pod = object(request);
+        if !concerns(request, pod) {
+            return Ok(());
+        }
+        // Upstream aggregates refusals, and an aggregate has no status of its own.
+        let refusals = wrong_policies(pod).into_iter();
+        let refusals = refusals.map(|error| forbidden_request(request, &error.to_string()).message);
+        match aggregate(refusals.collect()) {
+            None => Ok(()),
+            Some(message) => Err(Refusal::Plain(message)),
+        }
     }
 }

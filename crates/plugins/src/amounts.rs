@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use lockgate_go::quantity::{Quantity, QuantityError};
-use lockgate_webhook::{Denial, Refusal};
 use serde_json::Value;
 
 use crate::fields::{CONTAINERS, at, items, members, text, text_at};
+use crate::rules::Refusal;
 
 /// Amounts by the name of the resource.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
@@ -19,7 +19,7 @@ pub(crate) fn amount(value: &Value) -> Result<Quantity, Refusal> {
         Value::Number(number) => Quantity::parse(&number.to_string()),
         _ => Err(QuantityError::FormatWrong),
     };
-    read.map_err(|error| Denial::bad_request(error.to_string()).into())
+    read.map_err(|error| Refusal::status(400, "BadRequest", error.to_string()))
 }
 
 /// Reads the amounts at a path.
@@ -29,13 +29,24 @@ pub(crate) fn amounts(value: &Value, path: &[&str]) -> Result<Amounts, Refusal> 
         .collect()
 }
 
-/// What the containers of a pod need together. `part` is `requests` or `limits`.
-///
-/// Containers run at once, and with them the sidecars among the init containers; every other init
-/// container runs alone with the sidecars before it. What the pod itself says about processors and
-/// memory counts instead.
+/// What the containers of a pod need together, and the pod itself instead, where it says something about
+/// processors and memory. `part` is `requests` or `limits`.
 // UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go (podRequests, podLimits).
 pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
+    let mut sum = of_containers(pod, part)?;
+    for (name, quantity) in amounts(pod, &["spec", "resources", part])? {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            sum.insert(name, quantity);
+        }
+    }
+    Ok(sum)
+}
+
+/// What the containers of a pod need together.
+///
+/// Containers run at once, and with them the sidecars among the init containers; every other init
+/// container runs alone with the sidecars before it.
+pub(crate) fn of_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     let path = ["resources", part];
     let mut sum = Amounts::new();
     for container in items(pod, &["spec", "containers"]) {
@@ -55,20 +66,15 @@ pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
         raise(&mut alone, needs);
     }
     raise(&mut sum, alone);
-    for (name, quantity) in amounts(pod, &["spec", "resources", part])? {
-        if matches!(name.as_str(), "cpu" | "memory") {
-            sum.insert(name, quantity);
-        }
-    }
     Ok(sum)
 }
 
-fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
+pub(crate) fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
     for (name, quantity) in more {
         let together = match sum.get(name) {
             None => quantity.clone(),
             Some(known) => known.add(quantity).map_err(|error| {
-                Refusal::from(Denial::bad_request(format!("the sum of {name}: {error}")))
+                Refusal::status(400, "BadRequest", format!("the sum of {name}: {error}"))
             })?,
         };
         sum.insert(name.clone(), together);
@@ -118,4 +124,14 @@ fn asks_for_nothing(resources: &Value) -> Result<bool, Refusal> {
         }
     }
     Ok(true)
+}
+
+/// Whether two lists hold the same amounts, however they are written.
+pub(crate) fn same_amounts(one: &Amounts, other: &Amounts) -> bool {
+    let mut pairs = one.iter();
+    one.len() == other.len()
+        && pairs.all(|(name, amount)| {
+            let known = other.get(name);
+            known.is_some_and(|known| known.compare(amount) == Ordering::Equal)
+        })
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
 use lockgate_go::quantity::Quantity;
-use lockgate_webhook::{Context, Mutator, Refusal, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::config::ConfigError;
 use crate::fields::{CONTAINERS, annotation, at, is_mirror, items_mut, map_mut};
 use crate::limit_ranger::LimitRanger;
 use crate::lookup::{Lookup, namespace};
-use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 
 /// A namespace that wants none of it has another value here than `true`.
 const ENABLED: &str = "quota.openshift.io/cluster-resource-override-enabled";
@@ -138,30 +138,25 @@ fn put(container: &mut Value, part: &str, name: &str, text: &str) -> Verdict {
     Ok(())
 }
 
-impl ReadyMade for ClusterResourceOverride {
+impl Rules for ClusterResourceOverride {
     fn name(&self) -> &'static str {
         "ClusterResourceOverride"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![mutates(
-            "cluster-resource-override",
-            self.clone(),
-            &[NEW_PODS],
-        )]
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS]
     }
-}
 
-impl Mutator<Value> for ClusterResourceOverride {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
         if is_mirror(pod) {
             return Ok(());
         }
-        let namespace = namespace(&*self.lookup, ctx.namespace()).await?;
+        let request = ask.request();
+        let namespace = namespace(&*self.lookup, &request.namespace).await?;
         if annotation(&namespace, ENABLED).is_some_and(|enabled| enabled != "true") {
             return Ok(());
         }
-        self.limits.fill_in(ctx, pod).await?;
+        self.limits.fill_in(request, pod).await?;
         for list in CONTAINERS {
             for container in items_mut(pod, &["spec", list]) {
                 self.set(container)?;

@@ -1,30 +1,76 @@
 //! `DefaultTolerationSeconds`: pods tolerate a node that is away for a while.
 //!
-//! The rules are those of the plugin that is compiled into the engine; this is its form as a webhook.
+//! UPSTREAM: kubernetes plugin/pkg/admission/defaulttolerationseconds/admission.go
 
-use lockgate_admission::plugins;
-use lockgate_webhook::{Context, Mutator, Verdict};
-use serde_json::Value;
+use lockgate_admission::plugin::Admission;
+use serde_json::{Value, json};
 
-use crate::ready::{Hook, PODS, ReadyMade, mutates};
+use crate::fields::{at, items, list_mut, text};
+use crate::rules::{About, PODS, Rules, Verdict};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Adds tolerations for nodes that are not ready or not reachable, unless the pod has them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DefaultTolerationSeconds(pub plugins::DefaultTolerationSeconds);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultTolerationSeconds {
+    /// How long a pod stays on a node that is not ready.
+    pub not_ready_seconds: i64,
+    /// How long a pod stays on a node that is not reachable.
+    pub unreachable_seconds: i64,
+}
 
-impl ReadyMade for DefaultTolerationSeconds {
+impl Default for DefaultTolerationSeconds {
+    fn default() -> Self {
+        Self {
+            not_ready_seconds: 300,
+            unreachable_seconds: 300,
+        }
+    }
+}
+
+impl DefaultTolerationSeconds {
+    /// The tolerations a pod lacks.
+    fn missing(&self, pod: &Value) -> Vec<Value> {
+        let tolerations = items(pod, &["spec", "tolerations"]);
+        let tolerates = |taint: &str| {
+            tolerations.iter().any(|toleration| {
+                let (key, effect) = (text(toleration, "key"), text(toleration, "effect"));
+                (key == taint || key.is_empty()) && (effect == "NoExecute" || effect.is_empty())
+            })
+        };
+        [
+            (NOT_READY, self.not_ready_seconds),
+            (UNREACHABLE, self.unreachable_seconds),
+        ]
+        .into_iter()
+        .filter(|(taint, _)| !tolerates(taint))
+        .map(|(taint, seconds)| {
+            json!({
+                "key": taint,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": seconds,
+            })
+        })
+        .collect()
+    }
+}
+
+impl Rules for DefaultTolerationSeconds {
     fn name(&self) -> &'static str {
         "DefaultTolerationSeconds"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![mutates("default-toleration-seconds", *self, &[PODS])]
+    fn mutates(&self) -> &'static [About] {
+        &[PODS]
     }
-}
 
-impl Mutator<Value> for DefaultTolerationSeconds {
-    async fn mutate(&self, _: &Context, pod: &mut Value) -> Verdict {
-        self.0.add_missing(pod);
+    async fn mutate(&self, _: &mut Admission, pod: &mut Value) -> Verdict {
+        let missing = self.missing(pod);
+        if !missing.is_empty() && at(pod, &["spec"]).is_some() {
+            list_mut(pod, &["spec", "tolerations"])?.extend(missing);
+        }
         Ok(())
     }
 }

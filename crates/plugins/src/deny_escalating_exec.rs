@@ -5,13 +5,16 @@
 
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Operation;
 use lockgate_go::quote::quote;
-use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
 use serde_json::Value;
 
 use crate::fields::{is_on, items};
 use crate::lookup::{Lookup, PODS};
-use crate::ready::{Hook, ReadyMade, validates};
+use crate::rules::{About, Refusal, Rules, Verdict};
+
+const CONNECT: &[Operation] = &[Operation::Connect];
 
 /// Which pods are closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl DenyEscalatingExec {
     }
 }
 
-impl ReadyMade for DenyEscalatingExec {
+impl Rules for DenyEscalatingExec {
     fn name(&self) -> &'static str {
         match self.closed {
             Closed::Escalating => "DenyEscalatingExec",
@@ -87,35 +90,29 @@ impl ReadyMade for DenyEscalatingExec {
         }
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let word = match self.closed {
-            Closed::Escalating => "deny-escalating-exec",
-            Closed::Privileged => "deny-exec-on-privileged",
-        };
-        let about = (
-            &[Operation::Connect][..],
-            "",
-            &["pods/exec", "pods/attach"][..],
-        );
-        vec![validates(word, self.clone(), &[about])]
+    fn operations(&self) -> &'static [Operation] {
+        CONNECT
     }
-}
 
-impl Validator<Value> for DenyEscalatingExec {
-    async fn connect(&self, ctx: &Context, _: &Object<Value>) -> Verdict {
-        let name = ctx.name();
-        let found = self.lookup.get(PODS, ctx.namespace(), name).await;
+    fn validates(&self) -> &'static [About] {
+        const { &[About::core(CONNECT, &["pods/exec", "pods/attach"])] }
+    }
+
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let request = ask.request();
+        let name = request.name.as_str();
+        let found = self.lookup.get(PODS, &request.namespace, name).await;
         let pod = match found {
             Ok(Some(pod)) => pod,
             Ok(None) => {
                 let message = format!("pods {} not found", quote(name));
-                return Err(Denial::forbidden(message).into());
+                return Err(Refusal::forbidden(message));
             }
-            Err(error) => return Err(Denial::forbidden(error.to_string()).into()),
+            Err(error) => return Err(Refusal::forbidden(error.to_string())),
         };
         match self.objection(&pod) {
             None => Ok(()),
-            Some(objection) => Err(Denial::forbidden(objection).into()),
+            Some(objection) => Err(Refusal::forbidden(objection)),
         }
     }
 }

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lockgate_admission::host::{Clock, SystemClock};
-use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::config::ConfigError;
 use crate::fields::text_at;
 use crate::lru::Lru;
-use crate::ready::{Hook, ReadyMade, validates};
+use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object};
 use crate::texts::aggregate;
 
 /// How many buckets a limit keeps unless it says otherwise.
@@ -70,11 +71,11 @@ impl LimitType {
         }
     }
 
-    fn key(self, ctx: &Context, event: &Value) -> String {
+    fn key(self, request: &Request, event: &Value) -> String {
         match self {
             Self::Server => String::new(),
-            Self::Namespace => ctx.namespace().to_owned(),
-            Self::User => ctx.user().username.clone(),
+            Self::Namespace => request.namespace.clone(),
+            Self::User => request.user.username.clone(),
             Self::SourceAndObject => [
                 text_at(event, &["source", "component"]),
                 text_at(event, &["source", "host"]),
@@ -125,26 +126,46 @@ impl EventRateLimit {
     /// There is no limit, or one makes no sense.
     pub fn with_clock(config: Configuration, clock: Arc<dyn Clock>) -> Result<Self, ConfigError> {
         if config.limits.is_empty() {
-            return Err(ConfigError(String::from("limits: must not be empty")));
+            return Err(ConfigError(String::from(
+                "limits: Invalid value: null: must not be empty",
+            )));
         }
-        let enforcers = config.limits.into_iter().enumerate();
-        let enforcers = enforcers.map(|(n, limit)| Enforcer::new(n, limit));
+        let mut problems = Vec::new();
+        for (n, limit) in config.limits.iter().enumerate() {
+            for (member, value) in [("burst", limit.burst), ("qps", limit.qps)] {
+                if value <= 0 {
+                    problems.push(format!(
+                        "limits[{n}].{member}: Invalid value: {value}: must be positive"
+                    ));
+                }
+            }
+            if limit.cache_size < 0 && limit.limit_type != LimitType::Server {
+                problems.push(format!(
+                    "limits[{n}].cacheSize: Invalid value: {}: must not be negative",
+                    limit.cache_size
+                ));
+            }
+        }
+        if let Some(problem) = aggregate(problems) {
+            return Err(ConfigError(problem));
+        }
+        let enforcers = config.limits.into_iter().map(Enforcer::new);
         Ok(Self {
-            enforcers: enforcers.collect::<Result<_, _>>()?,
+            enforcers: enforcers.collect(),
             clock,
         })
     }
 
-    fn check(&self, ctx: &Context, event: &Value) -> Verdict {
+    fn check(&self, request: &Request, event: &Value) -> Verdict {
         // Nothing is written, so nothing is spared.
-        if ctx.is_dry_run() {
+        if request.dry_run {
             return Ok(());
         }
         let now = self.clock.now();
         // Every limit counts the event, whatever the others say.
         let over = self.enforcers.iter().filter_map(|enforcer| {
             let kind = enforcer.limit.limit_type;
-            let key = kind.key(ctx, event);
+            let key = kind.key(request, event);
             let name = kind.name();
             let message = || format!("limit reached on type {name} for key {key}");
             (!enforcer.take(&key, now)).then(message)
@@ -153,7 +174,7 @@ impl EventRateLimit {
             None => Ok(()),
             Some(message) => {
                 let message = format!("Too many requests: {message}");
-                Err(Denial::new(429, "TooManyRequests", message).into())
+                Err(Refusal::status(429, "TooManyRequests", message))
             }
         }
     }
@@ -167,26 +188,16 @@ impl std::fmt::Debug for EventRateLimit {
 }
 
 impl Enforcer {
-    fn new(n: usize, limit: Limit) -> Result<Self, ConfigError> {
-        for (member, value) in [("burst", limit.burst), ("qps", limit.qps)] {
-            if value <= 0 {
-                let message = format!("limits[{n}].{member}: {value} must be positive");
-                return Err(ConfigError(message));
-            }
-        }
+    fn new(limit: Limit) -> Self {
         let size = match usize::try_from(limit.cache_size) {
             _ if limit.limit_type == LimitType::Server => 1,
-            Ok(0) => CACHE_SIZE,
+            Ok(0) | Err(_) => CACHE_SIZE,
             Ok(size) => size,
-            Err(_) => {
-                let message = format!("limits[{n}].cacheSize: must not be negative");
-                return Err(ConfigError(message));
-            }
         };
-        Ok(Self {
+        Self {
             limit,
             buckets: Mutex::new(Lru::new(size)),
-        })
+        }
     }
 
     /// Takes a token out of a bucket, if there is one.
@@ -213,32 +224,17 @@ impl Enforcer {
     }
 }
 
-impl ReadyMade for EventRateLimit {
+impl Rules for EventRateLimit {
     fn name(&self) -> &'static str {
         "EventRateLimit"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let about = (
-            &[Operation::Create, Operation::Update][..],
-            "",
-            &["events"][..],
-        );
-        let (registration, handler) = validates("event-rate-limit", self.clone(), &[about]);
+    fn validates(&self) -> &'static [About] {
         // An event that `events.k8s.io` brings is another kind, which upstream lets pass.
-        let registration = registration
-            .match_policy("Exact")
-            .side_effects("NoneOnDryRun");
-        vec![(registration, handler)]
-    }
-}
-
-impl Validator<Value> for EventRateLimit {
-    async fn create(&self, ctx: &Context, event: &Object<Value>) -> Verdict {
-        self.check(ctx, event)
+        const { &[About::core(WRITE, &["events"])] }
     }
 
-    async fn update(&self, ctx: &Context, _: &Object<Value>, event: &Object<Value>) -> Verdict {
-        self.check(ctx, event)
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        self.check(ask.request(), object(ask.request()))
     }
 }

@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
 use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_webhook::{Context, Denial, FieldErrors, Object, Operation, Validator, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::config::ConfigError;
 use crate::fields::items;
-use crate::ready::{About, Hook, ReadyMade, validates};
+use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object, old_object};
 
-const SERVICES: About<'static> = (&[Operation::Create, Operation::Update], "", &["services"]);
+const SERVICES: About = About::core(WRITE, &["services"]);
 
 /// The external addresses of a service.
 fn addresses(service: &Value) -> impl Iterator<Item = &str> {
@@ -28,30 +28,27 @@ fn addresses(service: &Value) -> impl Iterator<Item = &str> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DenyServiceExternalIPs;
 
-impl ReadyMade for DenyServiceExternalIPs {
-    fn name(&self) -> &'static str {
-        "DenyServiceExternalIPs"
-    }
-
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![validates("deny-service-external-ips", *self, &[SERVICES])]
-    }
-}
-
 fn check_known(service: &Value, known: &BTreeSet<&str>) -> Verdict {
     if addresses(service).all(|address| known.contains(address)) {
         return Ok(());
     }
-    Err(Denial::forbidden("Use of external IPs is denied by admission control").into())
+    Err(Refusal::forbidden(
+        "Use of external IPs is denied by admission control",
+    ))
 }
 
-impl Validator<Value> for DenyServiceExternalIPs {
-    async fn create(&self, _: &Context, service: &Object<Value>) -> Verdict {
-        check_known(service, &BTreeSet::new())
+impl Rules for DenyServiceExternalIPs {
+    fn name(&self) -> &'static str {
+        "DenyServiceExternalIPs"
     }
 
-    async fn update(&self, _: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
-        check_known(new, &addresses(old).collect())
+    fn validates(&self) -> &'static [About] {
+        &[SERVICES]
+    }
+
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let known = addresses(old_object(ask.request())).collect();
+        check_known(object(ask.request()), &known)
     }
 }
 
@@ -138,7 +135,7 @@ impl ExternalIPRanger {
         let Networks { allowed, denied } = &*self.networks;
         let spec = Path::root("spec");
         let list = spec.child("externalIPs");
-        let mut errors = FieldErrors::default();
+        let mut errors: Vec<FieldError> = Vec::new();
         let new = addresses(service).enumerate();
         for (n, address) in new.filter(|(_, address)| !known.contains(address)) {
             if allowed.is_empty() {
@@ -163,26 +160,24 @@ impl ExternalIPRanger {
                 Ok(_) => {}
             }
         }
-        errors.into_verdict()
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::invalid(&errors))
     }
 }
 
-impl ReadyMade for ExternalIPRanger {
+impl Rules for ExternalIPRanger {
     fn name(&self) -> &'static str {
         "ExternalIPRanger"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![validates("external-ip-ranger", self.clone(), &[SERVICES])]
-    }
-}
-
-impl Validator<Value> for ExternalIPRanger {
-    async fn create(&self, _: &Context, service: &Object<Value>) -> Verdict {
-        self.check(service, &BTreeSet::new())
+    fn validates(&self) -> &'static [About] {
+        &[SERVICES]
     }
 
-    async fn update(&self, _: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
-        self.check(new, &addresses(old).collect())
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let known = addresses(old_object(ask.request())).collect();
+        self.check(object(ask.request()), &known)
     }
 }

@@ -1,8 +1,11 @@
 //! Walking through untyped objects. A `null` is as good as nothing, as it is for the API server.
 
-use lockgate_webhook::{Denial, Refusal};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
+
+use crate::rules::Refusal;
+
+pub(crate) use crate::rules::CONTAINER_LISTS;
 
 /// The lists of containers in a pod's spec whose resources count.
 pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
@@ -137,7 +140,7 @@ fn make<'v>(
 
 fn wrong(path: &[&str], want: &str) -> Refusal {
     let message = format!("`{}` is not {want}", path.join("."));
-    Denial::new(422, "Invalid", message).into()
+    Refusal::status(422, "Invalid", message)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! [`HttpsBackend`] passes the question on to a server that answers `ImageReview`s, as upstream's
 //! plugin does; [`ImageRules`] answers by itself.
 //!
-//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. One difference: a pod that was let through
-//! because the backend failed gets no annotation, since a validating webhook cannot change it. The
-//! client is warned instead, and the audit log is told.
+//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. A pod that was let through because the backend
+//! failed bears no annotation there either: the one that upstream writes is lost in a copy. The audit log
+//! is told.
 
 mod backend;
 mod rules;
@@ -15,18 +15,24 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use lockgate_admission::audit::Level;
 use lockgate_admission::host::{Clock, SystemClock};
-use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
+use lockgate_go::time::Duration as GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::ConfigError;
 use crate::fields::{items, text, texts};
 use crate::lru::Lru;
-use crate::ready::{Hook, ReadyMade, validates};
+use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object};
 
 pub use backend::{Backend, BackendError, HttpsBackend};
 pub use rules::{ImageRules, RulesConfiguration};
+
+/// Comes before the keys of audit annotations.
+const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
 
 /// How many answers are remembered.
 const CACHE_SIZE: usize = 1024;
@@ -120,6 +126,23 @@ struct Settings {
     default_allow: bool,
 }
 
+impl Settings {
+    fn read(config: &ImagePolicyConfiguration) -> Result<Self, ConfigError> {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        Ok(Self {
+            allow_ttl: time(config.allow_ttl, second, second..=30 * minute, 5 * minute)?,
+            deny_ttl: time(config.deny_ttl, second, second..=30 * minute, second * 30)?,
+            retry_backoff: time(
+                config.retry_backoff,
+                Duration::from_millis(1),
+                Duration::from_nanos(1)..=5 * minute,
+                Duration::from_millis(500),
+            )?,
+            default_allow: config.default_allow,
+        })
+    }
+}
+
 impl ImagePolicy {
     /// The plugin with a backend.
     ///
@@ -133,6 +156,15 @@ impl ImagePolicy {
         Self::with_clock(config, backend, Arc::new(SystemClock))
     }
 
+    /// Checks the times of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// One is out of bounds.
+    pub fn check(config: &ImagePolicyConfiguration) -> Result<(), ConfigError> {
+        Settings::read(config).map(|_| ())
+    }
+
     /// The plugin with a clock of your own.
     ///
     /// # Errors
@@ -143,18 +175,7 @@ impl ImagePolicy {
         backend: impl Backend,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ConfigError> {
-        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-        let settings = Settings {
-            allow_ttl: time(config.allow_ttl, second, second..=30 * minute, 5 * minute)?,
-            deny_ttl: time(config.deny_ttl, second, second..=30 * minute, second * 30)?,
-            retry_backoff: time(
-                config.retry_backoff,
-                Duration::from_millis(1),
-                Duration::from_nanos(1)..=5 * minute,
-                Duration::from_millis(500),
-            )?,
-            default_allow: config.default_allow,
-        };
+        let settings = Settings::read(config)?;
         Ok(Self {
             settings,
             backend: Arc::new(backend),
@@ -163,19 +184,18 @@ impl ImagePolicy {
         })
     }
 
-    async fn check(&self, ctx: &Context, pod: &Value) -> Verdict {
-        let spec = spec_of(ctx, pod);
+    async fn decide(&self, ask: &mut Admission) -> Verdict {
+        let spec = spec_of(ask.request(), object(ask.request()));
         let status = match self.answer(&spec).await {
             Ok(status) => status,
-            Err(error) if self.settings.default_allow => {
-                ctx.annotate("failed-open", "true");
-                ctx.warn(format!("images were not checked: {error}"));
+            Err(_) if self.settings.default_allow => {
+                ask.annotate(format!("{PREFIX}failed-open"), "true", Level::Metadata);
                 return Ok(());
             }
-            Err(error) => return Err(Denial::forbidden(error.to_string()).into()),
+            Err(error) => return Err(Refusal::forbidden(error.to_string())),
         };
         for (key, value) in &status.audit_annotations {
-            ctx.annotate(key, value);
+            ask.annotate(format!("{PREFIX}{key}"), value, Level::Metadata);
         }
         if status.allowed {
             return Ok(());
@@ -186,7 +206,7 @@ impl ImagePolicy {
             let reason = &status.reason;
             format!("image policy webhook backend denied one or more images: {reason}")
         };
-        Err(Denial::forbidden(message).into())
+        Err(Refusal::forbidden(message))
     }
 
     /// The answer of the backend, or the one it gave before.
@@ -250,15 +270,19 @@ fn time(
         value => u32::try_from(value).ok().map(|value| unit * value),
     };
     time.filter(|time| bounds.contains(time)).ok_or_else(|| {
-        let (least, most) = (bounds.start(), bounds.end());
+        let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let shown = |nanoseconds: i64| GoDuration::from_nanos(nanoseconds).go_string();
+        let (least, most) = (nanoseconds(*bounds.start()), nanoseconds(*bounds.end()));
+        let got = nanoseconds(unit).wrapping_mul(value);
+        let (least, most, got) = (shown(least), shown(most), shown(got));
         ConfigError(format!(
-            "valid value is between {least:?} and {most:?}, got {value} times {unit:?}"
+            "valid value is between {least} and {most}, got {got}"
         ))
     })
 }
 
-fn spec_of(ctx: &Context, pod: &Value) -> ImageReviewSpec {
-    let lists: &[&str] = match ctx.sub_resource() {
+fn spec_of(request: &Request, pod: &Value) -> ImageReviewSpec {
+    let lists: &[&str] = match request.subresource.as_str() {
         "" => &["containers", "initContainers"],
         _ => &["ephemeralContainers"],
     };
@@ -272,32 +296,20 @@ fn spec_of(ctx: &Context, pod: &Value) -> ImageReviewSpec {
     ImageReviewSpec {
         containers: containers.collect(),
         annotations: annotations.collect(),
-        namespace: ctx.namespace().to_owned(),
+        namespace: request.namespace.clone(),
     }
 }
 
-impl ReadyMade for ImagePolicy {
+impl Rules for ImagePolicy {
     fn name(&self) -> &'static str {
         "ImagePolicyWebhook"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let resources = ["pods", "pods/ephemeralcontainers"];
-        let about = (
-            &[Operation::Create, Operation::Update][..],
-            "",
-            &resources[..],
-        );
-        vec![validates("image-policy", self.clone(), &[about])]
-    }
-}
-
-impl Validator<Value> for ImagePolicy {
-    async fn create(&self, ctx: &Context, pod: &Object<Value>) -> Verdict {
-        self.check(ctx, pod).await
+    fn validates(&self) -> &'static [About] {
+        const { &[About::core(WRITE, &["pods", "pods/ephemeralcontainers"])] }
     }
 
-    async fn update(&self, ctx: &Context, _: &Object<Value>, pod: &Object<Value>) -> Verdict {
-        self.check(ctx, pod).await
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        self.decide(ask).await
     }
 }

@@ -1,4 +1,5 @@
-//! Webhooks without a wire: a plugin of the engine that asks them.
+//! Webhooks without a wire: a plugin of the engine that asks webhooks of one's own, which are written with
+//! `lockgate-webhook`. The plugins of this crate need no such detour.
 //!
 //! A webhook is asked about the requests that its registration is for, in a review like the one it
 //! would be sent. What it says is what a compiled-in plugin would have said: a 403 reads
@@ -25,18 +26,6 @@ use lockgate_go::json;
 use lockgate_webhook::{Denial, Response, Role, Webhook};
 
 use crate::config::ConfigError;
-use crate::ready::ReadyMade;
-
-/// The webhooks of a ready-made plugin, as a plugin of the engine.
-///
-/// # Errors
-///
-/// A webhook has match conditions: these are for the server to evaluate before it calls.
-pub fn in_process(plugin: &dyn ReadyMade, host: Host) -> Result<InProcess, ConfigError> {
-    let webhooks = plugin.webhooks().into_iter();
-    let webhooks = webhooks.map(|(registration, handler)| Webhook::new(registration, handler));
-    InProcess::new(plugin.name(), webhooks, host)
-}
 
 /// Webhooks that are asked in process.
 #[derive(Clone)]

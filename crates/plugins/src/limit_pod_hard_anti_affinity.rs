@@ -2,31 +2,17 @@
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/antiaffinity/admission.go
 
-use lockgate_webhook::{Context, Denial, Object, Validator, Verdict};
+use lockgate_admission::plugin::Admission;
 use serde_json::Value;
 
 use crate::fields::{items, text};
-use crate::ready::{Hook, PODS, ReadyMade, validates};
+use crate::rules::{About, PODS, Refusal, Rules, Verdict, object};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Refuses required anti-affinity over anything larger than a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitPodHardAntiAffinityTopology;
-
-impl ReadyMade for LimitPodHardAntiAffinityTopology {
-    fn name(&self) -> &'static str {
-        "LimitPodHardAntiAffinityTopology"
-    }
-
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![validates(
-            "limit-pod-hard-anti-affinity-topology",
-            *self,
-            &[PODS],
-        )]
-    }
-}
 
 fn check(pod: &Value) -> Verdict {
     let path = [
@@ -40,20 +26,23 @@ fn check(pod: &Value) -> Verdict {
         .map(|term| text(term, "topologyKey"));
     match keys.find(|key| *key != HOSTNAME) {
         None => Ok(()),
-        Some(key) => Err(Denial::forbidden(format!(
+        Some(key) => Err(Refusal::forbidden(format!(
             "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key \
              {HOSTNAME} is allowed"
-        ))
-        .into()),
+        ))),
     }
 }
 
-impl Validator<Value> for LimitPodHardAntiAffinityTopology {
-    async fn create(&self, _: &Context, pod: &Object<Value>) -> Verdict {
-        check(pod)
+impl Rules for LimitPodHardAntiAffinityTopology {
+    fn name(&self) -> &'static str {
+        "LimitPodHardAntiAffinityTopology"
     }
 
-    async fn update(&self, _: &Context, _: &Object<Value>, pod: &Object<Value>) -> Verdict {
-        check(pod)
+    fn validates(&self) -> &'static [About] {
+        &[PODS]
+    }
+
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        check(object(ask.request()))
     }
 }

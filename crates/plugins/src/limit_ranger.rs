@@ -6,14 +6,15 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
 use lockgate_go::quantity::Quantity;
-use lockgate_webhook::{Context, Denial, Mutator, Object, Operation, Refusal, Validator, Verdict};
 use serde_json::Value;
 
 use crate::amounts::{Amounts, amounts, of_pod};
 use crate::fields::{CONTAINERS, annotate, at, items, items_mut, map_mut, members, text};
 use crate::lookup::{LIMIT_RANGES, Lookup, sorted};
-use crate::ready::{About, Hook, ReadyMade, mutates, validates};
+use crate::rules::{About, NEW_PODS, Refusal, Rules, UPDATE, Verdict, WRITE, object, old_object};
 use crate::texts::aggregate;
 
 /// Tells what was filled in.
@@ -23,13 +24,8 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 // UPSTREAM: apimachinery pkg/api/resource/quantity.go (MaxMilliValue).
 const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
 
-const ABOUT_PODS: About<'static> = (&[Operation::Create], "", &["pods"]);
-const ABOUT_RESIZE: About<'static> = (&[Operation::Update], "", &["pods/resize"]);
-const ABOUT_CLAIMS: About<'static> = (
-    &[Operation::Create, Operation::Update],
-    "",
-    &["persistentvolumeclaims"],
-);
+const RESIZE: About = About::core(UPDATE, &["pods/resize"]);
+const CLAIMS: About = About::core(WRITE, &["persistentvolumeclaims"]);
 
 /// Fills in requests and limits, and refuses what is outside the limit ranges of a namespace.
 #[derive(Debug, Clone)]
@@ -49,25 +45,24 @@ impl LimitRanger {
         Self { lookup }
     }
 
-    async fn ranges(&self, ctx: &Context) -> Result<Vec<Arc<Value>>, Refusal> {
-        let found = sorted(&*self.lookup, LIMIT_RANGES, ctx.namespace()).await;
+    async fn ranges(&self, request: &Request) -> Result<Vec<Arc<Value>>, Refusal> {
+        let found = sorted(&*self.lookup, LIMIT_RANGES, &request.namespace).await;
         found.map_err(|_| {
-            let resource = ctx.resource();
-            Denial::forbidden(format!(
+            let resource = &request.resource;
+            Refusal::forbidden(format!(
                 "unable to {} {}/{}, Resource={} at this time because there was an error enforcing \
                  limit ranges",
-                ctx.operation(),
+                request.operation.name(),
                 resource.group,
                 resource.version,
                 resource.resource
             ))
-            .into()
         })
     }
 
     /// Fills in what the containers of a pod do not say.
-    pub(crate) async fn fill_in(&self, ctx: &Context, pod: &mut Value) -> Verdict {
-        for range in self.ranges(ctx).await? {
+    pub(crate) async fn fill_in(&self, request: &Request, pod: &mut Value) -> Verdict {
+        for range in self.ranges(request).await? {
             let mut told = Vec::new();
             for (list, word) in CONTAINERS.into_iter().zip(["container", "init container"]) {
                 for container in items_mut(pod, &["spec", list]) {
@@ -89,14 +84,14 @@ impl LimitRanger {
         Ok(())
     }
 
-    async fn check(&self, ctx: &Context, object: &Value) -> Verdict {
-        for range in self.ranges(ctx).await? {
-            let errors = match ctx.resource().resource.as_str() {
+    async fn check(&self, request: &Request, object: &Value) -> Verdict {
+        for range in self.ranges(request).await? {
+            let errors = match request.resource.resource.as_str() {
                 "pods" => pod_errors(&range, object)?,
                 _ => claim_errors(&range, object)?,
             };
             if let Some(message) = aggregate(errors) {
-                return Err(Denial::forbidden(message).into());
+                return Err(Refusal::forbidden(message));
             }
         }
         Ok(())
@@ -299,46 +294,35 @@ impl Values {
 }
 
 /// Whether an object is on its way out already; what it asks for no longer matters.
-fn is_going(old: Option<&Value>) -> bool {
-    old.is_some_and(|old| at(old, &["metadata", "deletionTimestamp"]).is_some())
+fn is_going(old: &Value) -> bool {
+    at(old, &["metadata", "deletionTimestamp"]).is_some()
 }
 
-impl ReadyMade for LimitRanger {
+impl Rules for LimitRanger {
     fn name(&self) -> &'static str {
         "LimitRanger"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let word = "limit-ranger";
-        vec![
-            mutates(word, self.clone(), &[ABOUT_PODS, ABOUT_RESIZE]),
-            validates(
-                word,
-                self.clone(),
-                &[ABOUT_PODS, ABOUT_RESIZE, ABOUT_CLAIMS],
-            ),
-        ]
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS, RESIZE]
     }
-}
 
-impl Mutator<Value> for LimitRanger {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
-        if is_going(ctx.old_object::<Value>()?.as_deref()) {
+    fn validates(&self) -> &'static [About] {
+        &[NEW_PODS, RESIZE, CLAIMS]
+    }
+
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
+        if is_going(old_object(ask.request())) {
             return Ok(());
         }
-        self.fill_in(ctx, pod).await
-    }
-}
-
-impl Validator<Value> for LimitRanger {
-    async fn create(&self, ctx: &Context, object: &Object<Value>) -> Verdict {
-        self.check(ctx, object).await
+        self.fill_in(ask.request(), pod).await
     }
 
-    async fn update(&self, ctx: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
-        if is_going(Some(old)) {
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let request = ask.request();
+        if is_going(old_object(request)) {
             return Ok(());
         }
-        self.check(ctx, new).await
+        self.check(request, object(request)).await
     }
 }

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lockgate_go::quote::quote;
-use lockgate_webhook::{BoxFuture, Denial, Fault, Refusal};
+use lockgate_admission::host::BoxFuture;
+use lockgate_admission::status::namespace_not_found;
+use lockgate_api::meta::status::Status;
 use serde_json::Value;
 
 use crate::fields::text_at;
+use crate::rules::Refusal;
 
 #[cfg(feature = "kube")]
 pub use live::LiveLookup;
@@ -29,53 +31,85 @@ pub struct Resource {
     pub kind: &'static str,
 }
 
+impl Resource {
+    const fn new(
+        group: &'static str,
+        version: &'static str,
+        plural: &'static str,
+        kind: &'static str,
+    ) -> Self {
+        Self {
+            group,
+            version,
+            plural,
+            kind,
+        }
+    }
+}
+
 /// Namespaces.
-pub const NAMESPACES: Resource = Resource {
-    group: "",
-    version: "v1",
-    plural: "namespaces",
-    kind: "Namespace",
-};
+pub const NAMESPACES: Resource = Resource::new("", "v1", "namespaces", "Namespace");
 
 /// Pods.
-pub const PODS: Resource = Resource {
-    group: "",
-    version: "v1",
-    plural: "pods",
-    kind: "Pod",
-};
+pub const PODS: Resource = Resource::new("", "v1", "pods", "Pod");
+
+/// Nodes.
+pub const NODES: Resource = Resource::new("", "v1", "nodes", "Node");
+
+/// Claims of volumes.
+pub const CLAIMS: Resource =
+    Resource::new("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+
+/// Volumes.
+pub const VOLUMES: Resource = Resource::new("", "v1", "persistentvolumes", "PersistentVolume");
+
+/// Drivers of storage.
+pub const CSI_DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
 
 /// Limit ranges.
-pub const LIMIT_RANGES: Resource = Resource {
-    group: "",
-    version: "v1",
-    plural: "limitranges",
-    kind: "LimitRange",
-};
+pub const LIMIT_RANGES: Resource = Resource::new("", "v1", "limitranges", "LimitRange");
+
+/// Resource quotas.
+pub const RESOURCE_QUOTAS: Resource = Resource::new("", "v1", "resourcequotas", "ResourceQuota");
 
 /// Service accounts.
-pub const SERVICE_ACCOUNTS: Resource = Resource {
-    group: "",
-    version: "v1",
-    plural: "serviceaccounts",
-    kind: "ServiceAccount",
-};
+pub const SERVICE_ACCOUNTS: Resource = Resource::new("", "v1", "serviceaccounts", "ServiceAccount");
 
 /// Storage classes.
-pub const STORAGE_CLASSES: Resource = Resource {
-    group: "storage.k8s.io",
-    version: "v1",
-    plural: "storageclasses",
-    kind: "StorageClass",
-};
+pub const STORAGE_CLASSES: Resource =
+    Resource::new("storage.k8s.io", "v1", "storageclasses", "StorageClass");
+
+/// Priority classes.
+pub const PRIORITY_CLASSES: Resource = Resource::new(
+    "scheduling.k8s.io",
+    "v1",
+    "priorityclasses",
+    "PriorityClass",
+);
+
+/// Runtime classes.
+pub const RUNTIME_CLASSES: Resource =
+    Resource::new("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
+
+/// Ingress classes.
+pub const INGRESS_CLASSES: Resource =
+    Resource::new("networking.k8s.io", "v1", "ingressclasses", "IngressClass");
+
+/// Device classes.
+pub const DEVICE_CLASSES: Resource =
+    Resource::new("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
+
+/// Workloads.
+pub const WORKLOADS: Resource =
+    Resource::new("scheduling.k8s.io", "v1alpha2", "workloads", "Workload");
+
+/// Pod groups.
+pub const POD_GROUPS: Resource =
+    Resource::new("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup");
 
 /// Pod presets, a custom resource since Kubernetes 1.20.
-pub const POD_PRESETS: Resource = Resource {
-    group: "settings.k8s.io",
-    version: "v1alpha1",
-    plural: "podpresets",
-    kind: "PodPreset",
-};
+pub const POD_PRESETS: Resource =
+    Resource::new("settings.k8s.io", "v1alpha1", "podpresets", "PodPreset");
 
 /// Something that could not be found out. That a thing is not there is no such error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +118,7 @@ pub struct LookupError(pub String);
 
 impl From<LookupError> for Refusal {
     fn from(error: LookupError) -> Self {
-        Fault::because(&error).into()
+        Self::Fault(error.to_string())
     }
 }
 
@@ -105,6 +139,21 @@ pub trait Lookup: Send + Sync + 'static {
     fn list<'f>(&'f self, resource: Resource, namespace: &'f str) -> Found<'f, Vec<Arc<Value>>>;
 }
 
+impl<L: Lookup + ?Sized> Lookup for Arc<L> {
+    fn get<'f>(
+        &'f self,
+        resource: Resource,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> Found<'f, Option<Arc<Value>>> {
+        (**self).get(resource, namespace, name)
+    }
+
+    fn list<'f>(&'f self, resource: Resource, namespace: &'f str) -> Found<'f, Vec<Arc<Value>>> {
+        (**self).list(resource, namespace)
+    }
+}
+
 impl fmt::Debug for dyn Lookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lookup")
@@ -114,7 +163,7 @@ impl fmt::Debug for dyn Lookup {
 /// A namespace. One that is not there is what the API server says it is: 404.
 pub(crate) async fn namespace(lookup: &dyn Lookup, name: &str) -> Result<Arc<Value>, Refusal> {
     let found = lookup.get(NAMESPACES, "", name).await?;
-    found.ok_or_else(|| Denial::not_found(format!("namespaces {} not found", quote(name))).into())
+    found.ok_or_else(|| Refusal::Status(Box::new(namespace_not_found(name))))
 }
 
 /// All objects of a namespace, sorted by name, so that every replica comes to the same result.
@@ -130,6 +179,42 @@ pub(crate) async fn sorted(
 
 pub(crate) fn name_of(object: &Value) -> &str {
     text_at(object, &["metadata", "name"])
+}
+
+/// The name of the newest object. Of those that are equally old, the first by name.
+pub(crate) fn newest(objects: &[Arc<Value>]) -> Option<&str> {
+    // The API writes times so that they sort as texts do.
+    let age = |object: &Value| text_at(object, &["metadata", "creationTimestamp"]).to_owned();
+    let newest = objects.iter().max_by(|one, other| {
+        let by_name = name_of(other).cmp(name_of(one));
+        age(one).cmp(&age(other)).then(by_name)
+    });
+    newest.map(|object| name_of(object))
+}
+
+/// Writes that plugins make of their own, in the name of the API server.
+pub trait Writes: Send + Sync + 'static {
+    /// Creates an object.
+    fn create<'f>(
+        &'f self,
+        resource: Resource,
+        namespace: &'f str,
+        object: Value,
+    ) -> BoxFuture<'f, Result<(), Box<Status>>>;
+
+    /// Replaces the status of an object, if it is still of the version it was read in. Returns the
+    /// object as it is then.
+    fn update_status<'f>(
+        &'f self,
+        resource: Resource,
+        object: &'f Value,
+    ) -> BoxFuture<'f, Result<Arc<Value>, Box<Status>>>;
+}
+
+impl fmt::Debug for dyn Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Writes")
+    }
 }
 
 /// Where an object is kept: its resource, its namespace, its name.

@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
-use lockgate_webhook::{Context, Denial, Object, Operation, Validator, Verdict};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Operation;
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::ready::{Hook, ReadyMade, validates};
+use crate::rules::{About, Refusal, Rules, Verdict};
+
+const DELETE: &[Operation] = &[Operation::Delete];
 
 /// Which namespaces stay.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -45,24 +47,23 @@ impl NamespaceProtection {
     }
 }
 
-impl ReadyMade for NamespaceProtection {
+impl Rules for NamespaceProtection {
     fn name(&self) -> &'static str {
         "NamespaceProtection"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let about = (&[Operation::Delete][..], "", &["namespaces"][..]);
-        let (mut registration, handler) = validates("namespace-protection", self.clone(), &[about]);
-        // Exempting namespaces would exempt those that are to be protected.
-        registration.webhook.namespace_selector = Some(Default::default());
-        vec![(registration, handler)]
+    fn operations(&self) -> &'static [Operation] {
+        DELETE
     }
-}
 
-impl Validator<Value> for NamespaceProtection {
-    async fn delete(&self, ctx: &Context, _: &Object<Value>) -> Verdict {
-        if self.config.namespaces.iter().any(|name| name == ctx.name()) {
-            return Err(Denial::forbidden("this namespace may not be deleted").into());
+    fn validates(&self) -> &'static [About] {
+        const { &[About::core(DELETE, &["namespaces"])] }
+    }
+
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let mut protected = self.config.namespaces.iter();
+        if protected.any(|name| *name == ask.request().name) {
+            return Err(Refusal::forbidden("this namespace may not be deleted"));
         }
         Ok(())
     }

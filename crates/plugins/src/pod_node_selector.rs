@@ -5,14 +5,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::{Operation, Request};
+use lockgate_admission::status;
 use lockgate_api::meta::names::{check_label_value, check_qualified_name};
-use lockgate_webhook::{Context, Denial, Fault, Mutator, Object, Refusal, Validator, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::fields::{annotation, map_mut, texts};
-use crate::lookup::{Lookup, namespace};
-use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates, validates};
+use crate::lookup::{Lookup, name_of, namespace};
+use crate::rules::{About, CREATE, NEW_PODS, Refusal, Rules, Verdict, object};
 
 /// The annotation of a namespace.
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
@@ -50,8 +52,8 @@ impl PodNodeSelector {
     }
 
     /// The selector of a namespace, unless a pod contradicts it.
-    async fn wanted(&self, ctx: &Context, pod: &Value) -> Result<Labels, Refusal> {
-        let namespace = namespace(&*self.lookup, ctx.namespace()).await?;
+    async fn wanted(&self, request: &Request, pod: &Value) -> Result<Labels, Refusal> {
+        let namespace = namespace(&*self.lookup, &request.namespace).await?;
         let wanted = match annotation(&namespace, ANNOTATION) {
             Some(text) => read(text)?,
             None => self.configured(CLUSTER_DEFAULT)?,
@@ -61,14 +63,14 @@ impl PodNodeSelector {
         if conflicts {
             let message =
                 "pod node label selector conflicts with its namespace node label selector";
-            return Err(Denial::forbidden(message).into());
+            return Err(forbidden(request, pod, message));
         }
         Ok(wanted)
     }
 
     /// Refuses a pod that selects by labels which are not for its namespace.
-    fn check(&self, ctx: &Context, pod: &Value) -> Verdict {
-        let allowed = self.configured(ctx.namespace())?;
+    fn check(&self, request: &Request, pod: &Value) -> Verdict {
+        let allowed = self.configured(&request.namespace)?;
         let mut selected = texts(pod, &["spec", "nodeSelector"]);
         let is_allowed = |(key, value)| {
             allowed
@@ -79,7 +81,7 @@ impl PodNodeSelector {
             return Ok(());
         }
         let message = "pod node label selector labels conflict with its namespace whitelist";
-        Err(Denial::forbidden(message).into())
+        Err(forbidden(request, pod, message))
     }
 
     fn configured(&self, name: &str) -> Result<Labels, Refusal> {
@@ -88,13 +90,19 @@ impl PodNodeSelector {
     }
 }
 
+/// A refusal by the name the pod itself bears, which is none while the server is to make one up.
+fn forbidden(request: &Request, pod: &Value, message: &str) -> Refusal {
+    let status = status::forbidden(&request.resource, name_of(pod), message);
+    Refusal::Status(Box::new(status))
+}
+
 /// Reads `key=value,key=value`.
 // UPSTREAM: apimachinery pkg/labels/labels.go (ConvertSelectorToLabelsMap).
 fn read(text: &str) -> Result<Labels, Refusal> {
     if text.is_empty() {
         return Ok(Labels::new());
     }
-    let wrong = |problem: String| Refusal::from(Fault::new(problem));
+    let wrong = |problem: String| Refusal::Plain(problem);
     let pair = |pair: &str| {
         let parts: Vec<&str> = pair.split('=').collect();
         let [key, value] = parts.as_slice() else {
@@ -111,36 +119,39 @@ fn read(text: &str) -> Result<Labels, Refusal> {
     text.split(',').map(pair).collect()
 }
 
-impl ReadyMade for PodNodeSelector {
+impl Rules for PodNodeSelector {
     fn name(&self) -> &'static str {
         "PodNodeSelector"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let word = "pod-node-selector";
-        vec![
-            mutates(word, self.clone(), &[NEW_PODS]),
-            validates(word, self.clone(), &[NEW_PODS]),
-        ]
+    fn operations(&self) -> &'static [Operation] {
+        CREATE
     }
-}
 
-impl Mutator<Value> for PodNodeSelector {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
-        let wanted = self.wanted(ctx, pod).await?;
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS]
+    }
+
+    fn validates(&self) -> &'static [About] {
+        &[NEW_PODS]
+    }
+
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
+        let request = ask.request();
+        let wanted = self.wanted(request, pod).await?;
         if !wanted.is_empty() {
             let selector = map_mut(pod, &["spec", "nodeSelector"])?;
             for (key, value) in wanted {
                 selector.entry(key).or_insert(Value::String(value));
             }
         }
-        self.check(ctx, pod)
+        self.check(request, pod)
     }
-}
 
-impl Validator<Value> for PodNodeSelector {
-    async fn create(&self, ctx: &Context, pod: &Object<Value>) -> Verdict {
-        self.wanted(ctx, pod).await?;
-        self.check(ctx, pod)
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let request = ask.request();
+        let pod = object(request);
+        self.wanted(request, pod).await?;
+        self.check(request, pod)
     }
 }

@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use lockgate_webhook::{Context, Fault, Mutator, Refusal, Verdict};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
 use serde_json::Value;
 
 use crate::fields::{
     CONTAINERS, annotate, annotation, at, is_mirror, items, items_mut, list_mut, text, text_at,
 };
 use crate::lookup::{Lookup, POD_PRESETS, name_of, sorted};
-use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 use crate::selector::{Labels, selects};
 
 const PREFIX: &str = "podpreset.admission.kubernetes.io";
@@ -32,8 +33,8 @@ impl PodPreset {
     }
 
     /// The presets for a pod.
-    async fn presets(&self, ctx: &Context, pod: &Value) -> Result<Vec<Arc<Value>>, Refusal> {
-        let mut presets = sorted(&*self.lookup, POD_PRESETS, ctx.namespace()).await?;
+    async fn presets(&self, request: &Request, pod: &Value) -> Result<Vec<Arc<Value>>, Refusal> {
+        let mut presets = sorted(&*self.lookup, POD_PRESETS, &request.namespace).await?;
         let mut problem = None;
         presets.retain(|preset| {
             let selector = at(preset, &["spec", "selector"]).cloned();
@@ -51,7 +52,7 @@ impl PodPreset {
         });
         match problem {
             None => Ok(presets),
-            Some(problem) => Err(Fault::new(problem).into()),
+            Some(problem) => Err(Refusal::Fault(problem)),
         }
     }
 }
@@ -133,26 +134,24 @@ fn apply(pod: &Value, presets: &[Arc<Value>]) -> Result<Result<Value, Conflict>,
     Ok(Ok(pod))
 }
 
-impl ReadyMade for PodPreset {
+impl Rules for PodPreset {
     fn name(&self) -> &'static str {
         "PodPreset"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![mutates("pod-preset", self.clone(), &[NEW_PODS])]
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS]
     }
-}
 
-impl Mutator<Value> for PodPreset {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
         let excluded = annotation(pod, &format!("{PREFIX}/exclude")) == Some("true");
         if is_mirror(pod) || excluded {
             return Ok(());
         }
-        let presets = self.presets(ctx, pod).await?;
+        let presets = self.presets(ask.request(), pod).await?;
         match apply(pod, &presets)? {
             Ok(changed) => *pod = changed,
-            Err(Conflict(why)) => ctx.warn(format!("no pod preset was applied: {why}")),
+            Err(Conflict(why)) => ask.warn(format!("no pod preset was applied: {why}")),
         }
         Ok(())
     }

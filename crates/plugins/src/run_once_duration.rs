@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use lockgate_webhook::{Context, Fault, Mutator, Refusal, Verdict};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::fields::{annotation, at, is_mirror, map_mut, text_at};
 use crate::lookup::{Lookup, namespace};
-use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 
 /// The annotation of a namespace.
 const ANNOTATION: &str = "openshift.io/active-deadline-seconds-override";
@@ -40,34 +41,32 @@ impl RunOnceDuration {
         }
     }
 
-    async fn limit(&self, ctx: &Context) -> Result<Option<i64>, Refusal> {
-        let namespace = namespace(&*self.lookup, ctx.namespace()).await?;
+    async fn limit(&self, request: &Request) -> Result<Option<i64>, Refusal> {
+        let namespace = namespace(&*self.lookup, &request.namespace).await?;
         let Some(text) = annotation(&namespace, ANNOTATION) else {
             return Ok(self.config.active_deadline_seconds_limit);
         };
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-        let wrong = || Fault::new(format!("annotation {ANNOTATION} is `{text}`"));
+        let wrong = || Refusal::Fault(format!("annotation {ANNOTATION} is `{text}`"));
         Ok(Some(seconds.ok_or_else(wrong)?))
     }
 }
 
-impl ReadyMade for RunOnceDuration {
+impl Rules for RunOnceDuration {
     fn name(&self) -> &'static str {
         "RunOnceDuration"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![mutates("run-once-duration", self.clone(), &[NEW_PODS])]
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS]
     }
-}
 
-impl Mutator<Value> for RunOnceDuration {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
         let policy = text_at(pod, &["spec", "restartPolicy"]);
         if !matches!(policy, "Never" | "OnFailure") || is_mirror(pod) {
             return Ok(());
         }
-        let Some(limit) = self.limit(ctx).await? else {
+        let Some(limit) = self.limit(ask.request()).await? else {
             return Ok(());
         };
         let member = "activeDeadlineSeconds";

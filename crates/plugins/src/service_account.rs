@@ -8,15 +8,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::{Operation, Request};
 use lockgate_go::quote::quote;
-use lockgate_webhook::{Context, Denial, Mutator, Object, Operation, Refusal, Validator, Verdict};
 use serde_json::{Value, json};
 
 use crate::fields::{
     annotation, at, is_mirror, items, items_mut, list_mut, map_mut, text, text_at,
 };
 use crate::lookup::{Lookup, SERVICE_ACCOUNTS, name_of};
-use crate::ready::{About, Hook, NEW_PODS, ReadyMade, mutates, validates};
+use crate::rules::{About, NEW_PODS, Refusal, Rules, UPDATE, Verdict, object};
 
 const DEFAULT_NAME: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -30,7 +31,7 @@ const TRIES_FOR_DEFAULT: u32 = 10;
 // UPSTREAM: apimachinery pkg/util/rand/rand.go.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-const ABOUT_EPHEMERAL: About<'static> = (&[Operation::Update], "", &["pods/ephemeralcontainers"]);
+const EPHEMERAL: About = About::core(UPDATE, &["pods/ephemeralcontainers"]);
 
 /// Names a service account where a pod names none, and mounts its token.
 #[derive(Debug, Clone)]
@@ -67,8 +68,8 @@ impl ServiceAccount {
         self
     }
 
-    async fn account(&self, ctx: &Context, name: &str) -> Result<Arc<Value>, Refusal> {
-        let namespace = ctx.namespace();
+    async fn account(&self, request: &Request, name: &str) -> Result<Arc<Value>, Refusal> {
+        let namespace = request.namespace.as_str();
         let tries = if name == DEFAULT_NAME {
             TRIES_FOR_DEFAULT
         } else {
@@ -89,7 +90,7 @@ impl ServiceAccount {
             }
         }
         let message = format!("error looking up service account {namespace}/{name}: {problem}");
-        Err(Denial::forbidden(message).into())
+        Err(Refusal::forbidden(message))
     }
 
     /// Refuses secrets that an account does not list, if it wants that.
@@ -104,7 +105,7 @@ impl ServiceAccount {
             let message = format!(
                 "{what} is not allowed because service account {of} does not reference that secret"
             );
-            Err(Denial::forbidden(message).into())
+            Err(Refusal::forbidden(message))
         };
         let are_all = lists.len() > 1;
         for volume in items(pod, &["spec", "volumes"]).iter().filter(|_| are_all) {
@@ -153,24 +154,24 @@ impl ServiceAccount {
                     "imagePullSecrets[{n}].name=\"{name}\" is not allowed because service account \
                      {of} does not reference that imagePullSecret"
                 );
-                return Err(Denial::forbidden(message).into());
+                return Err(Refusal::forbidden(message));
             }
         }
         Ok(())
     }
 
-    async fn check(&self, ctx: &Context, pod: &Value, lists: &[(&str, &str)]) -> Verdict {
+    async fn check(&self, request: &Request, pod: &Value, lists: &[(&str, &str)]) -> Verdict {
         let name = account_name(pod);
         if name.is_empty() {
-            let (namespace, pod) = (ctx.namespace(), name_of(pod));
+            let (namespace, pod) = (&request.namespace, name_of(pod));
             let message = format!("no service account specified for pod {namespace}/{pod}");
-            return Err(Denial::forbidden(message).into());
+            return Err(Refusal::forbidden(message));
         }
-        let account = self.account(ctx, name).await?;
+        let account = self.account(request, name).await?;
         self.check_secrets(&account, pod, lists)
     }
 
-    async fn check_new(&self, ctx: &Context, pod: &Value) -> Verdict {
+    async fn check_new(&self, request: &Request, pod: &Value) -> Verdict {
         if is_mirror(pod) {
             return check_mirror(pod);
         }
@@ -178,7 +179,7 @@ impl ServiceAccount {
             ("initContainers", "init container"),
             ("containers", "container"),
         ];
-        self.check(ctx, pod, &lists).await
+        self.check(request, pod, &lists).await
     }
 }
 
@@ -204,7 +205,7 @@ fn parses_as_true(text: &str) -> bool {
 
 /// The kubelet made such a pod from a file; what it cannot read there it must not refer to.
 fn check_mirror(pod: &Value) -> Verdict {
-    let forbidden = |message: &str| Err(Denial::forbidden(message).into());
+    let forbidden = |message: &str| Err(Refusal::forbidden(message));
     if !account_name(pod).is_empty() {
         return forbidden("a mirror pod may not reference service accounts");
     }
@@ -238,7 +239,7 @@ const SECRETS_OF_VOLUMES: [&[&str]; 10] = [
     &["csi", "nodePublishSecretRef"],
 ];
 
-fn refers_to_secrets(pod: &Value) -> bool {
+pub(crate) fn refers_to_secrets(pod: &Value) -> bool {
     let in_container = |container: &Value| {
         let env = items(container, &["env"]).iter();
         let from = items(container, &["envFrom"]).iter();
@@ -321,22 +322,21 @@ fn suffix() -> String {
     letters
 }
 
-impl ReadyMade for ServiceAccount {
+impl Rules for ServiceAccount {
     fn name(&self) -> &'static str {
         "ServiceAccount"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let word = "service-account";
-        vec![
-            mutates(word, self.clone(), &[NEW_PODS]),
-            validates(word, self.clone(), &[NEW_PODS, ABOUT_EPHEMERAL]),
-        ]
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS]
     }
-}
 
-impl Mutator<Value> for ServiceAccount {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+    fn validates(&self) -> &'static [About] {
+        &[NEW_PODS, EPHEMERAL]
+    }
+
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
+        let request = ask.request();
         if is_mirror(pod) {
             return check_mirror(pod);
         }
@@ -348,7 +348,7 @@ impl Mutator<Value> for ServiceAccount {
         for member in ["serviceAccountName", "serviceAccount"] {
             spec.insert(member.to_owned(), Value::String(name.clone()));
         }
-        let account = self.account(ctx, &name).await?;
+        let account = self.account(request, &name).await?;
         let automount = |of: &Value, path: &[&str]| at(of, path).and_then(Value::as_bool);
         let automount = automount(pod, &["spec", "automountServiceAccountToken"])
             .or_else(|| automount(&account, &["automountServiceAccountToken"]));
@@ -362,17 +362,20 @@ impl Mutator<Value> for ServiceAccount {
                 .map(|secret| json!({"name": text(secret, "name")}));
             *list_mut(pod, &["spec", "imagePullSecrets"])? = named.collect();
         }
-        self.check_new(ctx, pod).await
-    }
-}
-
-impl Validator<Value> for ServiceAccount {
-    async fn create(&self, ctx: &Context, pod: &Object<Value>) -> Verdict {
-        self.check_new(ctx, pod).await
+        self.check_new(request, pod).await
     }
 
-    async fn update(&self, ctx: &Context, _: &Object<Value>, pod: &Object<Value>) -> Verdict {
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let request = ask.request();
+        if request.operation == Operation::Create {
+            return self.check_new(request, object(request)).await;
+        }
         let lists = [("ephemeralContainers", "ephemeral container")];
-        self.check(ctx, pod, &lists).await
+        let checked = self.check(request, object(request), &lists).await;
+        // UPSTREAM: on this subresource what is found is passed on as it is, without a status.
+        checked.map_err(|refusal| match refusal {
+            Refusal::Forbidden(text, _) => Refusal::Plain(text),
+            other => other,
+        })
     }
 }

@@ -8,10 +8,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
 use lockgate_api::meta::selector::Selector;
 use lockgate_kinds::strategic_merge;
 use lockgate_kinds::typed::{Type, type_of};
-use lockgate_webhook::{Context, Denial, Fault, Mutator, Refusal, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,7 +20,7 @@ use crate::config::ConfigError;
 use crate::fields::{
     annotate, annotation, is_mirror, is_on, items, items_mut, label, members, text,
 };
-use crate::ready::{Hook, NEW_PODS, ReadyMade, mutates};
+use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 use crate::selector::{Labels, selects};
 
 /// The lists whose elements have names, and in which places are chosen.
@@ -122,11 +123,11 @@ pub enum Order {
 /// Adds templates to pods.
 #[derive(Debug, Clone)]
 pub struct SidecarInjector {
-    rules: Arc<Rules>,
+    rules: Arc<Injections>,
 }
 
 #[derive(Debug)]
-struct Rules {
+struct Injections {
     config: Configuration,
     never: Vec<Selector>,
     always: Vec<Selector>,
@@ -185,7 +186,7 @@ impl SidecarInjector {
             tried.map_err(|error| ConfigError(format!("template {name}: {error}")))?;
         }
         Ok(Self {
-            rules: Arc::new(Rules {
+            rules: Arc::new(Injections {
                 config,
                 never,
                 always,
@@ -196,8 +197,8 @@ impl SidecarInjector {
     }
 
     /// Whether a pod gets anything.
-    fn wants(&self, ctx: &Context, pod: &Value) -> bool {
-        let Rules {
+    fn wants(&self, request: &Request, pod: &Value) -> bool {
+        let Injections {
             config,
             never,
             always,
@@ -206,7 +207,7 @@ impl SidecarInjector {
         let ignored = config
             .ignored_namespaces
             .iter()
-            .any(|name| name == ctx.namespace());
+            .any(|name| *name == request.namespace);
         let is_host = is_on(pod, &["spec", "hostNetwork"]) && !config.host_network;
         if ignored || is_host || is_mirror(pod) {
             return false;
@@ -228,7 +229,7 @@ impl SidecarInjector {
             return Ok(());
         };
         let mut status: Status = serde_json::from_str(status).map_err(|error| {
-            Refusal::from(Denial::bad_request(format!("annotation {key}: {error}")))
+            Refusal::status(400, "BadRequest", format!("annotation {key}: {error}"))
         })?;
         for list in LISTS {
             let names = std::mem::take(status.list_mut(list));
@@ -266,7 +267,7 @@ impl SidecarInjector {
         let merged = strategic_merge::patch(&template.pod, pod, self.rules.pod_type);
         *pod = merged.map_err(|error| {
             let name = &template.name;
-            Refusal::from(Fault::new(format!("template {name}: {error}")))
+            Refusal::Fault(format!("template {name}: {error}"))
         })?;
         for (list, before) in LISTS.into_iter().zip(before) {
             let place = pod.get_mut("spec").and_then(|spec| spec.get_mut(list));
@@ -348,7 +349,7 @@ fn check_directives(pod: &Value) -> Verdict {
                 let is_order = |name: &&String| words.iter().any(|word| name.starts_with(word));
                 if let Some(name) = members.keys().find(is_order) {
                     let message = format!("a pod may not have a member `{name}`");
-                    return Err(Denial::bad_request(message).into());
+                    return Err(Refusal::status(400, "BadRequest", message));
                 }
                 open.extend(members.values());
             }
@@ -359,22 +360,20 @@ fn check_directives(pod: &Value) -> Verdict {
     Ok(())
 }
 
-impl ReadyMade for SidecarInjector {
+impl Rules for SidecarInjector {
     fn name(&self) -> &'static str {
         "SidecarInjector"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        vec![mutates("sidecar-injector", self.clone(), &[NEW_PODS])]
+    fn mutates(&self) -> &'static [About] {
+        &[NEW_PODS]
     }
-}
 
-impl Mutator<Value> for SidecarInjector {
-    async fn mutate(&self, ctx: &Context, pod: &mut Value) -> Verdict {
+    async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
         check_directives(pod)?;
         let mut changed = pod.clone();
         self.strip(&mut changed)?;
-        if self.wants(ctx, &changed) {
+        if self.wants(ask.request(), &changed) {
             let mut status = Status::default();
             let rules = &*self.rules;
             let templates = rules.config.templates.iter().zip(&rules.selectors);

@@ -5,13 +5,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use lockgate_webhook::{Context, Denial, Mutator, Object, Operation, Validator, Verdict};
-use serde_json::Value;
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Operation;
+use serde_json::{Value, json};
 
 use crate::amounts::amounts;
-use crate::fields::{annotation, at, is_on, map_mut, text_at};
-use crate::lookup::{Lookup, STORAGE_CLASSES, name_of};
-use crate::ready::{Hook, ReadyMade, mutates, validates};
+use crate::fields::{annotation, at, is_on, list_mut, map_mut, text_at};
+use crate::lookup::{Lookup, STORAGE_CLASSES, newest};
+use crate::rules::{About, CREATE, Refusal, Rules, UPDATE, Verdict, object, old_object};
 
 /// The class of a claim, in the days before it had a member of its own.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -22,7 +23,12 @@ const IS_DEFAULT: [&str; 2] = [
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
 
-const CLAIMS: &[&str] = &["persistentvolumeclaims"];
+/// Objects of storage, and the finalizers that keep them as long as they are used.
+const PROTECTED: [(&str, &str); 3] = [
+    ("persistentvolumeclaims", "kubernetes.io/pvc-protection"),
+    ("persistentvolumes", "kubernetes.io/pv-protection"),
+    ("volumeattributesclasses", "kubernetes.io/vac-protection"),
+];
 
 /// Gives claims without a class the default one.
 #[derive(Debug, Clone)]
@@ -39,43 +45,34 @@ impl DefaultStorageClass {
     }
 }
 
-/// The newest default class. Of those that are equally old, the first by name.
-fn default_class(classes: &[Arc<Value>]) -> Option<&str> {
-    let is_default = |class: &&Arc<Value>| {
-        IS_DEFAULT
-            .iter()
-            .any(|key| annotation(class, key) == Some("true"))
-    };
-    // The API writes times so that they sort as texts do.
-    let age = |class: &Value| text_at(class, &["metadata", "creationTimestamp"]).to_owned();
-    let newest = classes.iter().filter(is_default).max_by(|one, other| {
-        let by_name = name_of(other).cmp(name_of(one));
-        age(one).cmp(&age(other)).then(by_name)
-    });
-    newest.map(|class| name_of(class))
+fn is_default(class: &Arc<Value>) -> bool {
+    let mut keys = IS_DEFAULT.iter();
+    keys.any(|key| annotation(class, key) == Some("true"))
 }
 
-impl ReadyMade for DefaultStorageClass {
+impl Rules for DefaultStorageClass {
     fn name(&self) -> &'static str {
         "DefaultStorageClass"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let about = (&[Operation::Create][..], "", CLAIMS);
-        vec![mutates("default-storage-class", self.clone(), &[about])]
+    fn operations(&self) -> &'static [Operation] {
+        CREATE
     }
-}
 
-impl Mutator<Value> for DefaultStorageClass {
-    async fn mutate(&self, _: &Context, claim: &mut Value) -> Verdict {
+    fn mutates(&self) -> &'static [About] {
+        const { &[About::core(CREATE, &["persistentvolumeclaims"])] }
+    }
+
+    async fn mutate(&self, _: &mut Admission, claim: &mut Value) -> Verdict {
         let has_class = at(claim, &["spec", "storageClassName"]).is_some()
             || annotation(claim, BETA_CLASS).is_some();
         if has_class {
             return Ok(());
         }
         let classes = self.lookup.list(STORAGE_CLASSES, "").await;
-        let classes = classes.map_err(|error| Denial::forbidden(error.to_string()))?;
-        if let Some(name) = default_class(&classes) {
+        let mut classes = classes.map_err(|error| Refusal::forbidden(error.to_string()))?;
+        classes.retain(is_default);
+        if let Some(name) = newest(&classes) {
             let spec = map_mut(claim, &["spec"])?;
             spec.insert(String::from("storageClassName"), Value::from(name));
         }
@@ -111,23 +108,21 @@ fn class_of(claim: &Value) -> &str {
     annotation(claim, BETA_CLASS).unwrap_or_else(|| text_at(claim, &["spec", "storageClassName"]))
 }
 
-impl ReadyMade for PersistentVolumeClaimResize {
+impl Rules for PersistentVolumeClaimResize {
     fn name(&self) -> &'static str {
         "PersistentVolumeClaimResize"
     }
 
-    fn webhooks(&self) -> Vec<Hook> {
-        let about = (&[Operation::Update][..], "", CLAIMS);
-        vec![validates(
-            "persistent-volume-claim-resize",
-            self.clone(),
-            &[about],
-        )]
+    fn operations(&self) -> &'static [Operation] {
+        UPDATE
     }
-}
 
-impl Validator<Value> for PersistentVolumeClaimResize {
-    async fn update(&self, _: &Context, old: &Object<Value>, new: &Object<Value>) -> Verdict {
+    fn validates(&self) -> &'static [About] {
+        const { &[About::core(UPDATE, &["persistentvolumeclaims"])] }
+    }
+
+    async fn validate(&self, ask: &mut Admission) -> Verdict {
+        let (old, new) = (old_object(ask.request()), object(ask.request()));
         let path = ["spec", "resources", "requests"];
         let (before, after) = (amounts(old, &path)?, amounts(new, &path)?);
         let grows = match (before.get("storage"), after.get("storage")) {
@@ -140,13 +135,52 @@ impl Validator<Value> for PersistentVolumeClaimResize {
         }
         if text_at(old, &["status", "phase"]) != "Bound" {
             let message = "Only bound persistent volume claims can be expanded";
-            return Err(Denial::forbidden(message).into());
+            return Err(Refusal::forbidden(message));
         }
         if self.can_grow(old, new).await {
             return Ok(());
         }
         let message = "only dynamically provisioned pvc can be resized and the storageclass that \
                        provisions the pvc must support resize";
-        Err(Denial::forbidden(message).into())
+        Err(Refusal::forbidden(message))
+    }
+}
+
+/// Keeps claims, volumes and their classes of attributes from going away while they are used.
+///
+/// UPSTREAM: kubernetes plugin/pkg/admission/storage/storageobjectinuseprotection
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StorageObjectInUseProtection;
+
+impl Rules for StorageObjectInUseProtection {
+    fn name(&self) -> &'static str {
+        "StorageObjectInUseProtection"
+    }
+
+    fn operations(&self) -> &'static [Operation] {
+        CREATE
+    }
+
+    fn mutates(&self) -> &'static [About] {
+        const CLASSES: About = About {
+            operations: CREATE,
+            group: "storage.k8s.io",
+            resources: &["volumeattributesclasses"],
+        };
+        const OBJECTS: About =
+            About::core(CREATE, &["persistentvolumeclaims", "persistentvolumes"]);
+        &[OBJECTS, CLASSES]
+    }
+
+    async fn mutate(&self, ask: &mut Admission, object: &mut Value) -> Verdict {
+        let plural = ask.request().resource.resource.as_str();
+        let Some((_, finalizer)) = PROTECTED.iter().find(|(name, _)| *name == plural) else {
+            return Ok(());
+        };
+        let finalizers = list_mut(object, &["metadata", "finalizers"])?;
+        if !finalizers.iter().any(|known| known == finalizer) {
+            finalizers.push(json!(finalizer));
+        }
+        Ok(())
     }
 }

@@ -377,7 +377,7 @@ pub async fn a_dropped_wait_loses_nothing(store: impl Store) {
     assert_eq!(next(&mut *watch).await.revision(), revision);
 }
 
-/// What was compacted is refused as such; what was not is complete.
+/// Compacted history is refused; the rest is complete.
 pub async fn compaction_is_never_partial(store: impl Store) {
     let one = store.create("/c/a", bytes("1"), None).await.unwrap();
     let two = store.update("/c/a", one, bytes("2")).await.unwrap();
@@ -403,7 +403,7 @@ pub async fn compaction_is_never_partial(store: impl Store) {
     );
 }
 
-/// What a watch returned, replayed, is what a list shows.
+/// The events of a watch, replayed, give what a list shows.
 pub async fn replaying_a_watch_gives_the_list(store: Arc<impl Store>) {
     const CHANGES: usize = 300;
     let start = store.revision().await.unwrap();

@@ -34,38 +34,38 @@ use folder::Folder;
 /// The most writes that may wait for the disk; more wait for their turn to wait.
 const QUEUE: usize = 4096;
 
-/// Why a store on disk cannot be opened.
+/// A store on disk that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The folder cannot be made or written.
-    #[error("cannot use the folder `{}`: {source}", path.display())]
+    #[error("cannot use the folder `{}`", path.display())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process uses the folder.
     #[error("the folder `{}` is in use by {}", path.display(), pid.map_or_else(|| String::from("another process"), |pid| format!("process {pid}")))]
     InUse {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Who, if it says so.
+        /// The process, if its lock file names it.
         pid: Option<u32>,
     },
     /// The data file cannot be read or written.
-    #[error("cannot use `{}`: {source}", path.display())]
+    #[error("cannot use `{}`", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A later version wrote the data file.
     #[error("`{}` has format {format}, and this version reads formats up to {FORMAT}", path.display())]
     Newer {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its format.
         format: u64,
@@ -73,9 +73,9 @@ pub enum OpenError {
     /// The data file does not hold what was written to it.
     #[error("`{}` is damaged: {why}", path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// How it shows.
+        /// The check that failed.
         why: String,
     },
 }

@@ -86,13 +86,13 @@ pub struct Entry {
     pub key: Arc<str>,
     /// The value.
     pub value: Bytes,
-    /// When the key was created.
+    /// The revision the key was created at.
     pub created: Revision,
-    /// When the value was last changed.
+    /// The revision the value was last changed at.
     pub revision: Revision,
 }
 
-/// Which state of the store to read.
+/// The state of the store to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAt {
     /// The newest: everything acknowledged before the read.
@@ -103,12 +103,12 @@ pub enum ReadAt {
     Exact(Revision),
 }
 
-/// What to list.
+/// A request to list keys.
 #[derive(Debug, Clone, Copy)]
 pub struct List<'l> {
     /// Keys that start with this.
     pub prefix: &'l str,
-    /// Which state.
+    /// The state to list.
     pub at: ReadAt,
     /// Only keys greater than this one, to go on after a page.
     pub after: Option<&'l str>,
@@ -136,7 +136,7 @@ pub struct Page {
     pub entries: Vec<Entry>,
     /// The state they are from.
     pub revision: Revision,
-    /// How many more there are after the last one.
+    /// The number of further entries after the last one.
     pub remaining: usize,
 }
 
@@ -152,7 +152,7 @@ pub enum Event {
     },
     /// A key was deleted.
     Delete {
-        /// When.
+        /// The revision of the deletion.
         revision: Revision,
         /// The entry until then.
         previous: Entry,
@@ -160,7 +160,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// When the change happened.
+    /// The revision of the change.
     #[must_use]
     pub fn revision(&self) -> Revision {
         match self {
@@ -200,7 +200,7 @@ pub struct Compacted {
     pub oldest: Revision,
 }
 
-/// Why a write did not happen.
+/// A write that did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -221,7 +221,7 @@ pub enum WriteError {
     Unavailable(#[from] Unavailable),
 }
 
-/// Why a read did not happen.
+/// A read that did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -309,7 +309,7 @@ pub trait Store: Send + Sync + 'static {
     /// The revision is not there yet.
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
 
-    /// Why nothing can be written any more, if that is so. Reads go on.
+    /// The error after which nothing can be written any more, if there was one. Reads go on.
     fn failure(&self) -> Option<Unavailable> {
         None
     }

@@ -21,7 +21,7 @@ use crate::{
 };
 use expiry::Expiry;
 
-/// How much history to keep.
+/// The amount of history to keep.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryOptions {
     /// At most so many changes, whatever their age.

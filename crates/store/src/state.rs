@@ -33,7 +33,7 @@ struct Change {
     keys_before: Option<Keys>,
 }
 
-/// How many changes are undone at most to find the keys of an earlier revision.
+/// Most changes that are undone to find the keys of an earlier revision.
 const CHECKPOINT: u64 = 64;
 
 impl Default for Revision {
@@ -199,7 +199,7 @@ impl State {
         Ok(keys)
     }
 
-    /// Whether every change after `revision` is still there.
+    /// Checks that every change after `revision` is still there.
     pub(crate) fn check_history(&self, revision: Revision) -> Result<(), Compacted> {
         let oldest = self.oldest();
         if revision < oldest {
@@ -235,7 +235,7 @@ impl State {
         Revision(self.revision.0.saturating_sub(changes))
     }
 
-    /// Where the change after `revision` stands in the history.
+    /// The index of the change after `revision` in the history.
     fn index_after(&self, revision: Revision) -> usize {
         let index = revision.0.saturating_sub(self.oldest().0);
         usize::try_from(index).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! What a scripted webhook does with a request.
+//! The scripts of test webhooks.
 
 use std::io::Write as _;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub struct Blackhole {
     listener: TcpListener,
-    /// What fills the queue.
+    /// The load.
     _queued: Vec<TcpStream>,
 }
 

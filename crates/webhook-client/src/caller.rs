@@ -12,7 +12,7 @@ use crate::client::HttpsClient;
 use crate::credentials::User;
 use crate::settings::Settings;
 use crate::target::{Scheme, Target};
-use crate::tls::{self, ClientCertificate, Offer, Roots};
+use crate::tls::{self, ClientCertificate, Offer, Roots, Verification};
 
 /// Makes clients that speak HTTPS.
 ///
@@ -39,9 +39,10 @@ pub struct HttpsCaller {
     system_roots: OnceLock<Roots>,
     clients: Interned<ClientKey, HttpsClient>,
     channels: Interned<ChannelKey, Channel>,
+    verification: Verification,
 }
 
-/// What makes two clients equal: the whole configuration.
+/// The identity of a client: its whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     url: Option<String>,
@@ -49,7 +50,7 @@ struct ClientKey {
     ca_bundle: Vec<u8>,
 }
 
-/// What makes two clients share connections, beside the address and the server name.
+/// The part of the connection pool's key beside address and server name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ChannelKey {
     ca_bundle: Vec<u8>,
@@ -67,15 +68,22 @@ impl HttpsCaller {
             system_roots: OnceLock::new(),
             clients: Interned::default(),
             channels: Interned::default(),
+            verification: Verification::Full,
         }
+    }
+
+    /// Believes every certificate, as kubeconfigs with `insecure-skip-tls-verify` ask for. Never for
+    /// webhooks, which cannot ask for it.
+    #[must_use]
+    pub fn trusting_everybody(mut self) -> Self {
+        self.verification = Verification::None;
+        self
     }
 
     fn build(&self, key: &ClientKey, config: &ClientConfig) -> Result<HttpsClient, ClientError> {
         let target = Target::of(config)?;
         let user = self.settings.credentials.find(&target.host_port());
-        let channel = self
-            .channel(key, &target, user.as_deref())
-            .map_err(ClientError::Credentials)?;
+        let channel = self.channel(key, &target, user.as_deref())?;
         Ok(HttpsClient::new(
             target,
             channel,
@@ -89,11 +97,12 @@ impl HttpsCaller {
         key: &ClientKey,
         target: &Target,
         user: Option<&User>,
-    ) -> Result<Arc<Channel>, String> {
+    ) -> Result<Arc<Channel>, ClientError> {
         if let Some(user) = user {
-            user.check()?;
+            user.check().map_err(unusable)?;
         }
-        let client_certificate = user.map(User::client_certificate).transpose()?.flatten();
+        let client_certificate = user.map(User::client_certificate).transpose();
+        let client_certificate = client_certificate.map_err(unusable)?.flatten();
         let offer = if target.is_loopback_url() && target.scheme == Scheme::Https {
             Offer::Http2
         } else {
@@ -109,12 +118,22 @@ impl HttpsCaller {
             let roots = if key.ca_bundle.is_empty() {
                 self.system_roots.get_or_init(Roots::system).clone()
             } else {
-                Roots::from_pem(&key.ca_bundle)?
+                Roots::from_pem(&key.ca_bundle).map_err(unusable)?
             };
-            let tls = tls::client_config(roots, key.client_certificate.as_ref(), offer)?;
+            let tls = tls::client_config(
+                roots,
+                key.client_certificate.as_ref(),
+                offer,
+                self.verification,
+            )
+            .map_err(unusable)?;
             Ok(Channel::new(tls, offer))
         })
     }
+}
+
+fn unusable(error: impl std::error::Error) -> ClientError {
+    ClientError::Credentials(error.to_string())
 }
 
 impl Caller for HttpsCaller {

@@ -87,7 +87,7 @@ struct Shared {
     link: Arc<Link>,
 }
 
-/// What all connections have. The task that drives one ends with its link.
+/// The common part of connections. The task that drives one ends with its link.
 #[derive(Debug)]
 pub(super) struct Link {
     driver: AbortHandle,

@@ -47,7 +47,7 @@ pub(super) struct HttpsClient {
     settings: Arc<Settings>,
 }
 
-/// What is being asked of whom, for the texts of failures.
+/// The method and URL of a call, for error texts.
 #[derive(Debug, Clone)]
 struct Place {
     method: Method,
@@ -246,7 +246,7 @@ impl HttpsClient {
         if let Some(user) = self.user.as_ref().filter(|_| is_webhook) {
             user.show(&mut headers)
                 .await
-                .map_err(|problem| Failure::new(Phase::Resolve, problem))?;
+                .map_err(|problem| Failure::new(Phase::Resolve, problem.to_string()))?;
         }
         let body = if place.method == Method::GET {
             headers.remove(header::CONTENT_TYPE);
@@ -271,7 +271,7 @@ impl HttpsClient {
                 .settings
                 .resolver
                 .resolve(&service.namespace, &service.name, service.port)
-                .map_err(|problem| Failure::new(Phase::Resolve, problem))?,
+                .map_err(|problem| Failure::new(Phase::Resolve, problem.to_string()))?,
             _ if host.contains(':') => format!("[{host}]:{port}"),
             _ => format!("{host}:{port}"),
         };

@@ -1,4 +1,4 @@
-//! What the caller shows of itself to a webhook.
+//! Credentials for webhooks.
 //!
 //! Credentials come from the users of a kubeconfig file; which user is shown depends on the
 //! webhook's host and port. Reading the files is [`load`]'s part, and happens at start-up only,
@@ -19,7 +19,7 @@ use http::header::{self, HeaderName, HeaderValue};
 
 use crate::tls::ClientCertificate;
 
-pub use files::{PluginConfiguration, load, parse_kubeconfig};
+pub use files::{PluginConfiguration, load, parse_kubeconfig, plugin_part};
 
 /// How long a token is used before its file is read again.
 ///
@@ -121,7 +121,7 @@ impl fmt::Debug for User {
 /// A file with a token that changes now and then.
 pub struct TokenFile {
     path: PathBuf,
-    /// What was read, and when.
+    /// The token and the time it was read.
     known: Mutex<Option<(Instant, String)>>,
 }
 
@@ -162,15 +162,30 @@ pub struct Impersonate {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// Credentials, or a file with some, that cannot be used; in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CredentialsError(String);
+
+impl From<String> for CredentialsError {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+fn fail<T>(text: String) -> Result<T, CredentialsError> {
+    Err(CredentialsError(text))
+}
+
 impl User {
-    /// Whether a client can be made for him.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Checks that the credentials can be used.
+    pub(super) fn check(&self) -> Result<(), CredentialsError> {
         if let Some(problem) = &self.unusable {
-            return Err(problem.clone());
+            return fail(problem.clone());
         }
         let basic = !self.username.is_empty() || !self.password.is_empty();
         if basic && (self.token.is_some() || self.token_file.is_some()) {
-            return Err(String::from(
+            return fail(String::from(
                 "username/password or bearer token may be set, but not both",
             ));
         }
@@ -181,7 +196,7 @@ impl User {
     }
 
     /// His certificate, read from its files if need be.
-    pub(super) fn client_certificate(&self) -> Result<Option<ClientCertificate>, String> {
+    pub(super) fn client_certificate(&self) -> Result<Option<ClientCertificate>, CredentialsError> {
         let (Some(certificate), Some(key)) = (&self.client_certificate, &self.client_key) else {
             return Ok(None);
         };
@@ -192,7 +207,7 @@ impl User {
     }
 
     /// Adds the headers that show who calls.
-    pub(super) async fn show(&self, headers: &mut HeaderMap) -> Result<(), String> {
+    pub(super) async fn show(&self, headers: &mut HeaderMap) -> Result<(), CredentialsError> {
         if let Some(token) = self.current_token().await {
             let value = secret(&format!("Bearer {token}"))?;
             headers.insert(header::AUTHORIZATION, value);
@@ -204,7 +219,7 @@ impl User {
         let Some(impersonate) = &self.impersonate else {
             return Ok(());
         };
-        let mut add = |name: &str, value: &str| -> Result<(), String> {
+        let mut add = |name: &str, value: &str| -> Result<(), CredentialsError> {
             let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;
             let value = HeaderValue::try_from(value).map_err(|error| error.to_string())?;
             headers.append(name, value);
@@ -245,7 +260,7 @@ impl TokenFile {
     }
 
     /// Reads the file when a client is made, so that one that is not there is noticed then.
-    fn read_first(&self) -> Result<(), String> {
+    fn read_first(&self) -> Result<(), CredentialsError> {
         let token = read_text(&self.path)?;
         *self.lock() = Some((Instant::now(), token.trim().to_owned()));
         Ok(())
@@ -276,7 +291,7 @@ impl TokenFile {
 }
 
 impl Material {
-    fn read(&self) -> Result<Vec<u8>, String> {
+    fn read(&self) -> Result<Vec<u8>, CredentialsError> {
         match self {
             Self::Data(data) => Ok(data.clone()),
             Self::File(file) => read_text(file).map(String::into_bytes),
@@ -284,11 +299,11 @@ impl Material {
     }
 }
 
-fn read_text(file: &std::path::Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| files::open_error(file, &error))
+fn read_text(file: &std::path::Path) -> Result<String, CredentialsError> {
+    std::fs::read_to_string(file).map_err(|error| files::open_error(file, &error).into())
 }
 
-fn secret(text: &str) -> Result<HeaderValue, String> {
+fn secret(text: &str) -> Result<HeaderValue, CredentialsError> {
     let mut value = HeaderValue::try_from(text).map_err(|error| error.to_string())?;
     value.set_sensitive(true);
     Ok(value)
@@ -393,7 +408,7 @@ mod tests {
             ..User::default()
         };
         assert_eq!(
-            user.check().unwrap_err(),
+            user.check().unwrap_err().to_string(),
             "username/password or bearer token may be set, but not both"
         );
     }

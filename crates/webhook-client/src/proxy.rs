@@ -53,6 +53,23 @@ enum Exempt {
     Network(IpAddr, u8),
 }
 
+/// A proxy that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// The address does not parse.
+    #[error("invalid proxy address \"{address}\": {problem}")]
+    Address {
+        /// The address as configured.
+        address: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The proxy is not reached over HTTP.
+    #[error("proxy scheme \"{0}\" is not supported, only http is")]
+    Scheme(String),
+}
+
 impl Proxies {
     /// Reads the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` (in either case, upper case
     /// first) out of an environment. The environment itself is never looked at.
@@ -60,7 +77,7 @@ impl Proxies {
     /// # Errors
     ///
     /// A proxy is not an HTTP URL.
-    pub fn from_values<N, V>(values: impl IntoIterator<Item = (N, V)>) -> Result<Self, String>
+    pub fn from_values<N, V>(values: impl IntoIterator<Item = (N, V)>) -> Result<Self, ProxyError>
     where
         N: AsRef<str>,
         V: Into<String>,
@@ -108,17 +125,17 @@ impl Proxies {
 }
 
 impl Proxy {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, ProxyError> {
         let url = Url::parse(text)
             .ok()
             .filter(|url| !url.host().is_empty())
             .map_or_else(|| Url::parse(&format!("http://{text}")), Ok)
-            .map_err(|problem| format!("invalid proxy address \"{text}\": {problem}"))?;
+            .map_err(|problem| ProxyError::Address {
+                address: text.to_owned(),
+                problem: problem.to_string(),
+            })?;
         if url.scheme() != "http" {
-            let scheme = url.scheme();
-            return Err(format!(
-                "proxy scheme \"{scheme}\" is not supported, only http is"
-            ));
+            return Err(ProxyError::Scheme(url.scheme().to_owned()));
         }
         let host = url.host();
         Ok(Self {

@@ -6,14 +6,45 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// A Service that has no address to connect to. The texts follow `Post "…": `.
+///
+/// UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// There is no such Service.
+    #[error("service \"{0}\" not found")]
+    NotFound(String),
+    /// The Service does not have the port.
+    #[error("no service port {port} found for service \"{name}\"")]
+    NoPort {
+        /// The name of the Service.
+        name: String,
+        /// The port.
+        port: i32,
+    },
+    /// The Service is headless or has no address.
+    #[error("cannot route to service with ClusterIP \"{0}\"")]
+    Unroutable(String),
+    /// The Service stands for a name outside of the cluster.
+    #[error("unsupported service type \"ExternalName\"")]
+    ExternalName,
+    /// No Pod behind the Service is ready.
+    #[error("no endpoints available for service \"{0}\"")]
+    NoEndpoints(String),
+    /// A failure of another resolver.
+    #[error("{0}")]
+    Other(String),
+}
+
 /// Finds the address behind a service.
 pub trait ServiceResolver: Send + Sync + std::fmt::Debug {
     /// The `host:port` to connect to.
     ///
     /// # Errors
     ///
-    /// The text that follows `Post "…": `.
-    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, String>;
+    /// The Service has no address.
+    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError>;
 }
 
 /// Leaves it to DNS: `<name>.<namespace>.svc`. What aggregated API servers do.
@@ -21,7 +52,7 @@ pub trait ServiceResolver: Send + Sync + std::fmt::Debug {
 pub struct DnsResolver;
 
 impl ServiceResolver for DnsResolver {
-    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, String> {
+    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError> {
         Ok(format!("{name}.{namespace}.svc:{port}"))
     }
 }
@@ -53,7 +84,7 @@ impl MappedResolver {
 }
 
 impl ServiceResolver for MappedResolver {
-    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, String> {
+    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError> {
         let on = |port| {
             let key = (namespace.to_owned(), name.to_owned(), port);
             self.addresses.get(&key)
@@ -65,7 +96,7 @@ impl ServiceResolver for MappedResolver {
     }
 }
 
-/// What a cluster knows about a service.
+/// A Service as the resolver sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Service {
     /// Its address; `None` as text for a headless service, empty when it has none.
@@ -96,7 +127,7 @@ pub trait Services: Send + Sync + std::fmt::Debug {
 pub struct ClusterIpResolver<S>(pub S);
 
 impl<S: Services> ServiceResolver for ClusterIpResolver<S> {
-    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, String> {
+    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError> {
         let service = find(&self.0, namespace, name)?;
         if let Some(external) = &service.external_name {
             return Ok(join_host_port(external, port));
@@ -104,10 +135,7 @@ impl<S: Services> ServiceResolver for ClusterIpResolver<S> {
         // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is
         // looked at before the port.
         if matches!(service.cluster_ip.as_str(), "" | "None") {
-            let address = &service.cluster_ip;
-            return Err(format!(
-                "cannot route to service with ClusterIP \"{address}\""
-            ));
+            return Err(ResolveError::Unroutable(service.cluster_ip));
         }
         find_port(&service, name, port)?;
         Ok(join_host_port(&service.cluster_ip, port))
@@ -119,13 +147,13 @@ impl<S: Services> ServiceResolver for ClusterIpResolver<S> {
 pub struct EndpointResolver<S>(pub S);
 
 impl<S: Services> ServiceResolver for EndpointResolver<S> {
-    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, String> {
+    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError> {
         let service = find(&self.0, namespace, name)?;
         if service.external_name.is_some() {
-            return Err(String::from("unsupported service type \"ExternalName\""));
+            return Err(ResolveError::ExternalName);
         }
         let endpoints = &find_port(&service, name, port)?.endpoints;
-        let none = || format!("no endpoints available for service \"{name}\"");
+        let none = || ResolveError::NoEndpoints(name.to_owned());
         let first = endpoints.first().ok_or_else(none)?;
         let six = first.starts_with('[');
         let primary: Vec<&String> = endpoints
@@ -137,18 +165,25 @@ impl<S: Services> ServiceResolver for EndpointResolver<S> {
     }
 }
 
-fn find(services: &impl Services, namespace: &str, name: &str) -> Result<Service, String> {
+fn find(services: &impl Services, namespace: &str, name: &str) -> Result<Service, ResolveError> {
     services
         .service(namespace, name)
-        .ok_or_else(|| format!("service \"{name}\" not found"))
+        .ok_or_else(|| ResolveError::NotFound(name.to_owned()))
 }
 
-fn find_port<'s>(service: &'s Service, name: &str, port: i32) -> Result<&'s ServicePort, String> {
+fn find_port<'s>(
+    service: &'s Service,
+    name: &str,
+    port: i32,
+) -> Result<&'s ServicePort, ResolveError> {
     service
         .ports
         .iter()
         .find(|candidate| candidate.port == port)
-        .ok_or_else(|| format!("no service port {port} found for service \"{name}\""))
+        .ok_or_else(|| ResolveError::NoPort {
+            name: name.to_owned(),
+            port,
+        })
 }
 
 fn join_host_port(host: &str, port: i32) -> String {
@@ -197,7 +232,7 @@ mod tests {
     fn resolved(resolver: &dyn ServiceResolver, name: &str, port: i32) -> String {
         resolver
             .resolve("ns", name, port)
-            .unwrap_or_else(|problem| problem)
+            .unwrap_or_else(|problem| problem.to_string())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::resolve::{DnsResolver, ServiceResolver};
 /// The longest answer in bytes, after decompression.
 pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a redirect from a webhook means.
+/// The handling of redirects from webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
     /// It is the answer, and not one that counts as success.
@@ -24,11 +24,11 @@ pub enum Redirects {
 pub struct Settings {
     /// Finds services.
     pub resolver: Arc<dyn ServiceResolver>,
-    /// What to show to whom.
+    /// Credentials by host.
     pub credentials: Credentials,
     /// Which proxies to use.
     pub proxies: Proxies,
-    /// What redirects mean.
+    /// The handling of redirects.
     pub redirects: Redirects,
 }
 

@@ -46,16 +46,16 @@ enum Keeps {
     FirstAfterWrite,
 }
 
-/// What a [`Tap`] saw.
+/// The notes of a [`Tap`].
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// The beginning of what was read.
     head: Mutex<Vec<u8>>,
-    /// What TLS has to say about the end, which HTTP/2 would garble.
+    /// The TLS error at the end of the connection, which HTTP/2 would garble.
     refusal: Mutex<Option<String>>,
     /// When something was last written.
     written: Mutex<Option<Instant>>,
-    /// Whether the other side takes nothing more at the moment.
+    /// `true` while writes are blocked by the peer.
     blocked: AtomicBool,
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_go::quote::quote;
-use lockgate_go::url::Url;
+use lockgate_go::url::{Url, UrlError};
 
 use crate::call::ClientError;
 
@@ -75,7 +75,8 @@ impl Target {
         if text.is_empty() {
             return Err(ClientError::NoAddress);
         }
-        let (target, scheme) = Self::read(text).map_err(ClientError::UnparsableUrl)?;
+        let (target, scheme) =
+            Self::read(text).map_err(|error| ClientError::UnparsableUrl(error.to_string()))?;
         if target.authority.is_empty() {
             // UPSTREAM: k8s.io/client-go rest/url_utils.go (DefaultServerURL).
             return Err(ClientError::NoHost(scheme));
@@ -84,8 +85,8 @@ impl Target {
     }
 
     /// Reads a URL; its query and fragment do not count. Tells its scheme as well.
-    fn read(text: &str) -> Result<(Self, String), String> {
-        let url = Url::parse(text).map_err(|error| error.to_string())?;
+    fn read(text: &str) -> Result<(Self, String), UrlError> {
+        let url = Url::parse(text)?;
         let (scheme, unsupported) = match url.scheme() {
             "https" => (Scheme::Https, None),
             "http" => (Scheme::Http, None),
@@ -135,7 +136,7 @@ impl Target {
         }
     }
 
-    /// Whether HTTP/2 may be spoken: only with this very machine, where there is no load to spread.
+    /// Returns `true` if HTTP/2 may be used: on loopback only, where there is no load to spread.
     pub(super) fn is_loopback_url(&self) -> bool {
         let host = self.host();
         self.service.is_none()
@@ -164,7 +165,7 @@ impl Target {
     }
 
     /// Where a `Location` leads from here, with its query.
-    pub(super) fn redirected(&self, location: &str) -> Result<(Self, String), String> {
+    pub(super) fn redirected(&self, location: &str) -> Result<(Self, String), UrlError> {
         let absolute = if location.contains("://") {
             location.to_owned()
         } else if location.starts_with("//") {
@@ -180,12 +181,12 @@ impl Target {
         if target.authority == self.authority && target.scheme == self.scheme {
             target.service.clone_from(&self.service);
         }
-        let url = Url::parse(&absolute).map_err(|error| error.to_string())?;
+        let url = Url::parse(&absolute)?;
         Ok((target, url.raw_query().to_owned()))
     }
 }
 
-/// What stands for a port, if anything does.
+/// The text of the port, if there is one.
 fn port_text(authority: &str) -> &str {
     let after_host = match authority.rsplit_once(']') {
         Some((_, after)) => after,

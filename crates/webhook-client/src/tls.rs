@@ -35,7 +35,7 @@ impl Roots {
     /// Reads a bundle of PEM certificates, which replaces the roots of the system.
     ///
     /// UPSTREAM: k8s.io/client-go transport/transport.go (rootCertPool).
-    pub(super) fn from_pem(bundle: &[u8]) -> Result<Self, String> {
+    pub(super) fn from_pem(bundle: &[u8]) -> Result<Self, TlsError> {
         let mut store = RootCertStore::empty();
         let mut whole = HashSet::new();
         let mut malformed = false;
@@ -48,14 +48,13 @@ impl Roots {
             }
         }
         if whole.is_empty() {
-            let problem = if malformed {
+            return Err(TlsError::Roots(if malformed {
                 "failed to parse certificate: x509: malformed certificate"
             } else if holds_pem(bundle) {
                 "no valid certificate authority data seen"
             } else {
                 "unable to parse bytes as PEM block"
-            };
-            return Err(format!("unable to load root certificates: {problem}"));
+            }));
         }
         Ok(Self {
             store: Arc::new(store),
@@ -121,6 +120,19 @@ fn holds_pem(bundle: &[u8]) -> bool {
     text.contains("-----BEGIN ") && text.contains("-----END ")
 }
 
+/// Certificates and keys that cannot be used, in the words of Go.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TlsError {
+    #[error("unable to load root certificates: {0}")]
+    Roots(&'static str),
+    #[error("{0}")]
+    Versions(String),
+    #[error("tls: failed to find any PEM data in {0} input")]
+    NoPem(&'static str),
+    #[error("tls: private key does not match public key")]
+    Mismatch,
+}
+
 /// A client certificate with its key, in PEM.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClientCertificate {
@@ -135,11 +147,19 @@ impl std::fmt::Debug for ClientCertificate {
     }
 }
 
-/// Whether HTTP/2 is offered.
+/// The protocols offered by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Offer {
     Http1,
     Http2,
+}
+
+/// Whether certificates of servers are verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verification {
+    Full,
+    /// Everybody is believed; that a server has the key of its certificate is seen all the same.
+    None,
 }
 
 /// Makes the settings of a TLS client.
@@ -147,29 +167,29 @@ pub(super) fn client_config(
     roots: Roots,
     identity: Option<&ClientCertificate>,
     offer: Offer,
-) -> Result<ClientConfig, String> {
+    verification: Verification,
+) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Verifier::new(roots, &provider);
+    let verifier = Verifier::new(roots, &provider, verification);
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| error.to_string())?
+        .map_err(|error| TlsError::Versions(error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
-            let problem = |what: &str| format!("tls: failed to find any PEM data in {what} input");
             let certificates: Vec<_> = CertificateDer::pem_slice_iter(&identity.certificate_pem)
                 .flatten()
                 .collect();
             if certificates.is_empty() {
-                return Err(problem("certificate"));
+                return Err(TlsError::NoPem("certificate"));
             }
-            let key =
-                PrivateKeyDer::from_pem_slice(&identity.key_pem).map_err(|_| problem("key"))?;
+            let key = PrivateKeyDer::from_pem_slice(&identity.key_pem)
+                .map_err(|_| TlsError::NoPem("key"))?;
             builder
                 .with_client_auth_cert(certificates, key)
-                .map_err(|_| String::from("tls: private key does not match public key"))?
+                .map_err(|_| TlsError::Mismatch)?
         }
     };
     config.alpn_protocols = match offer {
@@ -183,6 +203,14 @@ pub(super) fn client_config(
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refusal(String);
+
+impl Refusal {
+    fn incompatible_usage() -> Self {
+        Self(String::from(
+            "certificate specifies an incompatible key usage",
+        ))
+    }
+}
 
 /// Shows an error of rustls as Go's TLS client words it.
 pub(super) fn word(error: &rustls::Error) -> String {
@@ -259,10 +287,11 @@ struct Verifier {
     /// Checks signatures of the handshake; it is not asked about certificates.
     signatures: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
+    verification: Verification,
 }
 
 impl Verifier {
-    fn new(roots: Roots, provider: &Arc<CryptoProvider>) -> Self {
+    fn new(roots: Roots, provider: &Arc<CryptoProvider>, verification: Verification) -> Self {
         let signatures = WebPkiServerVerifier::builder_with_provider(
             Arc::clone(&roots.store),
             Arc::clone(provider),
@@ -272,6 +301,7 @@ impl Verifier {
             signatures: signatures.build().ok(),
             roots,
             provider: Arc::clone(provider),
+            verification,
         }
     }
 
@@ -281,8 +311,8 @@ impl Verifier {
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
         now: UnixTime,
-    ) -> Result<(), String> {
-        let malformed = || String::from("malformed certificate");
+    ) -> Result<(), Refusal> {
+        let malformed = || Refusal(String::from("malformed certificate"));
         let (_, leaf) = X509Certificate::from_der(end_entity).map_err(|_| malformed())?;
         check_time(&leaf, now)?;
         let parsed = rustls::server::ParsedCertificate::try_from(end_entity);
@@ -290,7 +320,7 @@ impl Verifier {
             return Err(malformed());
         };
         if rustls::client::verify_server_name(&parsed, server_name).is_err() {
-            return Err(wrong_name(&leaf, server_name));
+            return Err(Refusal(wrong_name(&leaf, server_name)));
         }
         if self.roots.whole.contains(end_entity.as_ref()) {
             return check_purpose(&leaf);
@@ -305,16 +335,16 @@ impl Verifier {
         .map_err(|error| match error {
             rustls::Error::InvalidCertificate(
                 CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
-            ) => String::from("certificate specifies an incompatible key usage"),
+            ) => Refusal::incompatible_usage(),
             _ => {
                 let hint = self.roots.candidate_hint(&leaf).unwrap_or_default();
-                format!("certificate signed by unknown authority{hint}")
+                Refusal(format!("certificate signed by unknown authority{hint}"))
             }
         })
     }
 }
 
-fn check_time(leaf: &X509Certificate<'_>, now: UnixTime) -> Result<(), String> {
+fn check_time(leaf: &X509Certificate<'_>, now: UnixTime) -> Result<(), Refusal> {
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     let validity = leaf.validity();
     let (relation, limit) = if now < validity.not_before.timestamp() {
@@ -324,22 +354,22 @@ fn check_time(leaf: &X509Certificate<'_>, now: UnixTime) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    Err(format!(
+    Err(Refusal(format!(
         "certificate has expired or is not yet valid: current time {} is {relation} {}",
         rfc3339(now),
         rfc3339(limit)
-    ))
+    )))
 }
 
 fn rfc3339(seconds: i64) -> String {
     Time::from_unix_seconds(seconds).to_string()
 }
 
-fn check_purpose(leaf: &X509Certificate<'_>) -> Result<(), String> {
+fn check_purpose(leaf: &X509Certificate<'_>) -> Result<(), Refusal> {
     match leaf.extended_key_usage() {
-        Ok(Some(usage)) if !usage.value.server_auth && !usage.value.any => Err(String::from(
-            "certificate specifies an incompatible key usage",
-        )),
+        Ok(Some(usage)) if !usage.value.server_auth && !usage.value.any => {
+            Err(Refusal::incompatible_usage())
+        }
         _ => Ok(()),
     }
 }
@@ -402,10 +432,13 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.verification == Verification::None {
+            return Ok(ServerCertVerified::assertion());
+        }
         self.check(end_entity, intermediates, server_name, now)
             .map(|()| ServerCertVerified::assertion())
             .map_err(|problem| {
-                let refusal = OtherError(Arc::new(Refusal(problem)));
+                let refusal = OtherError(Arc::new(problem));
                 rustls::Error::InvalidCertificate(CertificateError::Other(refusal))
             })
     }
@@ -418,6 +451,10 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         match &self.signatures {
             Some(signatures) => signatures.verify_tls12_signature(message, cert, dss),
+            None if self.verification == Verification::None => {
+                let algorithms = &self.provider.signature_verification_algorithms;
+                rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+            }
             None => Err(CertificateError::UnknownIssuer.into()),
         }
     }
@@ -430,6 +467,10 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         match &self.signatures {
             Some(signatures) => signatures.verify_tls13_signature(message, cert, dss),
+            None if self.verification == Verification::None => {
+                let algorithms = &self.provider.signature_verification_algorithms;
+                rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+            }
             None => Err(CertificateError::UnknownIssuer.into()),
         }
     }
@@ -453,7 +494,7 @@ mod tests {
 
     #[test]
     fn refuses_bundles_in_the_words_of_upstream() {
-        let refused = |bundle: &str| Roots::from_pem(bundle.as_bytes()).unwrap_err();
+        let refused = |bundle: &str| Roots::from_pem(bundle.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             refused("garbage"),
             "unable to load root certificates: unable to parse bytes as PEM block"

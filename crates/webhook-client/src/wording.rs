@@ -139,7 +139,7 @@ fn find_io(error: &hyper::Error) -> Option<&io::Error> {
     None
 }
 
-/// What is wrong with the beginning of an answer.
+/// The error of a malformed response head.
 ///
 /// UPSTREAM: Go net/http/response.go (ReadResponse).
 fn malformed(head: &[u8]) -> String {

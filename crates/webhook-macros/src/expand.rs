@@ -2,7 +2,7 @@
 
 use lockgate_webhook_markers::attribute::{Header, Problem, read};
 use lockgate_webhook_markers::{Alias, Marker, Role, Selector};
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 
 /// The item as it is, and its registration or what is wrong with it.
@@ -56,7 +56,7 @@ fn complain(problem: &Problem) -> TokenStream {
     quote_spanned! { problem.span => ::core::compile_error!(#message); }
 }
 
-/// What is left for the type of the object to say.
+/// The arguments that have to come from the type of the object.
 fn needs(marker: &Marker) -> Vec<&'static str> {
     let is_placed = marker.path.is_some() || marker.url.is_some();
     let wants_kind = marker.aliases.contains(&Alias::Logical);
@@ -128,28 +128,54 @@ fn rule(marker: &Marker) -> TokenStream {
         "CONNECT" => quote! { ::lockgate_webhook::Operation::Connect },
         other => quote! { ::lockgate_webhook::Operation::Other(#other.into()) },
     });
+    let operations = if marker.verbs.iter().any(|verb| verb == "*") {
+        quote! { .all_operations() }
+    } else {
+        quote! { .operations([#(#verbs),*]) }
+    };
     let or_kind = |given: &Option<Vec<String>>, of_kind: TokenStream| match given {
-        Some(given) => quote! { &[#(#given),*] },
-        None => quote! { &[#of_kind] },
+        Some(given) => quote! { [#(#given),*] },
+        None => quote! { [#of_kind] },
     };
     let groups = or_kind(&marker.groups, quote! { kind.group.as_str() });
     let versions = or_kind(&marker.versions, quote! { kind.version.as_str() });
     let resources = or_kind(&marker.resources, quote! { kind.plural.as_str() });
-    let scope = match (&marker.scope, &marker.resources) {
-        (Some(scope), _) => quote! { .scope(#scope) },
+    let scope = match (marker.scope.as_deref(), &marker.resources) {
+        (Some("Cluster"), _) => quote! { .scope(::lockgate_webhook::Scope::Cluster) },
+        (Some("Namespaced"), _) => quote! { .scope(::lockgate_webhook::Scope::Namespaced) },
+        (Some(_), _) => quote! { .scope(::lockgate_webhook::Scope::All) },
         // A resource that is named may be of any scope.
         (None, Some(_)) => TokenStream::new(),
         (None, None) => quote! { .scope(kind.scope) },
     };
-    quote! { .rule(&[#(#verbs),*], #groups, #versions, #resources) #scope }
+    quote! {
+        .rule(
+            ::lockgate_webhook::Rule::resources(#resources)
+                .groups(#groups)
+                .versions(#versions)
+                #operations
+                #scope
+        )
+    }
 }
 
 fn settings(marker: &Marker) -> TokenStream {
+    // The words were checked when the marker was read, and are those of the variants.
+    let words = [
+        ("failure_policy", "FailurePolicy", &marker.failure_policy),
+        ("match_policy", "MatchPolicy", &marker.match_policy),
+        ("side_effects", "SideEffects", &marker.side_effects),
+        (
+            "reinvocation_policy",
+            "ReinvocationPolicy",
+            &marker.reinvocation_policy,
+        ),
+    ];
+    let words = words.into_iter().filter_map(|(setter, set, word)| {
+        let [setter, set, word] = [setter, set, word.as_deref()?].map(ident);
+        Some(quote! { .#setter(::lockgate_webhook::#set::#word) })
+    });
     let texts = [
-        (quote! { failure_policy }, &marker.failure_policy),
-        (quote! { match_policy }, &marker.match_policy),
-        (quote! { side_effects }, &marker.side_effects),
-        (quote! { reinvocation_policy }, &marker.reinvocation_policy),
         (quote! { service_name }, &marker.service.name),
         (quote! { service_namespace }, &marker.service.namespace),
     ];
@@ -172,6 +198,7 @@ fn settings(marker: &Marker) -> TokenStream {
     let conditions = marker.match_conditions.iter();
     let conditions = conditions.map(|(name, text)| quote! { .match_condition(#name, #text) });
     quote! {
+        #(#words)*
         #(#texts)*
         #port
         #timeout
@@ -180,6 +207,10 @@ fn settings(marker: &Marker) -> TokenStream {
         #objects
         #(#conditions)*
     }
+}
+
+fn ident(text: &str) -> Ident {
+    Ident::new(text, Span::call_site())
 }
 
 fn selector(selector: &Selector) -> TokenStream {

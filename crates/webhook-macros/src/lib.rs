@@ -18,7 +18,7 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// Whether it is mutating follows from the trait, the verbs from the methods that are written, and,
+/// The kind follows from the trait, the verbs from the methods that are written, and,
 /// with the feature `kube`, group, version, resource, scope and path from the type of the object. What
 /// does not follow is given in the words of kubebuilder's `+kubebuilder:webhook` in snake case; a value
 /// is a text, a number, or bare words.

@@ -5,7 +5,7 @@ mod header;
 
 use std::collections::HashMap;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
 use crate::words::{canonical, list, nearest};
 use crate::{Alias, Marker, Role, Selector, check};
@@ -42,14 +42,21 @@ pub const ARGUMENTS: &[&str] = &[
 
 const VERBS: [&str; 4] = ["create", "update", "delete", "connect"];
 
+/// The method of a validator that answers two verbs.
+const BOTH: &str = "create_or_update";
+const BOTH_VERBS: [&str; 2] = ["create", "update"];
+
+/// The methods of a validator.
+const METHODS: [&str; 5] = ["create", "update", BOTH, "delete", "connect"];
+
 /// Something wrong, and where.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// Where.
+    /// The offending token.
     pub span: Span,
-    /// What.
+    /// The message.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -96,7 +103,7 @@ pub fn read(arguments: TokenStream, header: &Header, at: Span) -> Result<Marker,
 struct Reader<'h> {
     header: &'h Header,
     problems: Vec<Problem>,
-    /// Where each argument stands.
+    /// The place of each argument.
     places: HashMap<String, Span>,
     verbs: Option<Vec<Item>>,
     marker: Marker,
@@ -150,7 +157,7 @@ impl Reader<'_> {
             "url" => {
                 let item = argument.single()?;
                 let path = check::url(&item.text);
-                path.map_err(|message| Problem::new(item.span, message))?;
+                path.map_err(|error| Problem::new(item.span, error.to_string()))?;
                 marker.url = Some(item.text.clone());
             }
             "service_name" => marker.service.name = Some(argument.single()?.text.clone()),
@@ -211,7 +218,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What can be told only when all arguments are read.
+    /// Checks the arguments against each other once all are read.
     fn finish(mut self, at: Span) -> Result<Marker, Vec<Problem>> {
         if !self.places.contains_key("name") {
             let problem = Problem::new(at, "argument `name` is missing");
@@ -249,11 +256,11 @@ impl Reader<'_> {
             (Role::Mutating, None) => vec!["create", "update"],
             (Role::Mutating, Some(verbs)) => self.verbs_of_mutator(&verbs),
             (Role::Validating, None) => {
-                let is_written = |verb: &&str| self.header.methods.iter().any(|m| m == verb);
+                let is_written = |verb: &&str| is_answered(&self.header.methods, verb);
                 let written: Vec<_> = VERBS.into_iter().filter(is_written).collect();
                 if written.is_empty() {
                     let message = "this validator has no method, so there is nothing to ask it";
-                    let help = format!("write {}", list(&VERBS, "or"));
+                    let help = format!("write {}", list(&METHODS, "or"));
                     self.problem(Problem::new(self.header.span, message).with_help(help));
                 }
                 written
@@ -288,10 +295,17 @@ impl Reader<'_> {
         let mut problems = Vec::new();
         for method in methods {
             let name = method.to_string();
-            let is_asked = given.iter().any(|verb| *verb == "*" || *verb == name);
-            if VERBS.contains(&name.as_str()) && !is_asked {
-                let message = format!("`{name}` is never called: `verbs` has no `{name}`");
-                let help = format!("add `{name}` to `verbs`, or leave `verbs` out");
+            let answers: &[&str] = match name.as_str() {
+                BOTH => &BOTH_VERBS,
+                _ => &[name.as_str()],
+            };
+            let is_asked = given
+                .iter()
+                .any(|verb| *verb == "*" || answers.contains(verb));
+            if METHODS.contains(&name.as_str()) && !is_asked {
+                let missing = list(answers, "or");
+                let message = format!("`{name}` is never called: `verbs` has no {missing}");
+                let help = format!("add {missing} to `verbs`, or leave `verbs` out");
                 problems.push(Problem::new(method.span(), message).with_help(help));
             }
         }
@@ -301,7 +315,7 @@ impl Reader<'_> {
                 Some("*") => VERBS.to_vec(),
                 Some(verb) => vec![verb],
             };
-            let is_absent = |verb: &&str| !methods.iter().any(|method| method == verb);
+            let is_absent = |verb: &&str| !is_answered(methods, verb);
             let absent: Vec<_> = wanted.into_iter().filter(is_absent).collect();
             if !absent.is_empty() {
                 let absent = list(&absent, "and");
@@ -316,9 +330,16 @@ impl Reader<'_> {
     }
 }
 
+/// Returns true if a validator with these methods answers a verb.
+fn is_answered(methods: &[Ident], verb: &str) -> bool {
+    methods
+        .iter()
+        .any(|method| method == verb || (method == BOTH && BOTH_VERBS.contains(&verb)))
+}
+
 fn path(item: &Item) -> Result<String, Problem> {
-    check::path(&item.text).map_err(|message| {
-        Problem::new(item.span, message).with_help("a path looks like `/validate-pods`")
+    check::path(&item.text).map_err(|error| {
+        Problem::new(item.span, error.to_string()).with_help("a path looks like `/validate-pods`")
     })?;
     Ok(item.text.clone())
 }

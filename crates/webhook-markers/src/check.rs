@@ -1,10 +1,12 @@
 //! Rules for values, as far as they can be told without an API server. What is let through here is
 //! checked again with all the rules of the API when manifests are made.
 
-/// How long the name of a webhook may be.
+use std::fmt;
+
+/// Longest name of a webhook, in bytes.
 const MAX_NAME: usize = 253;
 
-/// Whether a text is a domain name in lower case.
+/// Returns true for a domain name in lower case.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     let is_end = |byte: Option<&u8>| {
         byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -34,11 +36,30 @@ pub(crate) fn name(text: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
+/// A path no webhook can be served at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PathError<'t> {
+    NoSlash(&'t str),
+    Segment { segment: &'t str, path: &'t str },
+}
+
+impl fmt::Display for PathError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlash(path) => write!(f, "path `{path}` does not start with `/`"),
+            Self::Segment { segment, path } => write!(
+                f,
+                "segment `{segment}` of path `{path}` is not lower case letters, digits, `-` and `.`"
+            ),
+        }
+    }
+}
+
 /// Checks a path.
 // UPSTREAM: apiserver pkg/util/webhook/validation.go, by which each segment is a domain name.
-pub(crate) fn path(text: &str) -> Result<(), String> {
+pub(crate) fn path(text: &str) -> Result<(), PathError<'_>> {
     let Some(rest) = text.strip_prefix('/') else {
-        return Err(format!("path `{text}` does not start with `/`"));
+        return Err(PathError::NoSlash(text));
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.is_empty() && text.len() == 1 {
@@ -46,28 +67,51 @@ pub(crate) fn path(text: &str) -> Result<(), String> {
     }
     let wrong = rest.split('/').find(|segment| !is_subdomain(segment));
     wrong.map_or(Ok(()), |segment| {
-        Err(format!(
-            "segment `{segment}` of path `{text}` is not lower case letters, digits, `-` and `.`"
-        ))
+        Err(PathError::Segment {
+            segment,
+            path: text,
+        })
     })
 }
 
-/// Checks a URL, and gives its path.
-pub(crate) fn url(text: &str) -> Result<String, String> {
+/// A URL no webhook can be registered with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum UrlError<'t> {
+    NotHttps(&'t str),
+    Character { character: char, url: &'t str },
+    NoHost(&'t str),
+}
+
+impl fmt::Display for UrlError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotHttps(url) => write!(f, "url `{url}` does not start with `https://`"),
+            Self::Character { character, url } => write!(
+                f,
+                "url `{url}` has a `{character}`: only a host, a port and a path may be given"
+            ),
+            Self::NoHost(url) => write!(f, "url `{url}` has no host"),
+        }
+    }
+}
+
+/// Checks a URL and returns its path.
+pub(crate) fn url(text: &str) -> Result<String, UrlError<'_>> {
     let Some(rest) = text.strip_prefix("https://") else {
-        return Err(format!("url `{text}` does not start with `https://`"));
+        return Err(UrlError::NotHttps(text));
     };
     if let Some(character) = rest
         .chars()
         .find(|c| "?#@".contains(*c) || c.is_whitespace())
     {
-        return Err(format!(
-            "url `{text}` has a `{character}`: only a host, a port and a path may be given"
-        ));
+        return Err(UrlError::Character {
+            character,
+            url: text,
+        });
     }
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     if host.is_empty() || host.starts_with(':') {
-        return Err(format!("url `{text}` has no host"));
+        return Err(UrlError::NoHost(text));
     }
     Ok(format!("/{path}"))
 }

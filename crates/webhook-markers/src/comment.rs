@@ -7,28 +7,28 @@
 use crate::words::{canonical, list, nearest};
 use crate::{Marker, Role, Service, check};
 
-/// What a comment says.
+/// A marker comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Comment {
     /// A webhook.
     Webhook(Box<Marker>),
-    /// How the object that lists webhooks is called.
+    /// The name of a webhook configuration.
     Configuration {
-        /// Which of the two objects.
+        /// The kind of the configuration.
         role: Role,
         /// Its name; empty for the usual one.
         name: String,
     },
 }
 
-/// What is wrong with a comment.
+/// A comment that is no valid marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentError {
-    /// Where, in bytes from the `+`.
+    /// The offset in bytes from the `+`.
     pub at: usize,
-    /// What.
+    /// The message.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub fn read(text: &str) -> Option<Result<Comment, CommentError>> {
     }))
 }
 
-/// How an argument is written.
+/// The type of an argument.
 #[derive(Clone, Copy, PartialEq)]
 enum Type {
     Text,
@@ -144,7 +144,7 @@ fn webhook(text: &str) -> Result<Comment, CommentError> {
         _ => {}
     }
     if let Some(url) = &url {
-        check::url(url).map_err(|message| given.wrong("url", message))?;
+        check::url(url).map_err(|error| given.wrong("url", error.to_string()))?;
     }
     // Zero is as good as nothing.
     let timeout_seconds = given
@@ -504,7 +504,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// What an escape stands for, and how long it is.
+/// The bytes an escape stands for, and its length.
 fn unescape(text: &str) -> Option<(Vec<u8>, usize)> {
     let code = text.chars().nth(1)?;
     let plain = |byte: u8| Some((vec![byte], 2));

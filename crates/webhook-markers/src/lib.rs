@@ -1,4 +1,4 @@
-//! What is written beside the code of a webhook about its registration.
+//! Registration markers beside the code of a webhook.
 //!
 //! ```text
 //!   #[webhook(…)] impl Validator<K> for T ──► attribute ─┐
@@ -23,7 +23,7 @@ mod words;
 pub use selector::{Expression, Selector};
 pub use words::nearest;
 
-/// Whether a webhook may change objects.
+/// The kind of a webhook: mutating or validating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     /// It may.
@@ -33,16 +33,16 @@ pub enum Role {
     Validating,
 }
 
-/// What a marker says of one webhook. Words have the spelling of the API; what is not said is absent.
+/// The registration of one webhook. Words have the spelling of the API; absent settings are `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Marker {
-    /// Whether it may change objects.
+    /// Mutating or validating.
     pub role: Role,
     /// Its name, a domain.
     pub name: String,
-    /// Where it is served.
+    /// The path it is served at.
     pub path: Option<String>,
-    /// Where it is served besides.
+    /// Further paths it is served at.
     pub aliases: Vec<Alias>,
     /// A fixed URL.
     pub url: Option<String>,
@@ -70,9 +70,9 @@ pub struct Marker {
     pub timeout_seconds: Option<i32>,
     /// Versions of reviews, the preferred first.
     pub admission_review_versions: Option<Vec<String>>,
-    /// Which namespaces.
+    /// The namespaces it is called for.
     pub namespace_selector: Option<Selector>,
-    /// Which objects.
+    /// The objects it is called for.
     pub object_selector: Option<Selector>,
     /// Names and expressions that must hold.
     pub match_conditions: Vec<(String, String)>,

@@ -1,6 +1,8 @@
 //! Label selectors as kubectl writes them: `env in (a, b), !legacy, team=red`.
 
-/// What a selector asks for; all of it must hold.
+use std::fmt;
+
+/// A label selector; all of its requirements must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selector {
     /// Labels with these values.
@@ -20,9 +22,35 @@ pub struct Expression {
     pub values: Vec<String>,
 }
 
+/// A text that is no selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SelectorError {
+    Empty,
+    Unclosed(String),
+    Nested,
+    Operator(String),
+    Repeated(String),
+    Key(String),
+    Value(String),
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a requirement is empty"),
+            Self::Unclosed(text) => write!(f, "`{text}` does not end with `)`"),
+            Self::Nested => f.write_str("a list stands inside a list"),
+            Self::Operator(text) => write!(f, "`{text}` is not a label and `in` or `notin`"),
+            Self::Repeated(key) => write!(f, "label `{key}` is asked for twice"),
+            Self::Key(text) => write!(f, "`{text}` is not the name of a label"),
+            Self::Value(text) => write!(f, "`{text}` is not the value of a label"),
+        }
+    }
+}
+
 impl Selector {
-    /// Reads a selector.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a selector.
+    pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut selector = Self::default();
         for requirement in split(text)? {
             selector.add(requirement.trim())?;
@@ -30,21 +58,21 @@ impl Selector {
         Ok(selector)
     }
 
-    fn add(&mut self, requirement: &str) -> Result<(), String> {
+    fn add(&mut self, requirement: &str) -> Result<(), SelectorError> {
         let expression = |key: &str, operator, values| {
             let key = label(key.trim(), Part::Key)?;
-            Ok::<_, String>(Expression {
+            Ok::<_, SelectorError>(Expression {
                 key,
                 operator,
                 values,
             })
         };
         if requirement.is_empty() {
-            return Err(String::from("a requirement is empty"));
+            return Err(SelectorError::Empty);
         }
         if let Some((head, list)) = requirement.split_once('(') {
             let list = list.strip_suffix(')');
-            let list = list.ok_or_else(|| format!("`{requirement}` does not end with `)`"))?;
+            let list = list.ok_or_else(|| SelectorError::Unclosed(requirement.to_owned()))?;
             let values = list
                 .split(',')
                 .map(|value| label(value.trim(), Part::Value));
@@ -53,7 +81,7 @@ impl Selector {
             let (key, operator) = match words.as_slice() {
                 [key, "in"] => (key, "In"),
                 [key, "notin"] => (key, "NotIn"),
-                _ => return Err(format!("`{head}` is not a label and `in` or `notin`")),
+                _ => return Err(SelectorError::Operator(head.to_owned())),
             };
             self.expressions.push(expression(key, operator, values)?);
         } else if let Some(key) = requirement.strip_prefix('!') {
@@ -66,7 +94,7 @@ impl Selector {
             let value = value.strip_prefix('=').unwrap_or(value);
             let key = label(key.trim(), Part::Key)?;
             if self.labels.iter().any(|(known, _)| *known == key) {
-                return Err(format!("label `{key}` is asked for twice"));
+                return Err(SelectorError::Repeated(key));
             }
             self.labels.push((key, label(value.trim(), Part::Value)?));
         } else {
@@ -78,11 +106,11 @@ impl Selector {
 }
 
 /// Cuts at commas outside parentheses.
-fn split(text: &str) -> Result<Vec<&str>, String> {
+fn split(text: &str) -> Result<Vec<&str>, SelectorError> {
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, character) in text.char_indices() {
         match character {
-            '(' if inside => return Err(String::from("a list stands inside a list")),
+            '(' if inside => return Err(SelectorError::Nested),
             '(' => inside = true,
             ')' => inside = false,
             ',' if !inside => {
@@ -103,7 +131,7 @@ enum Part {
 }
 
 /// Checks the key or the value of a label.
-fn label(text: &str, part: Part) -> Result<String, String> {
+fn label(text: &str, part: Part) -> Result<String, SelectorError> {
     let name_is_fine = |name: &str| {
         let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -123,11 +151,10 @@ fn label(text: &str, part: Part) -> Result<String, String> {
     if is_fine {
         return Ok(text.to_owned());
     }
-    let what = match part {
-        Part::Key => "the name of a label",
-        Part::Value => "the value of a label",
-    };
-    Err(format!("`{text}` is not {what}"))
+    Err(match part {
+        Part::Key => SelectorError::Key(text.to_owned()),
+        Part::Value => SelectorError::Value(text.to_owned()),
+    })
 }
 
 #[cfg(test)]
@@ -174,7 +201,11 @@ mod tests {
             ("a=b,a=c", "label `a` is asked for twice"),
             ("a in ((b))", "a list stands inside a list"),
         ] {
-            assert_eq!(Selector::parse(text).unwrap_err(), want, "{text}");
+            assert_eq!(
+                Selector::parse(text).unwrap_err().to_string(),
+                want,
+                "{text}"
+            );
         }
     }
 }

@@ -18,9 +18,9 @@ pub enum Language {
 pub struct MarkerComment<'t> {
     /// The text from the `+` to the end of the line.
     pub text: &'t str,
-    /// Where the `+` stands, in bytes.
+    /// The offset of the `+` in bytes.
     pub at: usize,
-    /// Whether the tools of kubebuilder see it where it stands. In Go they leave out what stands
+    /// True if kubebuilder's tools read it in this place. In Go they skip comments
     /// inside a declaration, beside one, or directly before one, as its documentation.
     pub is_seen: bool,
 }
@@ -47,9 +47,9 @@ struct Scanner<'t> {
     at: usize,
     /// Brackets that are open.
     depth: usize,
-    /// Whether something else than a comment stands on this line already.
+    /// True if the line has something other than a comment already.
     line_has_code: bool,
-    /// Where the group of comments at hand ends, and whether it documents a declaration.
+    /// The end of the current group of comments, and true if it documents a declaration.
     group: (usize, bool),
     found: Vec<MarkerComment<'t>>,
 }
@@ -134,7 +134,8 @@ impl<'t> Scanner<'t> {
         self.at = end;
     }
 
-    /// Whether a declaration follows a group of comments without an empty line between. That of the
+    /// Returns true if a declaration follows a group of comments without an empty line between.
+    /// That of the
     /// package counts as none.
     fn is_documentation(&mut self, end: usize) -> bool {
         if end >= self.group.0 {
@@ -237,11 +238,11 @@ impl<'t> Scanner<'t> {
 /// An attribute `#[webhook(…)]` on an `impl`.
 #[derive(Debug)]
 pub struct Attribute {
-    /// Where it stands.
+    /// The place of the attribute.
     pub span: Span,
-    /// What stands in its parentheses.
+    /// The tokens in its parentheses.
     pub arguments: TokenStream,
-    /// What it stands on; an error when that is some other `impl`.
+    /// The `impl` it stands on; an error for any other `impl`.
     pub header: Result<Header, crate::attribute::Problem>,
 }
 
@@ -306,7 +307,7 @@ fn is_macro_definition(tokens: &[TokenTree]) -> bool {
     matches!(tokens.first(), Some(TokenTree::Ident(word)) if word == "macro_rules")
 }
 
-/// How many tokens there are up to the body of the item or its `;`.
+/// The number of tokens up to the body of the item or its `;`.
 fn length_of_item(tokens: &[TokenTree]) -> usize {
     let end = tokens.iter().position(|token| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,

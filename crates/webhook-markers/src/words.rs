@@ -1,6 +1,6 @@
 //! Words that are known, and the one somebody meant.
 
-/// How alike two names must be to suggest one for the other.
+/// Least similarity of two names to suggest one for the other.
 const ALIKE: f64 = 0.8;
 
 /// The known name nearest to `name`, if one is near enough.

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
-//! use lockgate_webhook::{Context, Denial, Object, Operation, Registration, Validator, Verdict, Webhooks, validating};
+//! use lockgate_webhook::{Context, Denial, Object, Operation, Registration, Rule, Validator, Verdict, Webhooks, validating};
 //! use lockgate_webhook_test::Cluster;
 //!
 //! struct Closed;
@@ -25,12 +25,12 @@
 //! let webhooks = Webhooks::new().with(
 //!     Registration::validating("closed.example.com")
 //!         .path("/closed")
-//!         .rule(&[Operation::Create], &[""], &["v1"], &["configmaps"]),
+//!         .rule(Rule::resources(["configmaps"]).operations([Operation::Create])),
 //!     validating::<ConfigMap, _>(Closed),
 //! );
 //! let cluster = Cluster::start(webhooks).await?;
 //! let refused = cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}").await;
-//! assert!(refused.unwrap_err().why.contains("denied the request: not today"));
+//! assert!(refused.unwrap_err().status.message.contains("denied the request: not today"));
 //! cluster.stop().await;
 //! # Ok(())
 //! # }
@@ -45,15 +45,16 @@ use lockgate_webhook::server::Server;
 use lockgate_webhook::testing::{Served, serve_with};
 use lockgate_webhook::{ManifestOptions, Manifests, Registration, Webhooks};
 
-/// An API server that asks webhooks. Clients reach it with
-/// [`kubeconfig_path`](TestServer::kubeconfig_path).
+/// An API server that calls webhooks. Clients reach it with
+/// [`kubeconfig_path`](TestServer::kubeconfig_path). Dropping it stops both servers at once and removes
+/// its files; [`stop`](Self::stop) lets requests end first.
 #[derive(Debug)]
 pub struct Cluster {
     server: TestServer,
     served: Served,
 }
 
-/// Why there is no cluster.
+/// A cluster that cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {

@@ -1,4 +1,4 @@
-//! What a webhook is told about a request, and where it leaves remarks.
+//! The context of a review: its request, and the warnings and annotations of the answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::denial::Refusal;
 use crate::object::Object;
 
-/// What is about to happen to the object.
+/// The operation on the object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// It is created.
@@ -88,7 +88,7 @@ pub struct Context {
     remarks: Mutex<Remarks>,
 }
 
-/// What a webhook says besides its decision.
+/// Warnings and audit annotations of a webhook.
 #[derive(Debug, Default)]
 pub(crate) struct Remarks {
     pub(crate) warnings: Vec<String>,
@@ -116,7 +116,7 @@ impl Context {
         self.facts.version
     }
 
-    /// What is about to happen.
+    /// The operation.
     #[must_use]
     pub fn operation(&self) -> &Operation {
         &self.facts.operation
@@ -177,14 +177,14 @@ impl Context {
         &self.facts.user
     }
 
-    /// Whether the user is in a group.
+    /// Returns `true` if the user is in a group.
     #[must_use]
     pub fn user_is_in(&self, group: &str) -> bool {
         let groups = self.facts.user.groups.as_deref().unwrap_or_default();
         groups.iter().any(|of_user| of_user == group)
     }
 
-    /// Whether nothing will be stored. A webhook with side effects leaves them out then.
+    /// Returns `true` if nothing will be stored. A webhook with side effects leaves them out then.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.facts.dry_run

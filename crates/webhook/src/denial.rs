@@ -1,24 +1,25 @@
-//! Saying no, and failing to say anything.
+//! Denials, which are answers, and faults, which are none.
 
+use std::error::Error;
 use std::fmt;
 
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::field::{FieldError, aggregate};
 use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 
-/// What a webhook made of a request: nothing against it, or a reason to stop.
+/// The decision of a webhook: `Ok` allows the request.
 pub type Verdict = Result<(), Refusal>;
 
-/// Why a request does not go on.
+/// The reason why a request is not allowed.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The webhook says no.
+    /// The webhook denies it.
     Denied(Box<Denial>),
-    /// The webhook cannot say.
+    /// The webhook cannot decide, and the `failurePolicy` does.
     Fault(Fault),
 }
 
-/// A no, with everything the client is told about it.
+/// A denial, with the status the client gets.
 ///
 /// ```
 /// use lockgate_webhook::Denial;
@@ -126,7 +127,7 @@ impl Denial {
         self
     }
 
-    /// What it is, as the API describes outcomes.
+    /// The status.
     #[must_use]
     pub fn status(&self) -> &Status {
         &self.status
@@ -143,7 +144,7 @@ impl Denial {
         }
     }
 
-    /// What several say together: the texts of all in the words of the first, and every cause.
+    /// Joins denials: all messages, the code and reason of the first, and every cause.
     pub(crate) fn join(denials: Vec<Self>) -> Option<Self> {
         let mut denials = denials.into_iter();
         let mut first = denials.next()?;
@@ -178,45 +179,110 @@ impl From<Denial> for Refusal {
     }
 }
 
-/// The webhook could not decide: its database is away, its own code is wrong.
+/// The webhook could not decide: its database is unavailable, its own code is wrong.
 ///
-/// The client of the API sees no more than that the webhook failed, and only if the `failurePolicy`
-/// is `Fail`; the text is for the logs of the webhook and of the API server.
-#[derive(Debug)]
-pub struct Fault {
-    message: String,
+/// `?` turns any error into a fault, which keeps it. The client of the API sees no more than that the
+/// webhook failed, and only if the `failurePolicy` is `Fail`; the text is for the log of the webhook.
+/// `{fault}` prints the outermost error, `{fault:#}` all that caused it as well.
+///
+/// ```
+/// use lockgate_webhook::{Fault, Verdict};
+///
+/// fn check(quota: &str) -> Verdict {
+///     let quota: u32 = quota.parse()?;
+///     assert!(quota > 0);
+///     Ok(())
+/// }
+/// # assert!(check("ten").is_err());
+///
+/// let away = std::io::Error::other("connection refused");
+/// let fault = Fault::because(away).context("cannot read the quota");
+/// assert_eq!(fault.to_string(), "cannot read the quota");
+/// assert_eq!(format!("{fault:#}"), "cannot read the quota: connection refused");
+/// assert!(fault.find::<std::io::Error>().is_some());
+/// ```
+pub struct Fault(Box<dyn Error + Send + Sync>);
+
+/// A fault in words, with the error it stands on.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Message {
+    text: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Fault {
-    /// A fault, in words.
+    /// A fault in words.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
+        Self(Box::new(Message {
+            text: message.into(),
+            source: None,
+        }))
     }
 
-    /// A fault that another error caused, with all that caused that one.
+    /// A fault that another error caused.
     #[must_use]
-    pub fn because(error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            message.push_str(": ");
-            message.push_str(&error.to_string());
-            cause = error.source();
+    pub fn because(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+
+    /// Says what was tried when the error came up.
+    #[must_use]
+    pub fn context(self, text: impl Into<String>) -> Self {
+        Self(Box::new(Message {
+            text: text.into(),
+            source: Some(self.0),
+        }))
+    }
+
+    /// The errors, from the outermost to the one that started it.
+    pub fn chain(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
+        fn cause<'e>(error: &&'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+            (*error).source()
         }
-        Self { message }
+        let first: &(dyn Error + 'static) = &*self.0;
+        std::iter::successors(Some(first), cause)
+    }
+
+    /// The first error of a type in the chain.
+    #[must_use]
+    pub fn find<E: Error + 'static>(&self) -> Option<&E> {
+        self.chain().find_map(|error| error.downcast_ref())
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        write!(f, "{}", self.0)?;
+        if f.alternate() {
+            for cause in self.chain().skip(1) {
+                write!(f, ": {cause}")?;
+            }
+        }
+        Ok(())
     }
 }
 
-impl std::error::Error for Fault {}
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fault({:?})", self.0)
+    }
+}
+
+// `Fault` itself is no `Error`, as the errors of `anyhow` are none: only then can every error become
+// one.
+impl<E: Error + Send + Sync + 'static> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Fault(error.into())
+    }
+}
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
@@ -246,7 +312,7 @@ impl FieldErrors {
         self.0.push(error);
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -94,7 +94,7 @@ impl Guard {
         }
     }
 
-    /// Whether a request goes through unasked.
+    /// Returns `true` if a request goes through unasked.
     fn lets_through(&self, ctx: &Context) -> Result<bool, Refusal> {
         let user = &ctx.user().username;
         let is_exempt = (self.dry_run && ctx.is_dry_run())
@@ -119,7 +119,7 @@ impl Guard {
     }
 }
 
-/// Whether an object that is being deleted keeps everything but its metadata and status.
+/// Returns `true` if an object that is being deleted keeps everything but its metadata and status.
 fn is_letting_go(old: &Value, new: &Value) -> bool {
     let deleting = |object: &Value| {
         let since = object.pointer("/metadata/deletionTimestamp");

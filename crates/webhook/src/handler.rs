@@ -30,34 +30,52 @@ impl fmt::Debug for dyn Handler {
     }
 }
 
-/// A handler that is a function.
+/// A handler that is an async closure. It is cloned for every review, so what it captures is cheap to
+/// clone: an `Arc`, a sender.
 ///
 /// ```
-/// use lockgate_webhook::{Denial, Response, from_fn};
+/// use lockgate_webhook::{Context, Denial, Response, from_fn};
 ///
-/// let handler = from_fn(|ctx| {
-///     Box::pin(async move {
-///         if ctx.namespace() == "kube-system" {
-///             return Ok(Response::deny(Denial::forbidden("hands off")));
-///         }
-///         Ok(Response::allow())
-///     })
+/// let handler = from_fn(async |ctx: &Context| {
+///     if ctx.namespace() == "kube-system" {
+///         return Ok(Response::deny(Denial::forbidden("kube-system is off limits")));
+///     }
+///     Ok(Response::allow())
 /// });
 /// ```
 pub fn from_fn<F>(function: F) -> impl Handler
 where
-    F: for<'f> Fn(&'f Context) -> BoxFuture<'f, Result<Response, Fault>> + Send + Sync + 'static,
+    F: for<'f> HandlerFn<'f> + Clone + Send + Sync + 'static,
 {
     Function(function)
+}
+
+/// A closure for [`from_fn`]: `async |ctx: &Context| -> Result<Response, Fault>`.
+///
+/// Async closures that use what they capture are not `Fn`, because each call borrows from the
+/// closure; `FnOnce` all of them are.
+pub trait HandlerFn<'f> {
+    /// Answers a review.
+    fn run(self, ctx: &'f Context) -> impl Future<Output = Result<Response, Fault>> + Send + 'f;
+}
+
+impl<'f, F, Fut> HandlerFn<'f> for F
+where
+    F: FnOnce(&'f Context) -> Fut,
+    Fut: Future<Output = Result<Response, Fault>> + Send + 'f,
+{
+    fn run(self, ctx: &'f Context) -> impl Future<Output = Result<Response, Fault>> + Send + 'f {
+        self(ctx)
+    }
 }
 
 struct Function<F>(F);
 
 impl<F> Handler for Function<F>
 where
-    F: for<'f> Fn(&'f Context) -> BoxFuture<'f, Result<Response, Fault>> + Send + Sync + 'static,
+    F: for<'f> HandlerFn<'f> + Clone + Send + Sync + 'static,
 {
     fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
-        (self.0)(ctx)
+        Box::pin(self.0.clone().run(ctx))
     }
 }

@@ -82,21 +82,22 @@ pub use chain::{Mutators, Validators};
 pub use context::{Context, Operation};
 pub use denial::{Denial, Fault, FieldErrors, Refusal, Verdict};
 pub use guard::{Guard, Guarded};
-pub use handler::{BoxFuture, Handler, from_fn};
+pub use handler::{BoxFuture, Handler, HandlerFn, from_fn};
 #[cfg(feature = "macros")]
 pub use lockgate_webhook_macros::webhook;
 pub use manifest::{Invalid, ManifestOptions, Manifests};
 pub use mutate::{Mutator, mutating};
 pub use object::{MAX_DEPTH, Object};
 pub use registration::{
-    Marked, Mutates, Registration, Role, Validates, default_path, logical_path,
+    FailurePolicy, Marked, MatchPolicy, Mutates, Registration, ReinvocationPolicy, Role, Rule,
+    Scope, SideEffects, Validates, default_path, logical_path,
 };
 pub use response::Response;
 pub use review::{Answered, ReviewError, answer};
 pub use validate::{Validator, validating};
 pub use webhooks::{Webhook, Webhooks};
 
-/// What the attribute writes; not for people.
+/// Support for the attribute's output; not public API.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::registration::selector;

@@ -4,11 +4,10 @@
 //! Where both say something, the registration wins. The form is that of kubebuilder: one object of each
 //! kind, the mutating one first, webhooks by name.
 
-mod yaml;
-
 use std::collections::BTreeMap;
 
 use lockgate_api::decode::Bytes;
+use lockgate_api::document::yaml;
 use lockgate_api::field::{FieldError, FieldErrors};
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::registration::codec;
@@ -209,7 +208,7 @@ impl ManifestOptions {
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
-/// use lockgate_webhook::{ManifestOptions, Operation, Registration, Validator, Webhooks, validating};
+/// use lockgate_webhook::{ManifestOptions, Operation, Registration, Rule, Validator, Webhooks, validating};
 ///
 /// struct Guard;
 ///
@@ -218,7 +217,7 @@ impl ManifestOptions {
 /// let webhooks = Webhooks::new().with(
 ///     Registration::validating("pods.policy.example.com")
 ///         .path("/pods")
-///         .rule(&[Operation::Create], &[""], &["v1"], &["pods"]),
+///         .rule(Rule::resources(["pods"]).operations([Operation::Create])),
 ///     validating::<Pod, _>(Guard),
 /// );
 /// let manifests = webhooks.manifests(&ManifestOptions::new().service("policy", "hooks"));
@@ -234,7 +233,7 @@ pub struct Manifests {
 pub struct Invalid<'m> {
     /// The object.
     pub configuration: &'m Configuration,
-    /// What it would say.
+    /// The message.
     pub errors: FieldErrors,
 }
 
@@ -306,7 +305,7 @@ impl Manifests {
         format!("{list:#}\n")
     }
 
-    /// What an API server would refuse, by all the rules of the API. `expressions` compiles match
+    /// Validates the objects as an API server would. `expressions` compiles match
     /// conditions; [`Unchecked`](lockgate_api::registration::validation::Unchecked) lets them be.
     pub fn invalid(&self, expressions: &dyn ExpressionChecker) -> Vec<Invalid<'_>> {
         let request = Request {

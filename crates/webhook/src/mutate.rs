@@ -83,5 +83,5 @@ where
 }
 
 fn write<K: Serialize>(object: &K) -> Result<Value, Refusal> {
-    serde_json::to_value(object).map_err(|error| Fault::because(&error).into())
+    Ok(serde_json::to_value(object)?)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 pub use merge::merge;
 
-/// What is done to one place.
+/// One operation of a patch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Change {
@@ -20,7 +20,7 @@ pub enum Change {
     Add {
         /// Where.
         path: Pointer,
-        /// What.
+        /// The message.
         value: Value,
     },
     /// Takes a value away.
@@ -32,7 +32,7 @@ pub enum Change {
     Replace {
         /// Where.
         path: Pointer,
-        /// What.
+        /// The message.
         value: Value,
     },
 }

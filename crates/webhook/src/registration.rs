@@ -1,21 +1,160 @@
-//! What is registered for a webhook.
+//! The registration of a webhook.
 
 use std::collections::BTreeMap;
 
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
-use lockgate_api::registration::hub::{self, MatchCondition, Rule, ServiceReference};
+use lockgate_api::registration::hub::{self, MatchCondition, ServiceReference};
 
-/// Whether a webhook may change objects.
+/// Mutating or validating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// It may.
+    /// The webhook may change objects.
     Mutating,
-    /// It may not, and sees them as they will be stored.
+    /// The webhook may only deny, and sees objects as they will be stored.
     Validating,
 }
 
+/// Declares a closed set of words of the registration API.
+macro_rules! words {
+    ($(
+        $(#[$about:meta])*
+        $name:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)+ }
+    )+) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$of])* $variant,)+
+        }
+
+        impl $name {
+            /// The word of the API.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+    )+};
+}
+
+words! {
+    /// `failurePolicy`: the outcome of a request when the webhook fails.
+    FailurePolicy {
+        /// The request is denied. The default here.
+        Fail = "Fail",
+        /// The request goes on as if the webhook had allowed it.
+        Ignore = "Ignore",
+    }
+
+    /// `matchPolicy`: how rules match resources that are served in several versions.
+    MatchPolicy {
+        /// Only the groups and versions of the rules.
+        Exact = "Exact",
+        /// Other versions too; the object is converted. The API's default.
+        Equivalent = "Equivalent",
+    }
+
+    /// `sideEffects`: what a call changes besides its answer.
+    SideEffects {
+        /// Nothing. The default here.
+        None = "None",
+        /// Something, but not in a dry run.
+        NoneOnDryRun = "NoneOnDryRun",
+    }
+
+    /// `reinvocationPolicy` of a mutating webhook.
+    ReinvocationPolicy {
+        /// Called once per request. The API's default.
+        Never = "Never",
+        /// Called again when a later plugin changed the object.
+        IfNeeded = "IfNeeded",
+    }
+
+    /// `scope` of a rule.
+    Scope {
+        /// Cluster-scoped resources only, Namespaces among them.
+        Cluster = "Cluster",
+        /// Namespaced resources only.
+        Namespaced = "Namespaced",
+        /// Both. The API's default.
+        All = "*",
+    }
+}
+
+/// One rule of a registration: operations on resources. Without more it is about resources of the
+/// core group in version `v1`.
+///
+/// ```
+/// use lockgate_webhook::{Operation, Rule, Scope};
+///
+/// let rule = Rule::resources(["deployments", "statefulsets"])
+///     .groups(["apps"])
+///     .operations([Operation::Create, Operation::Update])
+///     .scope(Scope::Namespaced);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule(hub::Rule);
+
+impl Rule {
+    /// A rule about these resources; a subresource is named like `pods/status`.
+    #[must_use]
+    pub fn resources<T: Into<String>>(resources: impl IntoIterator<Item = T>) -> Self {
+        Self(hub::Rule {
+            operations: None,
+            api_groups: Some(vec![String::new()]),
+            api_versions: Some(vec![String::from("v1")]),
+            resources: owned(resources),
+            scope: None,
+        })
+    }
+
+    /// The API groups; the core group is empty, `*` is all of them.
+    #[must_use]
+    pub fn groups<T: Into<String>>(mut self, groups: impl IntoIterator<Item = T>) -> Self {
+        self.0.api_groups = owned(groups);
+        self
+    }
+
+    /// The API versions; `*` is all of them.
+    #[must_use]
+    pub fn versions<T: Into<String>>(mut self, versions: impl IntoIterator<Item = T>) -> Self {
+        self.0.api_versions = owned(versions);
+        self
+    }
+
+    /// The operations.
+    #[must_use]
+    pub fn operations(mut self, operations: impl IntoIterator<Item = crate::Operation>) -> Self {
+        self.0.operations = owned(
+            operations
+                .into_iter()
+                .map(|operation| operation.to_string()),
+        );
+        self
+    }
+
+    /// All operations, those of later versions of the API too.
+    #[must_use]
+    pub fn all_operations(mut self) -> Self {
+        self.0.operations = owned(["*"]);
+        self
+    }
+
+    /// The scope of the resources.
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.0.scope = Some(scope.as_str().to_owned());
+        self
+    }
+}
+
+fn owned<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Option<Vec<String>> {
+    Some(texts.into_iter().map(Into::into).collect())
+}
+
 impl Role {
-    /// What it does, as paths say it.
+    /// The verb in paths.
     fn verb(self) -> &'static str {
         match self {
             Self::Mutating => "mutate",
@@ -28,16 +167,17 @@ impl Role {
 /// through a service in one place and through a URL in another.
 ///
 /// ```
-/// use lockgate_webhook::{Operation, Registration};
+/// use lockgate_webhook::{FailurePolicy, Operation, Registration, Rule};
 ///
 /// let registration = Registration::validating("pods.policy.example.com")
 ///     .path("/validate-pods")
-///     .rule(&[Operation::Create], &[""], &["v1"], &["pods"])
+///     .rule(Rule::resources(["pods"]).operations([Operation::Create]))
+///     .failure_policy(FailurePolicy::Ignore)
 ///     .timeout_seconds(5);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
-    /// Whether it may change objects.
+    /// Mutating or validating.
     pub role: Role,
     /// Where it is served.
     pub path: String,
@@ -127,61 +267,38 @@ impl Registration {
         self.webhook.client_config.service.get_or_insert_default()
     }
 
-    /// One more rule: these operations on these resources.
+    /// Adds a rule.
     #[must_use]
-    pub fn rule(
-        mut self,
-        operations: &[crate::Operation],
-        groups: &[&str],
-        versions: &[&str],
-        resources: &[&str],
-    ) -> Self {
-        let owned = |texts: &[&str]| Some(texts.iter().map(|&text| text.to_owned()).collect());
-        let rule = Rule {
-            operations: Some(operations.iter().map(ToString::to_string).collect()),
-            api_groups: owned(groups),
-            api_versions: owned(versions),
-            resources: owned(resources),
-            scope: None,
-        };
-        self.webhook.rules.get_or_insert_default().push(rule);
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.webhook.rules.get_or_insert_default().push(rule.0);
         self
     }
 
-    /// `Cluster`, `Namespaced` or `*`, of every rule so far.
+    /// Sets `failurePolicy`.
     #[must_use]
-    pub fn scope(mut self, scope: &str) -> Self {
-        for rule in self.webhook.rules.iter_mut().flatten() {
-            rule.scope = Some(scope.to_owned());
-        }
+    pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
+        self.webhook.failure_policy = Some(policy.as_str().to_owned());
         self
     }
 
-    /// `Fail` (the default here) or `Ignore`.
+    /// Sets `matchPolicy`.
     #[must_use]
-    pub fn failure_policy(mut self, policy: impl Into<String>) -> Self {
-        self.webhook.failure_policy = Some(policy.into());
+    pub fn match_policy(mut self, policy: MatchPolicy) -> Self {
+        self.webhook.match_policy = Some(policy.as_str().to_owned());
         self
     }
 
-    /// `Equivalent` or `Exact`.
+    /// Sets `sideEffects`.
     #[must_use]
-    pub fn match_policy(mut self, policy: impl Into<String>) -> Self {
-        self.webhook.match_policy = Some(policy.into());
+    pub fn side_effects(mut self, class: SideEffects) -> Self {
+        self.webhook.side_effects = Some(class.as_str().to_owned());
         self
     }
 
-    /// `None` (the default here) or `NoneOnDryRun`.
+    /// Sets `reinvocationPolicy` of a mutating webhook.
     #[must_use]
-    pub fn side_effects(mut self, class: impl Into<String>) -> Self {
-        self.webhook.side_effects = Some(class.into());
-        self
-    }
-
-    /// `Never` or `IfNeeded`, of a mutating webhook.
-    #[must_use]
-    pub fn reinvocation_policy(mut self, policy: impl Into<String>) -> Self {
-        self.webhook.reinvocation_policy = Some(policy.into());
+    pub fn reinvocation_policy(mut self, policy: ReinvocationPolicy) -> Self {
+        self.webhook.reinvocation_policy = Some(policy.as_str().to_owned());
         self
     }
 
@@ -261,7 +378,7 @@ pub fn logical_path(role: Role, kind: &str) -> String {
 /// A type whose registration stands beside its code; the attribute `#[webhook(…)]` writes it.
 /// `As` is [`Mutates<K>`] or [`Validates<K>`], so that one type can be several webhooks.
 pub trait Marked<As> {
-    /// What to register.
+    /// Returns the registration.
     fn registration() -> Registration;
 }
 
@@ -276,12 +393,6 @@ pub struct Validates<K>(std::marker::PhantomData<K>);
 /// A selector from its parts: labels and their values; keys, operators and values.
 #[must_use]
 pub fn selector(labels: &[(&str, &str)], expressions: &[(&str, &str, &[&str])]) -> LabelSelector {
-    let owned = |texts: &[&str]| {
-        texts
-            .iter()
-            .map(|&text| text.to_owned())
-            .collect::<Vec<_>>()
-    };
     let labels = labels
         .iter()
         .map(|&(key, value)| (key.to_owned(), value.to_owned()));
@@ -290,7 +401,7 @@ pub fn selector(labels: &[(&str, &str)], expressions: &[(&str, &str, &[&str])]) 
         .map(|&(key, operator, values)| LabelSelectorRequirement {
             key: key.to_owned(),
             operator: operator.to_owned(),
-            values: (!values.is_empty()).then(|| owned(values)),
+            values: owned(values.iter().copied()).filter(|values| !values.is_empty()),
         });
     LabelSelector {
         match_labels: Some(labels.collect()).filter(|labels: &BTreeMap<_, _>| !labels.is_empty()),
@@ -298,7 +409,7 @@ pub fn selector(labels: &[(&str, &str)], expressions: &[(&str, &str, &[&str])]) 
     }
 }
 
-/// What the type of an object says of itself.
+/// The facts of an object's type.
 #[cfg(feature = "kube")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
@@ -310,8 +421,8 @@ pub struct Kind {
     pub kind: String,
     /// The name of the resource.
     pub plural: String,
-    /// `Cluster`, `Namespaced` or `*`.
-    pub scope: &'static str,
+    /// The scope of the resource.
+    pub scope: Scope,
 }
 
 #[cfg(feature = "kube")]
@@ -329,7 +440,7 @@ impl Kind {
     }
 }
 
-/// What a type says of itself.
+/// Returns the facts of a type.
 #[cfg(feature = "kube")]
 #[must_use]
 pub fn kind_of<K>() -> Kind
@@ -341,28 +452,28 @@ where
         version: K::version(&()).into_owned(),
         kind: K::kind(&()).into_owned(),
         plural: K::plural(&()).into_owned(),
-        scope: K::Scope::NAME,
+        scope: K::Scope::SCOPE,
     }
 }
 
 /// The scope of a resource, as a rule names it.
 #[cfg(feature = "kube")]
 pub trait Scoped {
-    /// The name.
-    const NAME: &'static str;
+    /// The scope.
+    const SCOPE: Scope;
 }
 
 #[cfg(feature = "kube")]
 impl Scoped for kube_core::NamespaceResourceScope {
-    const NAME: &'static str = "Namespaced";
+    const SCOPE: Scope = Scope::Namespaced;
 }
 
 #[cfg(feature = "kube")]
 impl Scoped for kube_core::ClusterResourceScope {
-    const NAME: &'static str = "Cluster";
+    const SCOPE: Scope = Scope::Cluster;
 }
 
 #[cfg(feature = "kube")]
 impl Scoped for kube_core::DynamicResourceScope {
-    const NAME: &'static str = "*";
+    const SCOPE: Scope = Scope::All;
 }

@@ -1,4 +1,4 @@
-//! What a webhook answers.
+//! The response of a webhook.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Response {
         self
     }
 
-    /// Whether the request may go on.
+    /// Returns `true` if the request may go on.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self.decision, Decision::Allow(_))
@@ -90,13 +90,13 @@ impl Response {
         }
     }
 
-    /// What the client is told besides.
+    /// Warnings for the client.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What goes into the audit log.
+    /// Audit annotations.
     #[must_use]
     pub fn audit_annotations(&self) -> &BTreeMap<String, String> {
         &self.audit_annotations

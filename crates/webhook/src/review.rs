@@ -36,7 +36,7 @@ pub struct Answered {
     pub body: Vec<u8>,
     /// The request, unless it could not be read.
     pub context: Option<Context>,
-    /// What the webhook decided.
+    /// The decision.
     pub outcome: Result<Response, ReviewError>,
 }
 
@@ -100,7 +100,7 @@ async fn decide(role: Role, handler: &dyn Handler, ctx: &Context) -> Result<Resp
     };
     let mut response = decided
         .map_err(|panic| ReviewError::Panicked(panic_text(&*panic)))?
-        .map_err(|fault: Fault| ReviewError::Fault(fault.to_string()))?;
+        .map_err(|fault: Fault| ReviewError::Fault(format!("{fault:#}")))?;
     if role == Role::Validating && !response.changes().is_empty() {
         let message = "a validating webhook may not change the object";
         return Err(ReviewError::Fault(message.to_owned()));

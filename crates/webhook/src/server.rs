@@ -74,9 +74,9 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// Where a kubelet asks. `/livez`, `/readyz` and `/healthz` are always there besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbePaths {
-    /// Whether the process lives.
+    /// `true` if the process lives.
     pub liveness: String,
-    /// Whether it should be sent requests.
+    /// `true` if it should be sent requests.
     pub readiness: String,
 }
 
@@ -158,7 +158,7 @@ impl Server {
         self
     }
 
-    /// Whether to offer HTTP/2. It is off: the API server gains little by it, and it costs a server
+    /// Offers HTTP/2. It is off by default: the API server gains little by it, and it costs a server
     /// more to be abused through it.
     #[must_use]
     pub fn http2(mut self, offered: bool) -> Self {

@@ -1,4 +1,4 @@
-//! What the tests of a webhook need: reviews, assertions, folders of fixtures, a server with
+//! The test kit for webhooks: reviews, assertions, fixture directories, a server with
 //! certificates of its own.
 //!
 //! Nothing here is a stand-in: a [`Review`] is written as the API server writes it, answered as the

@@ -11,37 +11,70 @@ use crate::handler::{BoxFuture, Handler};
 use crate::object::Object;
 use crate::response::Response;
 
-/// Decides about objects of the kind `K`. What is not written allows.
+/// Validates objects of the kind `K`. A method that is not written allows.
 ///
 /// Write the methods as `async fn`. Warnings and audit annotations go through the [`Context`].
+///
+/// A check that is the same for new and changed objects is written once:
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use lockgate_webhook::{Context, Denial, Object, Validator, Verdict};
+///
+/// struct Small;
+///
+/// impl Validator<ConfigMap> for Small {
+///     async fn create_or_update(
+///         &self,
+///         _: &Context,
+///         _: Option<&Object<ConfigMap>>,
+///         new: &Object<ConfigMap>,
+///     ) -> Verdict {
+///         match &new.data {
+///             Some(data) if data.len() > 100 => Err(Denial::forbidden("too many keys").into()),
+///             _ => Ok(()),
+///         }
+///     }
+/// }
+/// ```
 pub trait Validator<K>: Send + Sync + 'static
 where
-    K: DeserializeOwned + Send + Sync,
+    K: DeserializeOwned + Send + Sync + 'static,
 {
-    /// Decides about a new object.
-    fn create(&self, ctx: &Context, object: &Object<K>) -> impl Future<Output = Verdict> + Send {
-        let _ = (ctx, object);
-        async { Ok(()) }
-    }
-
-    /// Decides about a change.
-    fn update(
+    /// Validates a new object, or a changed one with the object before the change. Called where
+    /// [`create`](Self::create) or [`update`](Self::update) is not written.
+    fn create_or_update(
         &self,
         ctx: &Context,
-        old: &Object<K>,
+        old: Option<&Object<K>>,
         new: &Object<K>,
     ) -> impl Future<Output = Verdict> + Send {
         let _ = (ctx, old, new);
         async { Ok(()) }
     }
 
-    /// Decides about a deletion.
+    /// Validates a new object.
+    fn create(&self, ctx: &Context, object: &Object<K>) -> impl Future<Output = Verdict> + Send {
+        self.create_or_update(ctx, None, object)
+    }
+
+    /// Validates a change.
+    fn update(
+        &self,
+        ctx: &Context,
+        old: &Object<K>,
+        new: &Object<K>,
+    ) -> impl Future<Output = Verdict> + Send {
+        self.create_or_update(ctx, Some(old), new)
+    }
+
+    /// Validates a deletion.
     fn delete(&self, ctx: &Context, object: &Object<K>) -> impl Future<Output = Verdict> + Send {
         let _ = (ctx, object);
         async { Ok(()) }
     }
 
-    /// Decides about a connection, such as `kubectl exec`. `K` is the kind of the options then:
+    /// Validates a connection, such as `kubectl exec`. `K` is the kind of the options then:
     /// `PodExecOptions`, say.
     fn connect(&self, ctx: &Context, options: &Object<K>) -> impl Future<Output = Verdict> + Send {
         let _ = (ctx, options);
@@ -79,7 +112,7 @@ where
 /// Calls the method for the operation, with the objects it comes with.
 pub(crate) async fn ask<K, V>(validator: &V, ctx: &Context) -> Verdict
 where
-    K: DeserializeOwned + Send + Sync,
+    K: DeserializeOwned + Send + Sync + 'static,
     V: Validator<K>,
 {
     match ctx.operation() {

@@ -30,7 +30,7 @@ impl Webhook {
         }
     }
 
-    /// What is registered for it.
+    /// The registration.
     #[must_use]
     pub fn registration(&self) -> &Registration {
         &self.registration
@@ -46,7 +46,7 @@ impl Webhook {
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
-/// use lockgate_webhook::{Context, Object, Operation, Registration, Validator, Verdict, Webhooks, validating};
+/// use lockgate_webhook::{Context, Object, Operation, Registration, Rule, Validator, Verdict, Webhooks, validating};
 ///
 /// struct Guard;
 ///
@@ -55,7 +55,7 @@ impl Webhook {
 /// let webhooks = Webhooks::new().with(
 ///     Registration::validating("pods.example.com")
 ///         .path("/pods")
-///         .rule(&[Operation::Create], &[""], &["v1"], &["pods"]),
+///         .rule(Rule::resources(["pods"]).operations([Operation::Create])),
 ///     validating::<Pod, _>(Guard),
 /// );
 /// assert!(webhooks.at("/pods").is_some());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lockgate_webhook::patch::{Patch, Pointer};
 use lockgate_webhook::{
-    BoxFuture, Context, Denial, Fault, GroupVersionResource, Handler, Operation, Refusal,
-    Registration, Response, Webhooks, from_fn,
+    Context, Denial, Fault, GroupVersionResource, Handler, Operation, Refusal, Registration,
+    Response, Webhooks, from_fn,
 };
 use serde_json::{Value, json};
 
@@ -36,10 +36,8 @@ pub fn webhooks(sidecar_image: Option<String>) -> Webhooks {
         ("/mutating-custom-resource", mutate_data),
         ("/crd", definitions),
     ];
-    let inject = from_fn(move |ctx| {
-        let answer = sidecar(ctx, sidecar_image.as_deref());
-        Box::pin(async move { respond(answer) })
-    });
+    let inject =
+        from_fn(async move |ctx: &Context| respond(sidecar(ctx, sidecar_image.as_deref())));
     let webhooks = Webhooks::new()
         .with(registration("/always-allow-delay-5s"), later())
         .with(registration("/pods"), pods())
@@ -47,10 +45,7 @@ pub fn webhooks(sidecar_image: Option<String>) -> Webhooks {
     plain
         .into_iter()
         .fold(webhooks, |webhooks, (path, handle)| {
-            let handler = from_fn(move |ctx| {
-                let answer = handle(ctx);
-                Box::pin(async move { respond(answer) })
-            });
+            let handler = from_fn(async move |ctx: &Context| respond(handle(ctx)));
             webhooks.with(registration(path), handler)
         })
 }
@@ -73,41 +68,37 @@ fn respond(answer: Answer) -> Result<Response, Fault> {
 
 /// Allows everything, after five seconds.
 fn later() -> impl Handler {
-    from_fn(|_| {
-        Box::pin(async {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            Ok(Response::allow())
-        })
+    from_fn(async |_: &Context| {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok(Response::allow())
     })
 }
 
 /// Refuses pods by label and by the name of a container, and never answers about some.
 fn pods() -> impl Handler {
-    from_fn(|ctx| -> BoxFuture<'_, Result<Response, Fault>> {
-        Box::pin(async move {
-            let pod = match pod_of(ctx) {
-                Ok(pod) => pod,
-                Err(refusal) => return respond(Err(refusal)),
-            };
-            let label = pod.pointer(&format!("/metadata/labels/{KEY}"));
-            let label = label.and_then(Value::as_str);
-            if label == Some("wait-forever") {
-                std::future::pending::<()>().await;
+    from_fn(async |ctx: &Context| {
+        let pod = match pod_of(ctx) {
+            Ok(pod) => pod,
+            Err(refusal) => return respond(Err(refusal)),
+        };
+        let label = pod.pointer(&format!("/metadata/labels/{KEY}"));
+        let label = label.and_then(Value::as_str);
+        if label == Some("wait-forever") {
+            std::future::pending::<()>().await;
+        }
+        let mut message = String::new();
+        if label == Some("webhook-disallow") {
+            message.push_str("the pod contains unwanted label; ");
+        }
+        for name in names(&pod, "containers") {
+            if name.contains("webhook-disallow") {
+                message.push_str("the pod contains unwanted container name; ");
             }
-            let mut message = String::new();
-            if label == Some("webhook-disallow") {
-                message.push_str("the pod contains unwanted label; ");
-            }
-            for name in names(&pod, "containers") {
-                if name.contains("webhook-disallow") {
-                    message.push_str("the pod contains unwanted container name; ");
-                }
-            }
-            if message.is_empty() {
-                return Ok(Response::allow());
-            }
-            respond(deny(message.trim()))
-        })
+        }
+        if message.is_empty() {
+            return Ok(Response::allow());
+        }
+        respond(deny(message.trim()))
     })
 }
 

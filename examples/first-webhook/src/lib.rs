@@ -6,10 +6,10 @@ use lockgate_webhook::{
     Context, FieldErrors, Mutator, Object, Validator, Verdict, Webhooks, webhook,
 };
 
-/// Sees to it that every Deployment has a team and few replicas.
+/// Labels every Deployment with a team and limits its replicas.
 #[derive(Debug)]
 pub struct Teams {
-    /// The most replicas one may have.
+    /// The largest number of replicas.
     pub max_replicas: i32,
 }
 
@@ -30,24 +30,14 @@ impl Mutator<Deployment> for Teams {
 
 #[webhook(name = "replicas.tutorial.example.com")]
 impl Validator<Deployment> for Teams {
-    async fn create(&self, _: &Context, deployment: &Object<Deployment>) -> Verdict {
-        self.check(deployment)
-    }
-
-    async fn update(
+    async fn create_or_update(
         &self,
         _: &Context,
-        _: &Object<Deployment>,
+        _: Option<&Object<Deployment>>,
         new: &Object<Deployment>,
     ) -> Verdict {
-        self.check(new)
-    }
-}
-
-impl Teams {
-    fn check(&self, deployment: &Deployment) -> Verdict {
         let mut errors = FieldErrors::default();
-        let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+        let replicas = new.spec.as_ref().and_then(|spec| spec.replicas);
         if let Some(replicas) = replicas.filter(|&replicas| replicas > self.max_replicas) {
             let spec = Path::root("spec");
             errors.push(FieldError::invalid(

@@ -56,9 +56,14 @@ async fn an_api_server_asks_both() -> Result<(), Box<dyn std::error::Error>> {
     cluster
         .apply("{apiVersion: v1, kind: Namespace, metadata: {name: sales}}")
         .await?;
-    cluster.apply(&shop(3, "{}")).await?;
+    let applied = cluster.apply(&shop(3, "{}")).await?;
+    assert_eq!(applied.objects[0]["metadata"]["labels"]["team"], "sales");
+    assert_eq!(
+        applied.warnings,
+        ["team is set to sales, after the namespace"]
+    );
     let refused = cluster.apply(&shop(11, "{}")).await.unwrap_err();
-    assert!(refused.why.contains("a team has at most 10"), "{refused}");
-    cluster.stop().await;
+    assert_eq!(refused.status.code, 422);
+    assert!(refused.to_string().contains("a team has at most 10"));
     Ok(())
 }

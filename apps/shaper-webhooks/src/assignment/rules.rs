@@ -10,7 +10,7 @@ use crate::findings::{Findings, problem};
 use crate::labels::BUILDARCHS;
 use crate::uuid::Uuid;
 
-/// What a machine's profile is called when nobody says.
+/// The default name of a machine's profile.
 pub(super) const NO_PROFILE: &str = "assignment must specify an existing profileName";
 
 /// Checks a specification.

@@ -44,7 +44,7 @@ fn in_namespace(mut object: Value, namespace: &str) -> Value {
     object
 }
 
-/// What is stored after the mutating webhook saw it.
+/// The object after the mutating webhook.
 async fn stored(object: &Value) -> Value {
     Ask::create("Assignment", object)
         .at(MUTATE, Fake::new())

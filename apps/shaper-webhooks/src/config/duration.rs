@@ -22,7 +22,7 @@ impl Span {
         self.0
     }
 
-    /// Whether it is none at all.
+    /// Returns `true` if it is none at all.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0.is_zero()

@@ -139,12 +139,12 @@ fn says_what_is_wrong() {
     );
     for (text, want) in [
         ("invalid: yaml: content: [", "is not YAML: "),
-        ("webhookServer: {port: many}", "is wrong: "),
-        ("webhookServer: {port: 70000}", "is wrong: "),
-        ("[]", "is wrong: expected keys, found a list"),
+        ("webhookServer: {port: many}", "`: "),
+        ("webhookServer: {port: 70000}", "`: "),
+        ("[]", "`: expected keys, found a list"),
         (
             "webhookServer: [1]",
-            "is wrong: webhookServer: expected keys, found a list",
+            "`: webhookServer: expected keys, found a list",
         ),
         (
             "webhookServer: {host: here}",
@@ -170,10 +170,7 @@ fn says_what_is_wrong() {
             "webhookServer: {requestTimeout: soon}",
             "`soon` is no duration",
         ),
-        (
-            "profileDeletion: Maybe",
-            "is wrong: unknown variant `Maybe`",
-        ),
+        ("profileDeletion: Maybe", "`: unknown variant `Maybe`"),
     ] {
         let error = load(text).unwrap_err().to_string();
         assert!(error.contains(want), "{text}: {error}");

@@ -92,7 +92,7 @@ impl Live {
         Ok(Self { client, scope })
     }
 
-    /// Whether both kinds can be read, which is what the webhooks need.
+    /// Returns `true` if both kinds can be read, which is what the webhooks need.
     ///
     /// # Errors
     ///

@@ -39,7 +39,7 @@ fn does_not_start_without_a_configuration() {
     let log = lines(&output.stderr);
     assert_eq!(
         (&log[0]["level"], &log[0]["message"]),
-        (&json!("ERROR"), &json!("loading configuration"))
+        (&json!("ERROR"), &json!("cannot load the configuration"))
     );
     assert!(
         log[0]["error"]

@@ -379,9 +379,9 @@ async fn a_renewed_certificate_is_used_without_a_restart() {
         identity.certificate_pem,
     )
     .unwrap();
-    asked.program.logs(|line| {
-        line["message"] == "the certificate is taken into use" && line["first"] == false
-    });
+    asked
+        .program
+        .logs(|line| line["message"] == "certificate loaded" && line["first"] == false);
     let object = assignment(&json!({"profileName": "test-profile"}));
     let body = review("v1", "Assignment", "CREATE", &object, &Value::Null);
     let (code, _) = post(

@@ -36,7 +36,7 @@ impl Source {
     }
 }
 
-/// Whether other versions of a resource match too.
+/// `matchPolicy`: matching of other versions of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatchPolicy {
     /// They do not.
@@ -45,7 +45,7 @@ pub enum MatchPolicy {
     Equivalent,
 }
 
-/// What calling a webhook changes elsewhere, as far as a dry run cares.
+/// `sideEffects`, as far as dry runs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SideEffects {
     /// It was never said.
@@ -82,7 +82,8 @@ impl Labels {
     }
 }
 
-/// Whether labels satisfy a selector. Most requirements compare a label with a few short texts, which
+/// Returns `true` if labels satisfy a selector. Most requirements compare a label with a few short
+/// strings, which
 /// is done here without the price of a call for each.
 #[inline]
 pub(crate) fn selects<'l>(selector: &Selector, look_up: impl Fn(&str) -> Option<&'l str>) -> bool {
@@ -181,25 +182,25 @@ impl CompiledHook {
         self.source
     }
 
-    /// What it was compiled from.
+    /// The webhook as registered.
     #[must_use]
     pub fn webhook(&self) -> &Webhook {
         &self.webhook
     }
 
-    /// What a failed call means.
+    /// `failurePolicy`.
     #[must_use]
     pub fn failure_policy(&self) -> FailurePolicy {
         self.failure_policy
     }
 
-    /// Whether other versions of a resource match too.
+    /// `matchPolicy`: matching of other versions of a resource.
     #[must_use]
     pub fn match_policy(&self) -> MatchPolicy {
         self.match_policy
     }
 
-    /// Whether it is called again when others change the object after it.
+    /// Returns `true` if `reinvocationPolicy` is `IfNeeded`.
     #[must_use]
     pub fn reinvocable(&self) -> bool {
         self.webhook.reinvocation_policy.as_deref() == Some("IfNeeded")

@@ -63,7 +63,7 @@ impl Candidates {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

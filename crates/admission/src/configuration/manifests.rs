@@ -42,7 +42,7 @@ impl ManifestError {
     }
 }
 
-/// Whether configurations from manifest files are allowed at all: the feature gate
+/// Permission to load configurations from manifest files: the feature gate
 /// `ManifestBasedAdmissionControlConfig`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManifestGate {
@@ -52,7 +52,7 @@ pub enum ManifestGate {
     Disabled,
 }
 
-/// What was read from a directory.
+/// The contents of a manifest directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifests {
     /// The configurations, sorted by name.

@@ -23,7 +23,7 @@ pub(super) struct Notice {
 #[derive(Debug, Default)]
 struct Heard {
     changed: Notify,
-    /// Whether the directory itself went away, or nothing is told any more.
+    /// `true` if the directory itself is gone, or events stopped.
     lost: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Notice {
     }
 }
 
-/// Whether files may be other ones now. Reading them is told too, and is none of that.
+/// Returns `true` if an event can mean changed files; reads raise events too.
 fn is_change(kind: &EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => *kind == AccessKind::Close(AccessMode::Write),
@@ -85,7 +85,7 @@ fn is_change(kind: &EventKind) -> bool {
     }
 }
 
-/// Whether the directory is no longer the one that is watched.
+/// Returns `true` if the watched directory was replaced.
 fn is_gone(event: &Event, directory: &Path) -> bool {
     let is_moved = matches!(
         event.kind,

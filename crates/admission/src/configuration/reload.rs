@@ -16,7 +16,7 @@ use super::notice::Notice;
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// What came of looking at the files.
+/// The outcome of reading the manifest files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
     /// They are as they were.
@@ -148,23 +148,23 @@ impl StaticManifests {
             "last_config_info",
             "automatic_reloads_total",
         );
-        out += &head(last, "When manifests were last read, by outcome.", "gauge");
+        out += &head(
+            last,
+            "Time of the last reload of manifests, by status.",
+            "gauge",
+        );
         for (status, (_, when)) in &state.outcomes {
             out += &format!(
                 "{prefix}{last}{{{labels},plugin=\"{plugin}\",status=\"{status}\"}} {when}\n"
             );
         }
-        out += &head(
-            total,
-            "How often manifests were read, by outcome.",
-            "counter",
-        );
+        out += &head(total, "Reloads of manifests, by status.", "counter");
         for (status, (count, _)) in &state.outcomes {
             out += &format!(
                 "{prefix}{total}{{{labels},plugin=\"{plugin}\",status=\"{status}\"}} {count}\n"
             );
         }
-        out += &head(info, "The sum of the manifests in effect.", "gauge");
+        out += &head(info, "Hash of the manifests in effect.", "gauge");
         let hash = &state.hash;
         out + &format!("{prefix}{info}{{{labels},hash=\"{hash}\",plugin=\"{plugin}\"}} 1\n")
     }

@@ -8,7 +8,7 @@ use lockgate_api::registration::hub;
 use crate::object::same_text;
 use crate::request::{Operation, Request};
 
-/// What a webhook is called for.
+/// A compiled rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     scope: Scope,
@@ -67,7 +67,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule is for this request, were it about `resource`.
+    /// Returns `true` if the rule matches the request as one about `resource`.
     pub(crate) fn matches(&self, request: &Request, resource: &GroupVersionResource) -> bool {
         self.covers(request.operation)
             && self.groups.has(&resource.group)

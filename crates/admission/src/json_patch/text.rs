@@ -14,12 +14,12 @@ pub(super) fn compact_len(raw: &[u8]) -> u64 {
     Pieces::of(raw).map(|piece| piece.len() as u64).sum()
 }
 
-/// Whether the scalar `raw`, after a copy has escaped it, is spelt `want`.
+/// Returns `true` if the scalar `raw`, escaped by a copy, is spelled `want`.
 pub(super) fn escaped_equals(raw: &[u8], want: &[u8]) -> bool {
     consume(Pieces::of(raw), want)
 }
 
-/// Whether Go spells a scalar like `want`.
+/// Returns `true` if Go spells a scalar like `want`.
 pub(super) fn scalar_equals(value: &Value, want: &[u8]) -> bool {
     match value {
         Value::String(text) => {

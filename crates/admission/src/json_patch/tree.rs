@@ -101,7 +101,7 @@ impl<'a> Tree<'a> {
 
     /// Walks to the container that holds what `path` names, and returns it with the last key.
     ///
-    /// What stands before the first slash is not looked at.
+    /// Text before the first slash is ignored.
     pub(super) fn find(&mut self, path: &str) -> Option<(NodeId, String)> {
         let (_, path) = path.split_once('/')?;
         let mut keys = path.split('/');
@@ -263,7 +263,7 @@ impl<'a> Tree<'a> {
         self.push(copy)
     }
 
-    /// Whether a node that is there equals a value of the patch, text by text.
+    /// Returns `true` if a present node equals a value of the patch, compared as text.
     pub(super) fn equals(&mut self, node: NodeId, want: document::Value<'a>) -> bool {
         let mut work = vec![(node, want)];
         while let Some((node, want)) = work.pop() {

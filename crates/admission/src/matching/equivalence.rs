@@ -4,7 +4,7 @@ use crate::configuration::{CompiledHook, MatchPolicy};
 use crate::host::Equivalent;
 use crate::request::Request;
 
-/// What the rules say. Rules are named by their position.
+/// The verdict of the rules, which are named by their position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// A rule matches the resource the client addressed.

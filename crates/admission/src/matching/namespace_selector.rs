@@ -10,7 +10,7 @@ use crate::host::{Namespace, NamespaceError, Namespaces};
 use crate::object::{Object, SMALL, first_named};
 use crate::request::{Operation, Request};
 
-/// What the namespace selector says.
+/// The verdict of the namespace selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceVerdict {
     /// The request is in no namespace, so the selector has no say.
@@ -25,7 +25,7 @@ pub enum NamespaceVerdict {
     Error,
 }
 
-/// What is known about the namespace of a request.
+/// The namespace of a request, as far as it was looked up.
 #[derive(Debug)]
 pub(crate) enum NamespaceLookup {
     /// Nobody asked yet.

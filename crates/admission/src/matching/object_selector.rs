@@ -6,7 +6,7 @@ use crate::configuration::{Labels, selects};
 use crate::object::{Object, find};
 use crate::request::Request;
 
-/// What the object selector says.
+/// The verdict of the object selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectVerdict {
     /// The selector asks for nothing.

@@ -1,4 +1,4 @@
-//! What a webhook's "no" becomes.
+//! The status of a denied request.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/errors/statuserror.go
 

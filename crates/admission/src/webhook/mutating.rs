@@ -14,7 +14,7 @@ use super::contain::contain;
 use super::denial::denial;
 use super::round_trip::{self, Failure, Reply, failed_call};
 use super::versioned::{Reviews, Versioned, convert};
-use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow, patch};
+use super::{Hooks, NextStep, Relevant, after_conditions, call_span, check_conditions, patch};
 use crate::conditions::Facts;
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
@@ -128,9 +128,9 @@ struct Pass<'p> {
     matcher: Matcher<'p>,
     /// The objects in the version the last hook wanted.
     versioned: Option<Versioned>,
-    /// What match conditions see in the versions of earlier hooks.
+    /// The variables of match conditions in the versions of earlier hooks.
     facts: Vec<(GroupVersionKind, Facts)>,
-    /// Whether the versioned object is ahead of the request's.
+    /// Set when the versioned object is newer than the request's.
     dirty: bool,
     reviews: Reviews,
     calls: usize,
@@ -181,14 +181,14 @@ impl Pass<'_> {
                 };
                 let (request, matcher) = (&admission.request, &mut self.matcher);
                 let conditions = check_conditions(self.host, hook, request, matcher, versioned);
-                let follows = conditions_follow(&admission.request, &conditions);
+                let next = after_conditions(&admission.request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
                 }
-                match follows {
-                    Follows::Call => {}
-                    Follows::Skip => continue,
-                    Follows::Refuse(decision) => return decision,
+                match next {
+                    NextStep::Call => {}
+                    NextStep::Skip => continue,
+                    NextStep::Deny(decision) => return decision,
                 }
             }
             if !is_due {
@@ -353,7 +353,7 @@ impl Pass<'_> {
         Ok(patched)
     }
 
-    /// What the call means for the request.
+    /// Derives the decision from a call.
     fn conclude(&self, hook: &CompiledHook, request: &Request, call: &CallTrace) -> Decision {
         if call.failed_open(hook.failure_policy()) {
             // The time of the whole request may be up, not only that of this call.
@@ -366,7 +366,7 @@ impl Pass<'_> {
     }
 }
 
-/// What a call means for the request, unless it failed open.
+/// Derives the decision from a call that did not fail open.
 pub(super) fn conclude(hook: &CompiledHook, call: &CallTrace, plugin: &str) -> Decision {
     match &call.outcome {
         CallOutcome::Allowed => Decision::Allow,

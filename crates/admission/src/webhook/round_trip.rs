@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(250);
 pub(super) enum Failure {
     /// It could not be asked, or its answer makes no sense. The failure policy decides.
     Call {
-        /// What follows `failed calling webhook "…": `.
+        /// The text after `failed calling webhook "…": `.
         reason: String,
         /// The code of the status upstream keeps for metrics.
         code: i32,
@@ -78,7 +78,7 @@ pub(super) fn failed_call(webhook: &str, reason: &str) -> Status {
     ))
 }
 
-/// What came of a question.
+/// The outcome of one call.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) uid: String,

@@ -19,7 +19,7 @@ use super::denial::denial;
 use super::mutating::conclude;
 use super::round_trip::{self, Failure};
 use super::versioned::{Reviews, Versioned};
-use super::{Follows, Hooks, Relevant, call_span, check_conditions, conditions_follow};
+use super::{Hooks, NextStep, Relevant, after_conditions, call_span, check_conditions};
 use crate::configuration::{CompiledHook, Configurations};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host};
@@ -161,14 +161,14 @@ impl ValidatingWebhooks {
             if self.0.has_conditions(hook) {
                 let host = &self.0.host;
                 let conditions = check_conditions(host, hook, request, matcher, versioned);
-                let follows = conditions_follow(request, &conditions);
+                let next = after_conditions(request, &conditions);
                 if let Some(trace) = admission.running.hooks.last_mut() {
                     trace.conditions = Some(conditions);
                 }
-                match follows {
-                    Follows::Call => {}
-                    Follows::Skip => continue,
-                    Follows::Refuse(decision) => return Err(decision),
+                match next {
+                    NextStep::Call => {}
+                    NextStep::Skip => continue,
+                    NextStep::Deny(decision) => return Err(decision),
                 }
             }
             let review = round_trip::prepare(hook, request.dry_run).map(|version| {

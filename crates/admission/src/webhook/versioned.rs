@@ -23,7 +23,7 @@ pub(super) struct Versioned {
     pub(super) kind: GroupVersionKind,
     pub(super) object: Option<Object>,
     pub(super) old_object: Option<Object>,
-    /// What match conditions see, once there are any.
+    /// The variables of match conditions, built for the first webhook that has any.
     pub(super) facts: Option<Facts>,
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn convert(
     }
 }
 
-/// Whether a tree is of a kind. One that does not say is taken at the host's word.
+/// Returns `true` if a tree is of a kind, or does not say its kind.
 fn is_of(value: &Value, kind: &GroupVersionKind) -> bool {
     let says = |name: &str| value.get(name).and_then(Value::as_str);
     let (Some(api_version), Some(found)) = (says("apiVersion"), says("kind")) else {

@@ -8,6 +8,13 @@
 
 mod support;
 
+mod examples {
+    //! The examples, run for real.
+
+    mod notes;
+    mod watching;
+}
+
 mod failures;
 mod faults;
 mod https;

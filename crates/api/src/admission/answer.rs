@@ -14,8 +14,8 @@ use lockgate_go::mime::parse_media_type;
 use lockgate_go::quote::{push_lossy, quote, quote_bytes};
 
 use super::{GROUP, ReviewVersion, v1, v1beta1};
-use crate::decode::{WireStruct, decode_value};
-use crate::document::{Document, Value, json, yaml};
+use crate::decode::{DecodeError, WireStruct, decode_value};
+use crate::document::{Document, SyntaxError, Value, json, yaml};
 use crate::meta::status::Status;
 use crate::meta::type_meta::TypeMeta;
 
@@ -109,9 +109,9 @@ pub fn read(http: &HttpAnswer<'_>, question: &Question<'_>) -> Result<Answer, An
     }
 }
 
-fn call_error<T>(message: impl Into<String>) -> Result<T, AnswerError> {
+fn call_error<T>(problem: impl ToString) -> Result<T, AnswerError> {
     Err(AnswerError::Call {
-        message: message.into(),
+        message: problem.to_string(),
         code: None,
     })
 }
@@ -228,15 +228,24 @@ fn failure_status(body: &[u8]) -> Option<Status> {
     (status.status == "Failure").then_some(status)
 }
 
+/// A body that is neither JSON nor YAML.
+#[derive(Debug, thiserror::Error)]
+enum BodyError {
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Json(SyntaxError),
+    #[error("{0}")]
+    Yaml(yaml::Problem),
+}
+
 /// Tells JSON from YAML by the first character, as the API server does.
-fn parse(body: &[u8]) -> Result<Document, String> {
+fn parse(body: &[u8]) -> Result<Document, BodyError> {
     let is_json = String::from_utf8_lossy(body).trim_start().starts_with('{');
     if is_json {
-        let prefix = "couldn't get version/kind; json parse error: ";
-        return json::parse(body).map_err(|error| format!("{prefix}{error}"));
+        return json::parse(body).map_err(BodyError::Json);
     }
     // YAML becomes JSON by way of a map, which leaves one member of each name, in order.
-    yaml::parse_like_kubernetes(body).map(|document| document.sorted())
+    let document = yaml::parse_like_kubernetes(body).map_err(BodyError::Yaml)?;
+    Ok(document.sorted())
 }
 
 fn decode_review<T: WireStruct + Default>(
@@ -255,9 +264,25 @@ fn decode_review<T: WireStruct + Default>(
     Ok(decoded.or_else(|error| call_error(error.message))?.value)
 }
 
+/// A body that is another object than the review that was asked for.
+#[derive(Debug, thiserror::Error)]
+enum WrongType {
+    #[error("{0}")]
+    Decode(DecodeError),
+    #[error("no kind {} is registered for the internal version of group {} in scheme {}", quote(.kind), quote(.group), quote(SCHEME))]
+    Internal { group: String, kind: String },
+    #[error("no kind {} is registered for version {} in scheme {}", quote(.kind), quote(.api_version), quote(SCHEME))]
+    Unknown { api_version: String, kind: String },
+    #[error("converting ({found}) to ({}.AdmissionReview): unknown conversion", .version.name())]
+    Conversion {
+        found: String,
+        version: ReviewVersion,
+    },
+}
+
 /// Checks that the body is the review that was asked for. Other kinds that the webhook client knows
 /// are decoded too, and then refused as such; the rest is unknown.
-fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Result<(), String> {
+fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Result<(), WrongType> {
     let kind = found.kind.as_str();
     let found_type = match (found.group.as_str(), found.version.as_str()) {
         (GROUP, name) if kind == "AdmissionReview" && name == version.name() => return Ok(()),
@@ -277,33 +302,29 @@ fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Resu
         }
         _ if UNVERSIONED_KINDS.contains(&kind) => format!("v1.{kind}"),
         (group, INTERNAL) => {
-            return Err(format!(
-                "no kind {} is registered for the internal version of group {} in scheme {}",
-                quote(kind),
-                quote(group),
-                quote(SCHEME)
-            ));
+            return Err(WrongType::Internal {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+            });
         }
         _ => {
-            return Err(format!(
-                "no kind {} is registered for version {} in scheme {}",
-                quote(kind),
-                quote(&found.api_version()),
-                quote(SCHEME)
-            ));
+            return Err(WrongType::Unknown {
+                api_version: found.api_version(),
+                kind: kind.to_owned(),
+            });
         }
     };
-    Err(format!(
-        "converting ({found_type}) to ({}.AdmissionReview): unknown conversion",
-        version.name()
-    ))
+    Err(WrongType::Conversion {
+        found: found_type,
+        version,
+    })
 }
 
 /// What is wrong with the members of another kind is found before the kind itself is.
-fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), String> {
+fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), WrongType> {
     decode_value::<T>(root)
         .map(|_| ())
-        .map_err(|error| error.message)
+        .map_err(WrongType::Decode)
 }
 
 /// The version of types that are never written.

@@ -212,7 +212,7 @@ impl<'s> Reader<'s> {
             self.digits();
         }
         let source = self.source;
-        let text = std::str::from_utf8(&source[start..self.at]).unwrap_or_default();
+        let text = std::str::from_utf8(&source[start..self.at]).expect("a number is ASCII");
         self.builder
             .scalar(Kind::Number, Span::new(start, self.at), text);
         Ok(())

@@ -1,4 +1,4 @@
-//! Reading YAML as Kubernetes reads it.
+//! YAML as Kubernetes reads and writes it.
 //!
 //! Kubernetes turns YAML into JSON first, with the scalar rules of YAML 1.1: `yes` and `off` are
 //! booleans, `0777` is octal, `1_000` is a number, `<<` merges. The same rules apply here, so that
@@ -8,6 +8,7 @@
 
 mod problem;
 mod scalar;
+mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -15,8 +16,9 @@ use std::ops::Range;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span as Place};
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
-use problem::Problem;
+pub(crate) use problem::Problem;
 use scalar::Resolved;
+pub use write::write;
 
 /// Cuts a stream of YAML documents at its `---` lines.
 ///
@@ -62,13 +64,12 @@ pub fn parse(source: &str) -> Result<Document, SyntaxError> {
     Ok(first(source)?)
 }
 
-/// As [`parse`], with the error as Kubernetes prints it.
-pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, String> {
+/// As [`parse`]; the error prints as in Kubernetes.
+pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, Problem> {
     match std::str::from_utf8(source) {
         Ok(text) => first(text),
         Err(error) => Err(Problem::not_utf8(source, error)),
     }
-    .map_err(|problem| problem.to_string())
 }
 
 /// Parses every YAML document of `source`.
@@ -252,8 +253,8 @@ impl Loader {
             self.set_next(Next::Merge);
             return Ok(());
         }
-        let resolved =
-            scalar::resolve(text, plain, tag).map_err(|message| Problem::other(message, span))?;
+        let resolved = scalar::resolve(text, plain, tag)
+            .map_err(|error| Problem::other(error.to_string(), span))?;
         if self.reads_key() {
             if resolved == Resolved::Null {
                 return refuse("a key must not be null", span);

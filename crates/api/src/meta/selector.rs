@@ -36,10 +36,43 @@ pub enum Operator {
 #[error("{0}")]
 pub struct InvalidRequirement(pub(crate) String);
 
-/// A selector text that cannot be read.
+/// A text that is no selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ParseSelectorError(String);
+pub enum ParseSelectorError {
+    /// Something else stands between requirements.
+    #[error("found '{found}', {expected}")]
+    #[non_exhaustive]
+    Unexpected {
+        /// The offending part.
+        found: String,
+        /// The parts that may stand there.
+        expected: &'static str,
+    },
+    /// A requirement is wrong.
+    #[error("unable to parse requirement: {0}")]
+    Requirement(RequirementError),
+}
+
+/// A text that is no requirement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequirementError {
+    /// Something else stands in its place.
+    #[error("found '{found}'{expected}")]
+    #[non_exhaustive]
+    Unexpected {
+        /// The offending part.
+        found: String,
+        /// The parts that may stand there.
+        expected: &'static str,
+    },
+    /// The key is no label key.
+    #[error("{0}")]
+    Key(FieldError),
+    /// Key, operator and values do not go together.
+    #[error("{0}")]
+    Invalid(InvalidRequirement),
+}
 
 /// One condition on one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -356,7 +389,14 @@ struct Parser {
     at: usize,
 }
 
-type Parsed<T> = Result<T, String>;
+type Parsed<T> = Result<T, RequirementError>;
+
+fn unexpected(token: &Token, expected: &'static str) -> RequirementError {
+    RequirementError::Unexpected {
+        found: token.literal().to_owned(),
+        expected,
+    }
+}
 
 impl Parser {
     fn selector(mut self) -> Result<Selector, ParseSelectorError> {
@@ -366,27 +406,27 @@ impl Parser {
                 return Ok(Selector::from(requirements));
             }
             if !self.starts_requirement() {
-                let found = self.peek().literal();
-                return Err(ParseSelectorError(format!(
-                    "found '{found}', expected: !, identifier, or 'end of string'"
-                )));
+                return Err(ParseSelectorError::Unexpected {
+                    found: self.peek().literal().to_owned(),
+                    expected: "expected: !, identifier, or 'end of string'",
+                });
             }
-            let requirement = self.requirement().map_err(|problem| {
-                ParseSelectorError(format!("unable to parse requirement: {problem}"))
-            })?;
-            requirements.push(requirement);
+            let requirement = self.requirement();
+            requirements.push(requirement.map_err(ParseSelectorError::Requirement)?);
             match self.next() {
                 Token::End => return Ok(Selector::from(requirements)),
                 Token::Symbol(",") if self.starts_requirement() => {}
                 Token::Symbol(",") => {
-                    let found = self.peek().literal();
-                    let problem = format!("found '{found}', expected: identifier after ','");
-                    return Err(ParseSelectorError(problem));
+                    return Err(ParseSelectorError::Unexpected {
+                        found: self.peek().literal().to_owned(),
+                        expected: "expected: identifier after ','",
+                    });
                 }
                 other => {
-                    let found = other.literal();
-                    let problem = format!("found '{found}', expected: ',' or 'end of string'");
-                    return Err(ParseSelectorError(problem));
+                    return Err(ParseSelectorError::Unexpected {
+                        found: other.literal().to_owned(),
+                        expected: "expected: ',' or 'end of string'",
+                    });
                 }
             }
         }
@@ -401,13 +441,12 @@ impl Parser {
         if negated {
             self.at += 1;
         }
-        let key = self.word("expected: identifier")?;
+        let key = self.identifier()?;
         let messages = names::check_qualified_name(&key);
         if !messages.is_empty() {
             let path = Path::root("<nil>");
-            return Err(
-                FieldError::invalid(&path, Shown::Text(&key), messages.join("; ")).to_string(),
-            );
+            let error = FieldError::invalid(&path, Shown::Text(&key), messages.join("; "));
+            return Err(RequirementError::Key(error));
         }
         let alone = matches!(self.peek(), Token::End | Token::Symbol(","));
         let (operator, values) = if negated {
@@ -422,7 +461,7 @@ impl Parser {
             };
             (operator, values)
         };
-        Requirement::new(&key, operator, values).map_err(|error| error.to_string())
+        Requirement::new(&key, operator, values).map_err(RequirementError::Invalid)
     }
 
     fn operator(&mut self) -> Parsed<Operator> {
@@ -436,9 +475,9 @@ impl Parser {
             Token::Symbol(">") => Operator::GreaterThan,
             Token::Symbol("<") => Operator::LessThan,
             other => {
-                let found = other.literal();
-                return Err(format!(
-                    "found '{found}', expected: in, notin, =, ==, !=, gt, lt"
+                return Err(unexpected(
+                    &other,
+                    ", expected: in, notin, =, ==, !=, gt, lt",
                 ));
             }
         })
@@ -448,14 +487,14 @@ impl Parser {
         if matches!(self.peek(), Token::End | Token::Symbol(",")) {
             return Ok(String::new());
         }
-        self.word("expected: identifier")
+        self.identifier()
     }
 
     /// Reads `(a, b)`; an empty place between commas is the empty value.
     fn values(&mut self) -> Parsed<Vec<String>> {
         let open = self.next();
         if open != Token::Symbol("(") {
-            return Err(format!("found '{}' expected: '('", open.literal()));
+            return Err(unexpected(&open, " expected: '('"));
         }
         let mut values = std::collections::BTreeSet::new();
         match self.peek() {
@@ -466,10 +505,7 @@ impl Parser {
                 self.value_list(&mut values)?;
             }
             other => {
-                return Err(format!(
-                    "found '{}', expected: ',', ')' or identifier",
-                    other.literal()
-                ));
+                return Err(unexpected(other, ", expected: ',', ')' or identifier"));
             }
         }
         // The list ends before the bracket, which is therefore here.
@@ -486,7 +522,7 @@ impl Parser {
                     Token::Symbol(",") => {}
                     Token::Symbol(")") => return Ok(()),
                     other => {
-                        return Err(format!("found '{}', expected: ',' or ')'", other.literal()));
+                        return Err(unexpected(other, ", expected: ',' or ')'"));
                     }
                 }
             } else if token == Token::Symbol(",") {
@@ -504,19 +540,16 @@ impl Parser {
                     _ => {}
                 }
             } else {
-                return Err(format!(
-                    "found '{}', expected: ',', or identifier",
-                    token.literal()
-                ));
+                return Err(unexpected(&token, ", expected: ',', or identifier"));
             }
         }
     }
 
-    fn word(&mut self, expected: &str) -> Parsed<String> {
+    fn identifier(&mut self) -> Parsed<String> {
         let token = self.next();
         match token.as_word() {
             Some(word) => Ok(word.to_owned()),
-            None => Err(format!("found '{}', {expected}", token.literal())),
+            None => Err(unexpected(&token, ", expected: identifier")),
         }
     }
 

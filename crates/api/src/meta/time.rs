@@ -92,7 +92,7 @@ impl Decoder {
                 *target = None;
                 return Ok(());
             }
-            Kind::String => match Time::parse(value.as_str().unwrap_or_default()) {
+            Kind::String => match Time::parse(value.as_str().expect("a string is text")) {
                 Ok(time) => {
                     *target = Some(time);
                     return Ok(());

@@ -1,4 +1,4 @@
-//! `metav1.TypeMeta`: what an object says it is.
+//! `metav1.TypeMeta`: `apiVersion` and `kind` of an object.
 //!
 //! UPSTREAM: k8s.io/apimachinery pkg/runtime/serializer/json/meta.go.
 
@@ -16,21 +16,40 @@ pub struct TypeMeta {
     pub kind: String,
 }
 
+/// An object whose type cannot be read, in the words of the API server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TypeMetaError {
+    /// The root is of this type.
+    #[error(
+        "{PREFIX} {0} into Go value of type struct {{ APIVersion string \
+         \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )]
+    NotAnObject(String),
+    /// A member is of another type.
+    #[error("{PREFIX} {found} into Go struct field .{field} of type string")]
+    NotAString {
+        /// `apiVersion` or `kind`.
+        field: &'static str,
+        /// The type that was found.
+        found: String,
+    },
+    /// More than one slash.
+    #[error("unexpected GroupVersion string: {0}")]
+    GroupVersion(String),
+}
+
+const PREFIX: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+
 impl TypeMeta {
-    /// Reads what an object says it is. What it does not say is empty.
+    /// Reads the type of an object. Members that are absent are empty.
     ///
     /// # Errors
     ///
-    /// The text the API server would answer with: the root is no object, or a member no text.
-    pub fn read(root: Value<'_>) -> Result<Self, String> {
-        let prefix = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    /// The root is no object, a member is no string, or `apiVersion` has more than one slash.
+    pub fn read(root: Value<'_>) -> Result<Self, TypeMetaError> {
         if !matches!(root.kind(), Kind::Object | Kind::Null) {
-            let found = describe(root);
-            return Err(format!(
-                "{prefix} {found} into Go value of type struct {{ APIVersion string \
-                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
-                 \"json:\\\"kind,omitempty\\\"\" }}"
-            ));
+            return Err(TypeMetaError::NotAnObject(describe(root).to_owned()));
         }
         // Here, unlike everywhere else, names match in any case.
         let (mut api_version, mut kind) = ("", "");
@@ -43,24 +62,24 @@ impl TypeMeta {
             } else {
                 continue;
             };
-            match member.value.kind() {
-                Kind::String => *target = member.value.as_str().unwrap_or_default(),
-                Kind::Null => {}
-                _ => {
-                    let found = describe(member.value);
-                    problem.get_or_insert_with(|| {
-                        format!("{prefix} {found} into Go struct field .{field} of type string")
-                    });
+            match member.value.as_str() {
+                Some(text) => *target = text,
+                None if member.value.is_null() => {}
+                None => {
+                    let found = describe(member.value).to_owned();
+                    problem.get_or_insert(TypeMetaError::NotAString { field, found });
                 }
             }
         }
         if let Some(problem) = problem {
             return Err(problem);
         }
-        let (group, version) = match api_version.matches('/').count() {
-            0 => ("", api_version),
-            1 => api_version.split_once('/').unwrap_or_default(),
-            _ => return Err(format!("unexpected GroupVersion string: {api_version}")),
+        let (group, version) = match api_version.split_once('/') {
+            None => ("", api_version),
+            Some((_, version)) if version.contains('/') => {
+                return Err(TypeMetaError::GroupVersion(api_version.to_owned()));
+            }
+            Some(parts) => parts,
         };
         Ok(Self {
             group: group.to_owned(),

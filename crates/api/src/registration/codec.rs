@@ -95,6 +95,6 @@ pub fn to_json(configuration: Configuration, version: Version) -> serde_json::Va
             serde_json::to_value(v1beta1::MutatingWebhookConfiguration::from(configuration))
         }
     };
-    // Wire types hold nothing that JSON cannot say; raw parts were parsed when they were read.
-    json.unwrap_or_default()
+    // Raw parts were parsed when they were read.
+    json.expect("a configuration has no value that JSON cannot hold")
 }

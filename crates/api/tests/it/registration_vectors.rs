@@ -105,7 +105,7 @@ fn without_identity(mut value: Value, is_create: bool) -> Value {
 
 /// Decodes strictly, as a client that asks for field validation sees it.
 fn decode(object: document::Value<'_>) -> Result<(Configuration, Version), String> {
-    let claim = TypeMeta::read(object)?;
+    let claim = TypeMeta::read(object).map_err(|error| error.to_string())?;
     let (kind, version) =
         codec::identify(&claim.api_version(), &claim.kind).expect("a webhook configuration");
     let decoded = codec::decode(object, kind, version).map_err(|error| error.to_string())?;

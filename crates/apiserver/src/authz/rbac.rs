@@ -160,6 +160,15 @@ impl Rbac {
     }
 }
 
+impl Rbac {
+    /// Whether a cluster role would allow something to those it is bound to.
+    pub(crate) fn role_allows(&self, name: &str, request: &AccessRequest<'_>) -> bool {
+        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rules = state.roles.get(&(String::new(), name.to_owned()));
+        rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(request)))
+    }
+}
+
 impl Authorizer for Rbac {
     fn authorize(&self, request: &AccessRequest<'_>) -> Decision {
         let yes = Decision {

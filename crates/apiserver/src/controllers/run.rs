@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use super::owner_graph::Graph;
 use super::work_queue::{Queue, Result as Came, Work};
-use super::{garbage_collector, namespace_defaults, role_aggregation};
+use super::{garbage_collector, namespace_defaults, resource_quota, role_aggregation};
+use crate::config::Controllers as Switches;
 use crate::error::Outcome;
 use crate::server::Server;
 
@@ -21,6 +22,11 @@ const WORKERS: usize = 20;
 const PAGE: usize = 500;
 /// How long to wait before storage that failed is asked again.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
+/// How often quotas are counted though nothing happened.
+///
+/// UPSTREAM: kubernetes pkg/controller/resourcequota/config (ResourceQuotaSyncPeriod, five minutes); what is
+/// counted here is in this process.
+const QUOTA_RESYNC: Duration = Duration::from_secs(30);
 /// What all keys begin with.
 const EVERYTHING: &str = "/";
 
@@ -31,11 +37,12 @@ const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
 /// Starts whatever the settings ask for.
 pub(crate) fn start(server: &Arc<Server>) {
     let on = server.settings.controllers;
-    if on.garbage_collector || on.service_account || on.root_ca || on.role_aggregation {
+    if on != Switches::all(false) {
         let controllers = Controllers {
             server: Arc::clone(server),
             graph: Arc::default(),
             queue: Queue::default(),
+            quotas: resource_quota::Namespaces::default(),
             running: JoinSet::new(),
         };
         server.spawn(controllers.run());
@@ -46,6 +53,7 @@ struct Controllers {
     server: Arc<Server>,
     graph: Arc<Mutex<Graph>>,
     queue: Queue,
+    quotas: resource_quota::Namespaces,
     running: JoinSet<(Work, Came, Vec<Arc<str>>)>,
 }
 
@@ -74,6 +82,8 @@ impl Controllers {
             Err(error) => return error,
         };
         let graph = Arc::clone(&self.graph);
+        let mut resync = tokio::time::interval(QUOTA_RESYNC);
+        resync.reset();
         loop {
             self.begin_work();
             let due = self.queue.next_due();
@@ -90,6 +100,12 @@ impl Controllers {
                     }
                 }
                 () = until(due), if room && due.is_some() => {}
+                // What was charged for a write that failed afterwards is given back.
+                _ = resync.tick() => {
+                    for namespace in self.quotas.all() {
+                        self.queue.add(Work::Quotas(namespace.into()));
+                    }
+                }
             }
         }
     }
@@ -144,6 +160,11 @@ impl Controllers {
         if on.role_aggregation && key.starts_with(CLUSTER_ROLES) {
             self.queue.add(Work::Aggregate);
         }
+        if on.resource_quota
+            && let Some(namespace) = self.quotas.observe(event)
+        {
+            self.queue.add(Work::Quotas(namespace.into()));
+        }
         if on.service_account || on.root_ca {
             let namespace = match key.strip_prefix(NAMESPACES) {
                 Some(name) => matches!(event, Event::Put { .. }).then_some(name),
@@ -194,6 +215,11 @@ async fn perform(
             return Ok((Came::Done, look));
         }
         Work::Namespace(name) => namespace_defaults::look(server, name).await?,
+        Work::Quotas(namespace) => {
+            // Usage changes as often as there is something to count.
+            resource_quota::look(server, namespace).await?;
+            return Ok((Came::Done, Vec::new()));
+        }
         Work::Aggregate => role_aggregation::look(server).await?,
     };
     let came = if changed { Came::Changed } else { Came::Done };

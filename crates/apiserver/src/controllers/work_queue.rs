@@ -25,6 +25,8 @@ pub(super) enum Work {
     Collect(Arc<str>),
     /// What every namespace has.
     Namespace(Arc<str>),
+    /// What is used of the quotas of this namespace.
+    Quotas(Arc<str>),
     /// The rules of cluster roles that are made from those of others.
     Aggregate,
 }

@@ -164,7 +164,9 @@ impl<'b> Parsed<'b> {
     /// What the body says it is.
     pub(crate) fn type_meta(&self) -> Result<TypeMeta, String> {
         match self {
-            Self::Document(document) => TypeMeta::read(document.root()),
+            Self::Document(document) => {
+                TypeMeta::read(document.root()).map_err(|error| error.to_string())
+            }
             Self::Protobuf(envelope) => {
                 let (group, version) = envelope.group_version();
                 Ok(TypeMeta {

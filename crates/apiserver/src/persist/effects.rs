@@ -17,10 +17,10 @@ enum Effect {
     Binding,
     Definition,
     Service,
-    PriorityClass,
+    Pod,
 }
 
-fn effect(resource: &Resource) -> Option<Effect> {
+fn effect(server: &Server, resource: &Resource) -> Option<Effect> {
     if resource.is_custom() {
         return None;
     }
@@ -31,7 +31,8 @@ fn effect(resource: &Resource) -> Option<Effect> {
         ) => Effect::Registration,
         ("", "namespaces") => Effect::Namespace,
         ("", "services") => Effect::Service,
-        ("scheduling.k8s.io", "priorityclasses") => Effect::PriorityClass,
+        // Which node a pod runs on matters where nodes are asked about.
+        ("", "pods") if server.nodes.is_some() => Effect::Pod,
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Effect::Role,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Effect::Binding,
         ("apiextensions.k8s.io", "customresourcedefinitions") => Effect::Definition,
@@ -40,8 +41,8 @@ fn effect(resource: &Resource) -> Option<Effect> {
 }
 
 /// Whether writes to a resource change anything besides the store.
-pub(crate) fn has_any(resource: &Resource) -> bool {
-    effect(resource).is_some()
+pub(crate) fn has_any(server: &Server, resource: &Resource) -> bool {
+    effect(server, resource).is_some()
 }
 
 /// Takes note of an object as it was stored.
@@ -50,7 +51,7 @@ pub(crate) fn written(server: &Server, resource: &Resource, object: &Value) {
         metadata::text(object, "namespace"),
         metadata::text(object, "name"),
     );
-    match effect(resource) {
+    match effect(server, resource) {
         Some(Effect::Registration) => {
             if let Some(configuration) = stored_configuration(server, resource, object) {
                 server.engine.register(&configuration);
@@ -69,7 +70,11 @@ pub(crate) fn written(server: &Server, resource: &Resource, object: &Value) {
             server.addresses.reserve(object);
             server.services.set(namespace, name, object);
         }
-        Some(Effect::PriorityClass) => server.priority_classes.set(name, object),
+        Some(Effect::Pod) => {
+            if let Some(nodes) = &server.nodes {
+                nodes.set_pod(namespace, name, object);
+            }
+        }
         None => {}
     }
 }
@@ -80,7 +85,7 @@ pub(crate) fn removed(server: &Server, resource: &Resource, object: &Value) {
         metadata::text(object, "namespace"),
         metadata::text(object, "name"),
     );
-    match effect(resource) {
+    match effect(server, resource) {
         Some(Effect::Registration) => {
             if let Some(configuration) = stored_configuration(server, resource, object) {
                 server
@@ -97,7 +102,11 @@ pub(crate) fn removed(server: &Server, resource: &Resource, object: &Value) {
             server.addresses.release(object);
             server.services.remove(namespace, name);
         }
-        Some(Effect::PriorityClass) => server.priority_classes.remove(name),
+        Some(Effect::Pod) => {
+            if let Some(nodes) = &server.nodes {
+                nodes.remove_pod(namespace, name);
+            }
+        }
         None => {}
     }
 }

@@ -1,6 +1,6 @@
 //! Starting a server, and stopping it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +14,13 @@ use lockgate_admission::https::{
     Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
-use lockgate_admission::order::PluginError;
-use lockgate_admission::plugins::{AlwaysPullImages, DefaultTolerationSeconds, NamespaceLifecycle};
+use lockgate_admission::order::{PluginError, Switches};
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_go::quote::quote;
+use lockgate_plugins::in_tree::{self, Parts};
+use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -28,11 +30,12 @@ use tokio_util::task::TaskTracker;
 use super::Server;
 use super::heavy::Heavy;
 use crate::allocate::Addresses;
-use crate::apply::ApplyError;
+use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
 use crate::config::{AuthorizationMode, Settings};
@@ -45,7 +48,7 @@ use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::plugins::{Priority, PriorityClasses};
+use crate::plugins::Objects;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
 
@@ -162,10 +165,18 @@ impl Running {
         self.address
     }
 
-    /// The URL clients use.
+    /// The URL for clients on this machine. A server that listens on all addresses is reached
+    /// through the loopback, for which its certificate is valid.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("https://{address}")
     }
 
     /// How long it took to start.
@@ -180,13 +191,13 @@ impl Running {
         &self.ca_pem
     }
 
-    /// A certificate and its key with which a client may do everything.
+    /// The client certificate of an admin, and its key.
     #[must_use]
     pub fn admin(&self) -> (&str, &str) {
         (&self.admin.0, &self.admin.1)
     }
 
-    /// A kubeconfig with which a client may do everything.
+    /// An admin kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         let encode = |text: &str| lockgate_go::base64::encode(text.as_bytes());
@@ -218,13 +229,27 @@ impl Running {
     }
 
     /// Applies the objects of a YAML or JSON stream through admission, in order; what exists is merged
-    /// with. Returns how many there were.
+    /// with. Returns the objects and the warnings.
     ///
     /// # Errors
     ///
     /// The first object that the server does not take, and why. Those before it stay.
-    pub async fn apply(&self, manifests: &str) -> Result<usize, ApplyError> {
+    pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
         crate::apply::apply(&self.server, manifests).await
+    }
+
+    /// What is on, in words for people: plugins in the order they run, controllers, feature gates.
+    #[must_use]
+    pub fn parts(&self) -> Vec<String> {
+        let parts = self.server.parts();
+        let told = parts.iter().map(|(what, names)| {
+            let names = match names.as_slice() {
+                [] => String::from("none"),
+                names => names.join(","),
+            };
+            format!("{what}: {names}")
+        });
+        told.collect()
     }
 
     /// Lets requests end, and stops.
@@ -246,8 +271,14 @@ fn build(
     let registry = Arc::new(Registry::new());
     let namespaces = Arc::new(NamespaceCache::default());
     let rbac = Arc::new(Rbac::default());
+    let mut nodes = None;
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
         AuthorizationMode::Rbac => Arc::clone(&rbac) as Arc<dyn Authorizer>,
+        AuthorizationMode::NodeAndRbac => {
+            let node = Arc::new(NodeAuthorizer::new(Arc::clone(&rbac)));
+            nodes = Some(Arc::clone(&node));
+            node
+        }
         AuthorizationMode::AlwaysAllow => Arc::new(FixedAuthorizer::AllowAll),
     };
     let services = ServiceCache::default();
@@ -285,7 +316,8 @@ fn build(
     host.namespaces = Arc::clone(&namespaces) as _;
     host.kinds = kinds;
     host.authorizer = Arc::clone(&authorizer);
-    let priority_classes = Arc::new(PriorityClasses::default());
+    let quotas = Arc::new(Ledger::default());
+    let objects = Arc::new(Objects::new(Arc::clone(&registry)));
     let conditions = if settings.feature_gates.match_conditions {
         ConditionsGate::Enabled
     } else {
@@ -294,12 +326,22 @@ fn build(
     let mut builder = Engine::builder(host.clone()).match_conditions(conditions);
     let mut manifests = Vec::new();
     if let Some(file) = &settings.admission_control_config_file {
+        credentials::plugin_part(file, "").map_err(|why| {
+            StartError::Admission(format!(
+                "failed to apply admission: failed to read plugin config: {why}"
+            ))
+        })?;
         for kind in ConfigurationKind::ALL {
             let plugin = match kind {
                 ConfigurationKind::Mutating => "MutatingAdmissionWebhook",
                 ConfigurationKind::Validating => "ValidatingAdmissionWebhook",
             };
-            let configuration = credentials::load(file, plugin).map_err(StartError::Admission)?;
+            let configuration = credentials::load(file, plugin).map_err(|why| {
+                let plugin = quote(plugin);
+                StartError::Admission(format!(
+                    "failed to apply admission: couldn't init admission plugin {plugin}: {why}"
+                ))
+            })?;
             builder = builder.caller(kind, caller_with(configuration.credentials));
             if let Some(folder) = configuration.static_manifests_dir {
                 let configurations = Arc::new(Configurations::new(kind));
@@ -319,11 +361,26 @@ fn build(
     for plugin in &settings.plugins.0 {
         builder = builder.plugin(Arc::clone(plugin));
     }
+    let switches = Switches::new(&settings.enable_plugins, &settings.disable_plugins);
+    // Names come first: a plugin that is not known has no configuration.
+    switches.check(settings.plugins.0.iter().map(|plugin| plugin.name()))?;
+    let parts = Parts {
+        host,
+        lookup: Arc::clone(&objects) as _,
+        writes: Arc::clone(&objects) as _,
+        mapper: Arc::clone(&objects) as _,
+        quotas: Arc::clone(&quotas),
+        gates: settings.feature_gates.plugins,
+        tolerations: settings.tolerations,
+    };
+    let file = settings.admission_control_config_file.as_deref();
+    let made = in_tree::plugins(&parts, &switches, in_tree::Configuration(file));
+    let made =
+        made.map_err(|error| StartError::Admission(format!("failed to apply admission: {error}")))?;
+    for plugin in made {
+        builder = builder.plugin(plugin);
+    }
     let engine = builder
-        .plugin(NamespaceLifecycle::new(host))
-        .plugin(DefaultTolerationSeconds::default())
-        .plugin(AlwaysPullImages)
-        .plugin(Priority(Arc::clone(&priority_classes)))
         .enable(settings.enable_plugins.iter().map(String::as_str))
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
@@ -358,6 +415,7 @@ fn build(
         authenticator,
         authorizer,
         rbac,
+        nodes,
         signer,
         audit: Arc::new(audit),
         requests: Requests::default(),
@@ -366,7 +424,7 @@ fn build(
         heavy,
         addresses: Addresses::default(),
         services,
-        priority_classes,
+        quotas,
         terminating: Terminating::default(),
         waiting: Waiting::default(),
         ca_pem,
@@ -376,6 +434,7 @@ fn build(
         tasks: TaskTracker::new(),
         itself: itself.clone(),
     });
+    objects.belong_to(&server);
     for manifests in manifests {
         server.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");

@@ -19,6 +19,8 @@ pub(crate) async fn bare_server() -> TestServer {
             namespace: true,
             ..Controllers::all(false)
         },
+        // It was off when clients were recorded.
+        disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     };
     TestServer::start_with(settings).await.unwrap()
@@ -106,6 +108,7 @@ impl Client {
             authorization_mode: AuthorizationMode::AlwaysAllow,
             // What a client lists is what it made.
             controllers: Controllers::all(false),
+            disable_plugins: vec![String::from("ServiceAccount")],
             ..Settings::default()
         })
         .await

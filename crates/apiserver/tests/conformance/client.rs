@@ -74,6 +74,16 @@ impl Client {
         }
     }
 
+    /// A client like this one, with a connection of its own.
+    pub(crate) fn another(&self) -> Self {
+        Self {
+            address: self.address,
+            tls: self.tls.clone(),
+            token: self.token.clone(),
+            connection: None,
+        }
+    }
+
     /// Asks with a body of JSON or with none.
     pub(crate) async fn ask(
         &mut self,

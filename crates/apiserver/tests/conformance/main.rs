@@ -12,9 +12,11 @@
 mod client;
 mod gaps;
 mod hooks;
+mod image_policy;
 mod node;
 mod normalise;
 mod pattern;
+mod plugins;
 mod run;
 mod scenario;
 
@@ -64,11 +66,16 @@ async fn scenarios_end_as_recorded() {
 
     let mut report = Report::default();
     if whole {
+        let names = [names, plugins::all_scenarios()].concat();
         for name in gaps.unknown(&names) {
             report.fail(name, "gaps.toml lists it, and there is no such scenario");
         }
     }
-    for (name, outcome) in run_all(scenarios).await {
+    let set_up = SetUp {
+        settings: Arc::new(|_| settings()),
+        has_metrics: true,
+    };
+    for (name, outcome) in run_all(scenarios, set_up).await {
         let lines = match outcome {
             Ok(observed) => differences(&expected, &name, &observed),
             Err(error) => vec![format!("not run: {error}")],
@@ -78,8 +85,16 @@ async fn scenarios_end_as_recorded() {
     report.end();
 }
 
+/// The server that scenarios were recorded on.
+#[derive(Clone)]
+struct SetUp {
+    /// Its settings; the folder is for files that they name.
+    settings: Arc<dyn Fn(&Path) -> Settings + Send + Sync>,
+    has_metrics: bool,
+}
+
 /// Runs scenarios on several servers at once, those of one server in turn.
-async fn run_all(scenarios: Vec<Scenario>) -> Vec<(String, Result<Node, String>)> {
+async fn run_all(scenarios: Vec<Scenario>, set_up: SetUp) -> Vec<(String, Result<Node, String>)> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     // Twice as many servers as cores: some scenarios wait for webhooks that are late.
     let servers = (2 * cores).min(scenarios.len());
@@ -93,9 +108,10 @@ async fn run_all(scenarios: Vec<Scenario>) -> Vec<(String, Result<Node, String>)
     let mut workers = JoinSet::new();
     for _ in 0..servers {
         let (queue, certificates) = (Arc::clone(&queue), Arc::clone(&certificates));
+        let set_up = set_up.clone();
         workers.spawn(async move {
             let folder = tempfile::tempdir().unwrap();
-            let (server, mut bench) = start(folder.path(), &certificates).await;
+            let (server, mut bench) = start(folder.path(), &certificates, &set_up).await;
             let mut outcomes = Vec::new();
             loop {
                 let next = queue.lock().unwrap().pop_front();
@@ -115,7 +131,7 @@ async fn run_all(scenarios: Vec<Scenario>) -> Vec<(String, Result<Node, String>)
     outcomes
 }
 
-async fn start(folder: &Path, certificates: &Certificates) -> (TestServer, Bench) {
+async fn start(folder: &Path, certificates: &Certificates, set_up: &SetUp) -> (TestServer, Bench) {
     let policy = folder.join("policy.yaml");
     let log = folder.join("audit.log");
     std::fs::write(&policy, AUDIT_POLICY).unwrap();
@@ -129,12 +145,7 @@ async fn start(folder: &Path, certificates: &Certificates) -> (TestServer, Bench
         tokens: vec![(String::from("T"), admin)],
         audit_policy_file: Some(policy),
         audit_log_path: Some(log.clone()),
-        // The recordings are of an API server alone, but for namespaces, which have to go.
-        controllers: Controllers {
-            namespace: true,
-            ..Controllers::all(false)
-        },
-        ..Settings::default()
+        ..(set_up.settings)(folder)
     })
     .await
     .unwrap();
@@ -142,8 +153,22 @@ async fn start(folder: &Path, certificates: &Certificates) -> (TestServer, Bench
         client: Client::new(server.address(), server.ca_pem(), "T"),
         hooks: Hooks::start(certificates).await,
         audit: AuditLog::open(&log).unwrap(),
+        has_metrics: set_up.has_metrics,
     };
     (server, bench)
+}
+
+/// The recordings are of an API server alone, but for namespaces, which have to go.
+fn settings() -> Settings {
+    Settings {
+        controllers: Controllers {
+            namespace: true,
+            ..Controllers::all(false)
+        },
+        // It was off when they were recorded.
+        disable_plugins: vec![String::from("ServiceAccount")],
+        ..Settings::default()
+    }
 }
 
 /// How a run differs from its recording.

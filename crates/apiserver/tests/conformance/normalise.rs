@@ -15,7 +15,7 @@ static PLACEHOLDERS: LazyLock<Vec<(Pattern, &str)>> = LazyLock::new(|| {
             "<uid>",
         ),
         (
-            r"(gen-)[bcdfghjklmnpqrstvwxz2456789]{5}(?-u:\b)",
+            r"(gen-|kube-api-access-)[bcdfghjklmnpqrstvwxz2456789]{5}(?-u:\b)",
             "$1<rand>",
         ),
         ("LS0tLS1CRUdJTi[A-Za-z0-9+/=]+", "<certificate>"),
@@ -131,13 +131,15 @@ impl Normaliser {
         map! {"mutating": mutating, "validating": validating}.into()
     }
 
-    pub(crate) fn annotations(&self, annotations: &Map) -> Node {
+    /// Annotations, without those that are about something else; `kept` are prefixes of some of these.
+    pub(crate) fn annotations(&self, annotations: &Map, kept: &[String]) -> Node {
         annotations
             .iter()
             .filter(|(key, _)| {
-                !FOREIGN_ANNOTATIONS
-                    .iter()
-                    .any(|prefix| key.starts_with(prefix))
+                let mut foreign = FOREIGN_ANNOTATIONS.iter();
+                let mut kept = kept.iter();
+                !foreign.any(|prefix| key.starts_with(prefix))
+                    || kept.any(|prefix| key.starts_with(prefix.as_str()))
             })
             .map(|(key, value)| (key.to_owned(), self.value(value)))
             .collect::<Map>()

@@ -1,16 +1,19 @@
 //! One run of one scenario: set up, do and observe its steps, clean up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::WARNING;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{AuditLog, Client, Question, Reply};
 use crate::hooks::{Hooks, Voice};
 use crate::node::{Map, Node, map};
 use crate::normalise::{ManagedFields, Normaliser, drop_path, metric_deltas, parse_metrics};
+use crate::pattern::Pattern;
 use crate::scenario::{Names, WEBHOOK_KINDS};
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -23,6 +26,9 @@ const PATCH_TYPES: [(&str, &str); 4] = [
     ("apply", "application/apply-patch+yaml"),
 ];
 
+/// The name of one that raced.
+static RACER: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(r#""race-[0-9]+""#));
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scope {
     Cluster,
@@ -30,7 +36,7 @@ enum Scope {
 }
 
 /// Kinds that scenarios may name, their plurals and scopes.
-const RESOURCES: [(&str, &str, Scope); 21] = [
+const RESOURCES: [(&str, &str, Scope); 46] = [
     ("Namespace", "namespaces", Scope::Cluster),
     ("ConfigMap", "configmaps", Scope::Namespaced),
     ("Secret", "secrets", Scope::Namespaced),
@@ -58,6 +64,51 @@ const RESOURCES: [(&str, &str, Scope); 21] = [
     ),
     ("PriorityClass", "priorityclasses", Scope::Cluster),
     ("ResourceQuota", "resourcequotas", Scope::Namespaced),
+    ("LimitRange", "limitranges", Scope::Namespaced),
+    (
+        "PersistentVolumeClaim",
+        "persistentvolumeclaims",
+        Scope::Namespaced,
+    ),
+    ("PersistentVolume", "persistentvolumes", Scope::Cluster),
+    ("StorageClass", "storageclasses", Scope::Cluster),
+    (
+        "VolumeAttributesClass",
+        "volumeattributesclasses",
+        Scope::Cluster,
+    ),
+    ("RuntimeClass", "runtimeclasses", Scope::Cluster),
+    ("Ingress", "ingresses", Scope::Namespaced),
+    ("IngressClass", "ingressclasses", Scope::Cluster),
+    (
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        Scope::Cluster,
+    ),
+    ("ClusterTrustBundle", "clustertrustbundles", Scope::Cluster),
+    ("PodGroup", "podgroups", Scope::Namespaced),
+    ("Workload", "workloads", Scope::Namespaced),
+    ("Job", "jobs", Scope::Namespaced),
+    ("CronJob", "cronjobs", Scope::Namespaced),
+    ("DaemonSet", "daemonsets", Scope::Namespaced),
+    ("StatefulSet", "statefulsets", Scope::Namespaced),
+    (
+        "ReplicationController",
+        "replicationcontrollers",
+        Scope::Namespaced,
+    ),
+    ("PodTemplate", "podtemplates", Scope::Namespaced),
+    ("CSINode", "csinodes", Scope::Cluster),
+    ("CSIDriver", "csidrivers", Scope::Cluster),
+    ("ResourceSlice", "resourceslices", Scope::Cluster),
+    ("ResourceClaim", "resourceclaims", Scope::Namespaced),
+    ("NetworkPolicy", "networkpolicies", Scope::Namespaced),
+    ("Endpoints", "endpoints", Scope::Namespaced),
+    (
+        "LocalSubjectAccessReview",
+        "localsubjectaccessreviews",
+        Scope::Namespaced,
+    ),
     (
         "MutatingWebhookConfiguration",
         "mutatingwebhookconfigurations",
@@ -75,6 +126,8 @@ pub(crate) struct Bench {
     pub(crate) client: Client,
     pub(crate) hooks: Hooks,
     pub(crate) audit: AuditLog,
+    /// Whether metrics were recorded.
+    pub(crate) has_metrics: bool,
 }
 
 /// The observations of all steps, normalised.
@@ -154,10 +207,14 @@ impl<'b> Run<'b> {
         if self.has_namespace() {
             let labels = self.spec.get("namespaceLabels").cloned();
             let labels = labels.unwrap_or_else(|| Map::default().into());
+            let mut metadata = map! {"name": self.names.namespace.as_str(), "labels": labels};
+            if let Some(annotations) = self.spec.get("namespaceAnnotations") {
+                metadata.set("annotations", annotations.clone());
+            }
             let namespace = map! {
                 "apiVersion": "v1",
                 "kind": "Namespace",
-                "metadata": map! {"name": self.names.namespace.as_str(), "labels": labels},
+                "metadata": metadata,
             };
             self.must("POST", "/api/v1/namespaces", Some(&namespace.into()))
                 .await?;
@@ -179,16 +236,45 @@ impl<'b> Run<'b> {
                 self.create(item).await?;
             }
         }
+        // What is written is in force at once; but times are told in seconds, and some are compared.
+        if matches!(self.spec.get("settle"), Some(Node::Float(seconds)) if *seconds > 1.0) {
+            self.next_second().await;
+        }
         self.bench.hooks.take_calls();
         self.bench.hooks.speak(Voice::Loud);
         Ok(())
+    }
+
+    /// Waits until what is made is younger than what was made so far.
+    async fn next_second(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let past = now.map_or(0, |now| now.subsec_millis());
+        let left = Duration::from_millis(u64::from(1001 - past.min(1000)));
+        tokio::time::sleep(left).await;
     }
 
     async fn create(&mut self, item: &Node) -> Result<(), String> {
         let path = self.collection(item)?;
         self.must("POST", &path, Some(item)).await?;
         let name = item.get("metadata").ok_or("no metadata")?.text("name")?;
-        self.created.push(format!("{path}/{name}"));
+        let path = format!("{path}/{name}");
+        self.created.push(path.clone());
+        if let Some(status) = item.get("status") {
+            // Controllers do not run: what they would write is written here.
+            let status = map! {"status": status.clone()};
+            let question = Question {
+                method: "PATCH",
+                path: &format!("{path}/status"),
+                body: Some(&status.into()),
+                content_type: "application/merge-patch+json",
+                headers: Vec::new(),
+            };
+            let reply = self.bench.client.request(&question).await?;
+            if reply.code >= 300 {
+                let Reply { code, body, .. } = reply;
+                return Err(format!("PATCH {path}/status: {code} {}", body.short()));
+            }
+        }
         if item.text("kind")? == "CustomResourceDefinition" {
             self.await_definition(item).await?;
         }
@@ -257,6 +343,21 @@ impl<'b> Run<'b> {
             let Reply { code, body, .. } = reply;
             return Err(format!("{path} is not deleted: {code} {}", body.short()));
         }
+        if !path.contains("/namespaces/") {
+            // No controller takes finalizers away.
+            let left = client.ask("GET", path, None).await?;
+            if left.code == 200 && left.body.lookup("metadata/finalizers").is_some() {
+                let none = map! {"metadata": map! {"finalizers": Node::Null}};
+                let question = Question {
+                    method: "PATCH",
+                    path,
+                    body: Some(&none.into()),
+                    content_type: "application/merge-patch+json",
+                    headers: Vec::new(),
+                };
+                client.request(&question).await?;
+            }
+        }
         let is_namespace = path
             .strip_prefix("/api/v1/namespaces/")
             .is_some_and(|name| !name.contains('/'));
@@ -294,6 +395,9 @@ impl<'b> Run<'b> {
             self.metrics = None;
             return Ok(None);
         }
+        if step.get("race").is_some() {
+            return self.race(step).await.map(Some);
+        }
         let (method, path, body) = self.compose(step).await?;
         let before = match self.metrics.take() {
             Some(metrics) => metrics,
@@ -320,13 +424,69 @@ impl<'b> Run<'b> {
             self.remember(&method, &path, &reply.body);
         }
         let mut observed = self.observed(&method, &path, &reply).await?;
-        observed.set("metrics", metric_deltas(&before, &after));
+        if self.bench.has_metrics {
+            observed.set("metrics", metric_deltas(&before, &after));
+        }
         self.metrics = Some(after);
         let mut observed = Node::from(observed);
         for ignored in [list(&self.spec, "ignore"), list(step, "ignore")].concat() {
             drop_path(&mut observed, ignored.as_str().unwrap_or_default());
         }
         Ok(Some(observed))
+    }
+
+    /// One request many times at once, with `#{i}` replaced by 0, 1 and so on: how many had which code,
+    /// and the different messages of those that were refused.
+    async fn race(&mut self, step: &Node) -> Result<Node, String> {
+        let Some(Node::Int(count)) = step.get("race") else {
+            return Err(String::from("`race` is no number"));
+        };
+        let text = step.to_json();
+        let mut racing = JoinSet::new();
+        for n in 0..*count {
+            let step = Node::parse_json(&text.replace("#{i}", &n.to_string()))?;
+            let (method, path, body) = self.compose(&step).await?;
+            let mut client = self.bench.client.another();
+            racing.spawn(async move {
+                let question = Question {
+                    method: &method,
+                    path: &path,
+                    body: body.as_ref(),
+                    content_type: "application/json",
+                    headers: headers(&step)?,
+                };
+                let reply = client.request(&question).await?;
+                Ok::<_, String>((method, path, reply))
+            });
+        }
+        let mut codes: BTreeMap<String, i128> = BTreeMap::new();
+        let mut messages = BTreeSet::new();
+        for outcome in racing.join_all().await {
+            let (method, path, reply) = outcome?;
+            *codes.entry(reply.code.to_string()).or_default() += 1;
+            if reply.code == 201 {
+                self.remember(&method, &path, &reply.body);
+            } else if reply.code >= 300 {
+                let message = reply.body.get("message").and_then(Node::as_str);
+                let message = self.normaliser.text(message.unwrap_or_default());
+                let Ok(message) = RACER.replace(&message, |_| {
+                    Ok::<_, std::convert::Infallible>(String::from("\"race-<i>\""))
+                });
+                messages.insert(message);
+            }
+        }
+        self.metrics = None;
+        let codes: Map = codes
+            .into_iter()
+            .map(|(code, count)| (code, Node::Int(count)))
+            .collect();
+        let messages: Vec<String> = messages.into_iter().collect();
+        Ok(map! {
+            "request": format!("race of {count}"),
+            "codes": codes,
+            "messages": messages,
+        }
+        .into())
     }
 
     async fn observed(&mut self, method: &str, path: &str, reply: &Reply) -> Result<Map, String> {
@@ -347,13 +507,17 @@ impl<'b> Run<'b> {
             Some(id) => self.bench.audit.annotations(id).await?,
             None => None,
         };
+        let kept: Vec<String> = list(&self.spec, "keepAudit")
+            .iter()
+            .map(Node::spelled)
+            .collect();
         Ok(map! {
             "request": self.normaliser.text(&format!("{method} {path}")),
             "code": i128::from(reply.code),
             "body": self.normaliser.value(&reply.body),
             "warnings": warnings,
             "calls": self.normaliser.calls(self.bench.hooks.take_calls()),
-            "audit": annotations.map_or(Node::Null, |found| self.normaliser.annotations(&found)),
+            "audit": annotations.map_or(Node::Null, |found| self.normaliser.annotations(&found, &kept)),
         })
     }
 

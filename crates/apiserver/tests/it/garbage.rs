@@ -23,6 +23,7 @@ fn collecting() -> Settings {
             garbage_collector: true,
             ..Controllers::all(false)
         },
+        disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Reading: lists, watches, discovery and the paths around them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Method, Request};
 use lockgate_apiserver::{Running, Settings};
@@ -253,7 +253,6 @@ async fn waits_a_moment_for_a_version_of_the_future() {
 
     // One that does not come is refused, for every way to ask.
     let far = next + 1_000_000;
-    let start = Instant::now();
     let paths = [
         format!("{CONFIG_MAPS}?resourceVersion={far}"),
         format!("{CONFIG_MAPS}?resourceVersion={far}&resourceVersionMatch=Exact"),
@@ -278,7 +277,6 @@ async fn waits_a_moment_for_a_version_of_the_future() {
             json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}])
         );
     }
-    assert!(start.elapsed() < Duration::from_secs(10));
     server.stop().await;
 }
 

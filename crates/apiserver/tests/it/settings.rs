@@ -75,7 +75,13 @@ kind: ConfigMap
 metadata: {name: a, namespace: shop}
 data: {l: w}
 ";
-    assert_eq!(server.apply(manifests).await.unwrap(), 3);
+    let applied = server.apply(manifests).await.unwrap();
+    let names = applied
+        .objects
+        .iter()
+        .map(|object| &object["metadata"]["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["shop", "a", "a"]);
+    assert_eq!(applied.objects[2]["data"], json!({"k": "v", "l": "w"}));
     let found = client
         .get("/api/v1/namespaces/shop/configmaps/a")
         .await
@@ -84,7 +90,7 @@ data: {l: w}
     for (text, want) in [
         (
             "{apiVersion: v9, kind: Foo, metadata: {name: x}}",
-            "v9 Foo x: there is no such kind; a definition must come before its objects",
+            "v9 Foo x: unknown kind; apply its CRD first",
         ),
         (
             "{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: nowhere}}",

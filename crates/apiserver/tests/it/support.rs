@@ -37,6 +37,8 @@ pub(crate) fn settings() -> Settings {
             namespace: true,
             ..Controllers::all(false)
         },
+        // Pods need no account then, which nobody makes.
+        disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     }
 }

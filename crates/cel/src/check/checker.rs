@@ -13,7 +13,7 @@ use crate::syntax::ast::{
 };
 use crate::types::{FIRST_FREE_PARAM, Type};
 
-/// What a name or a call turned out to mean.
+/// The meaning of a name or a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reference {
     /// Nothing is known; the node is no name and no call.
@@ -32,24 +32,37 @@ pub(crate) enum Reference {
 #[derive(Debug)]
 pub(crate) struct Checked<'s> {
     pub(crate) ast: Ast<'s>,
-    types: Vec<Type>,
+    /// `None` only for nodes that replaced parts of the tree left behind.
+    types: Vec<Option<Type>>,
     references: Vec<Reference>,
 }
 
 impl<'s> Checked<'s> {
-    /// The type of a node.
+    /// The type of a node of the tree.
     pub(crate) fn type_of(&self, id: NodeId) -> &Type {
-        self.types.get(id.0 as usize).unwrap_or(&Type::Dyn)
+        self.known_type(id)
+            .expect("validation refuses a tree with a node that has no type")
     }
 
-    /// What a node refers to.
+    /// The type of a node; `None` means a mistake of the checker.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids are made by this tree, which does not grow while it is checked"
+    )]
+    pub(super) fn known_type(&self, id: NodeId) -> Option<&Type> {
+        self.types[id.0 as usize].as_ref()
+    }
+
+    /// The meaning of a node.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids are made by this tree, which does not grow while it is checked"
+    )]
     pub(crate) fn reference(&self, id: NodeId) -> &Reference {
-        self.references
-            .get(id.0 as usize)
-            .unwrap_or(&Reference::None)
+        &self.references[id.0 as usize]
     }
 
-    /// Whether a variable of this name is used, of the environment or of a loop.
+    /// Returns true if a variable of this name is used, of the environment or of a loop.
     pub(crate) fn names(&self, variable: &str) -> bool {
         self.references.iter().enumerate().any(|(at, reference)| {
             let id = NodeId(at as u32);
@@ -91,7 +104,7 @@ pub(crate) fn check<'s>(ast: Ast<'s>, env: &Environment) -> Result<Checked<'s>, 
     } = checker;
     let types = types
         .into_iter()
-        .map(|t| t.map_or(Type::Dyn, |t| known.apply(&t, true)))
+        .map(|t| t.map(|t| known.apply(&t, true)))
         .collect();
     let checked = Checked {
         ast,
@@ -123,23 +136,27 @@ impl<'s> Checker<'s, '_> {
         self.issues.push(Issue::at(at, message));
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids are made by this tree, which does not grow while it is checked"
+    )]
     fn set(&mut self, id: NodeId, t: Type) {
-        if let Some(slot) = self.types.get_mut(id.0 as usize) {
-            *slot = Some(t);
-        }
+        self.types[id.0 as usize] = Some(t);
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids are made by this tree, which does not grow while it is checked"
+    )]
     fn refer(&mut self, id: NodeId, reference: Reference) {
-        if let Some(slot) = self.references.get_mut(id.0 as usize) {
-            *slot = reference;
-        }
+        self.references[id.0 as usize] = reference;
     }
 
+    /// The type of a node that was visited. A node without one stays so, and is refused when the
+    /// tree is validated.
     fn get(&self, id: NodeId) -> Type {
-        self.types
-            .get(id.0 as usize)
-            .and_then(Clone::clone)
-            .unwrap_or(Type::Error)
+        let known = self.types.get(id.0 as usize).and_then(Clone::clone);
+        known.unwrap_or(Type::Error)
     }
 
     fn fresh(&mut self) -> Type {
@@ -431,11 +448,14 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn optional_select(&mut self, id: NodeId, operand: NodeId) {
-        let field = self.argument(id, 1).map(|field| self.ast.expr(field));
-        let Some(Expr::Literal(Literal::String(field))) = field else {
+        let Some(name) = self.argument(id, 1) else {
+            return;
+        };
+        let Expr::Literal(Literal::String(field)) = self.ast.expr(name) else {
             return;
         };
         let field = field.to_string();
+        self.set(name, Type::String);
         let t = self.field(id, operand, &field, true);
         let t = self.known.apply(&t, false);
         self.set(id, t);
@@ -847,4 +867,29 @@ fn well_known_field(message: &str, field: &str) -> Option<Type> {
         ("Value", "list_value") => Type::list(Type::Dyn),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_type_is_refused() {
+        let ast = crate::syntax::parse("1 + 2").expect("is an expression");
+        let checked = check(ast, &Environment::new()).expect("has a type");
+        assert_eq!(validators::validate(&checked), []);
+        let nodes = checked.types.len();
+        for lost in 0..nodes {
+            let mut types = checked.types.clone();
+            types[lost] = None;
+            let broken = Checked {
+                ast: crate::syntax::parse("1 + 2").expect("is an expression"),
+                types,
+                references: checked.references.clone(),
+            };
+            let issues = validators::validate(&broken);
+            assert_eq!(issues.len(), 1, "node {lost}");
+            assert_eq!(issues[0].message, "internal error: expression has no type");
+        }
+    }
 }

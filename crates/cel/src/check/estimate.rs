@@ -432,13 +432,14 @@ impl Coster<'_, '_, '_> {
             args,
         } = checked.ast.expr(id)
         else {
-            return Estimate::ZERO;
+            return Estimate::UNKNOWN;
         };
         if let ("dyn", [arg], [cost]) = (&**function, args.as_slice(), costs) {
             self.pass_on(*arg, id);
             return cost.plus(Estimate::ONE);
         }
         let operands = self.operands(args);
+        // UPSTREAM: cel-go checker/cost.go (costCall): a call without overloads costs nothing.
         if function != op::OPT_SELECT && !matches!(checked.reference(id), Reference::Overloads(_)) {
             return Estimate::ZERO;
         }
@@ -471,7 +472,7 @@ impl Coster<'_, '_, '_> {
     ) -> Estimate {
         let checked = self.checked;
         let Expr::Call { function, args, .. } = checked.ast.expr(id) else {
-            return Estimate::ZERO;
+            return Estimate::UNKNOWN;
         };
         let function: &str = function;
         let overloads = match checked.reference(id) {

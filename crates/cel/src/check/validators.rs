@@ -14,10 +14,18 @@ use crate::types::Type;
 /// A node, and whether it stands somewhere below a call of `format`.
 type Placed = (NodeId, bool);
 
-/// What is wrong although every type fits.
+/// The issues of a tree in which every type fits.
 pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
     let mut order = Vec::with_capacity(checked.ast.len());
     descend(checked, checked.ast.root, &mut order);
+    // A node without a type would be taken for `dyn`, which fits everything.
+    if let Some((untyped, _)) = order
+        .iter()
+        .find(|(id, _)| checked.known_type(*id).is_none())
+    {
+        let offset = checked.ast.offset(*untyped);
+        return vec![Issue::at(offset, "internal error: expression has no type")];
+    }
     let mut issues = Vec::new();
     for (id, in_format) in &order {
         match checked.ast.expr(*id) {
@@ -152,7 +160,7 @@ fn format_string(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
         };
         let (clause, element) = clause;
         if let Err(at) = clause_accepts(checked, clause, element) {
-            let refused = clause_refusal(clause, checked.type_of(at).name());
+            let refused = clause.refusal(checked.type_of(at).name());
             issues.push(Issue::at(
                 checked.ast.offset(at),
                 format!("error during formatting: {refused}"),
@@ -216,22 +224,6 @@ fn prints_as_string(checked: &Checked<'_>, id: NodeId) -> Result<(), NodeId> {
         }),
         _ => Ok(()),
     }
-}
-
-/// Why a clause cannot print a value of the type named.
-pub(crate) fn clause_refusal(clause: Clause, type_name: &str) -> String {
-    let rule = match clause {
-        Clause::String => {
-            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
-        }
-        Clause::Decimal => "decimal clause can only be used on integers",
-        Clause::Fixed(_) => "fixed-point clause can only be used on doubles",
-        Clause::Scientific(_) => "scientific clause can only be used on doubles",
-        Clause::Binary => "only integers and bools can be formatted as binary",
-        Clause::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
-        Clause::Octal => "octal clause can only be used on integers",
-    };
-    format!("{rule}, was given {type_name}")
 }
 
 fn element_type(checked: &Checked<'_>, id: NodeId, optional: bool) -> Type {

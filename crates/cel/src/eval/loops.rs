@@ -55,8 +55,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             _ => {}
         }
         if range.is_list() {
-            for at in 0..range.list_len().unwrap_or(0) {
-                let element = range.list_get(at).unwrap_or(Value::Null);
+            for (at, element) in range.elements().enumerate() {
                 match l.slot2 {
                     None => self.set(l.slot, Slot::Ready(element.settled())),
                     Some(slot2) => {

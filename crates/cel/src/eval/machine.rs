@@ -17,7 +17,7 @@ use crate::eval::program::{
 use crate::eval::record::{NoTrace, Recording, Trace};
 use crate::limits::PER_CALL_LIMIT;
 use crate::strings::code_points;
-use crate::value::{Equality, Error, Map, Value, typed};
+use crate::value::{Equality, Error, Map, Opaque, Value, typed};
 
 /// How often a loop looks whether it should stop.
 const INTERRUPT_EVERY: u32 = 100;
@@ -343,10 +343,11 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Test::Has(path) => self.has(path),
             Test::Ordered(op, left, right, cost) => self.ordered(*op, *left, *right, *cost),
             Test::In(left, right, cost) => self.contained(*left, *right, *cost),
-            Test::InSet(operand, set) => match self.eval(*operand)? {
-                Value::Bytes(_) => Err(unhashable()),
-                value => Ok(set.contains(&value)),
-            },
+            Test::InSet(operand, set) => {
+                let value = self.eval(*operand)?;
+                check_hashable(&value)?;
+                Ok(set.contains(&value))
+            }
             Test::All(l) => self.quantifier(l, false),
             Test::Exists(l) => self.quantifier(l, true),
             Test::ExistsOne(l) => self.exists_one(l),
@@ -537,9 +538,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                     }
                 }
             }
-            if let Value::Bytes(_) = key {
-                return Err(unhashable());
-            }
+            check_hashable(&key)?;
             map.insert(key, value);
         }
         Ok(Value::Map(std::sync::Arc::new(map)))
@@ -564,12 +563,11 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             all => {
                 for arg in all {
                     let value = self.operand(*arg)?;
-                    let failed = value.is_err();
-                    args.push(value);
-                    if call.stops_early && failed && args.len() < all.len() {
+                    if call.stops_early && value.is_err() && args.len() + 1 < all.len() {
                         // Arguments not looked at leave the call uncharged.
-                        return args.pop().unwrap_or(Ok(Value::Null));
+                        return value;
                     }
+                    args.push(value);
                 }
             }
         }
@@ -597,7 +595,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             for (place, arg) in small.iter_mut().zip(args) {
                 *place = arg.clone()?;
             }
-            small.get(..args.len()).unwrap_or_default()
+            small.split_at(args.len()).0
         } else {
             for arg in args {
                 many.push(arg.clone()?);
@@ -640,6 +638,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
         match &right {
             _ if right.is_list() => Ok(contains(&right, &left)),
+            Value::Map(map) => {
+                if !map.is_empty() {
+                    check_hashable(&left)?;
+                }
+                Ok(map.get(&left).is_some())
+            }
             _ if right.is_map() => Ok(right.map_get(&left).is_some()),
             _ => Err(Error::no_such_overload()),
         }
@@ -674,9 +678,23 @@ fn is_fatal(outcome: &Argument<'_>) -> bool {
     outcome.as_ref().is_err_and(Error::is_fatal)
 }
 
-/// Upstream keeps keys in a hash table that takes no bytes.
-fn unhashable() -> Error {
-    Error::internal("runtime error: hash of unhashable type types.Bytes")
+/// Refuses a key of a type that holds a slice in Go: upstream keeps maps and sets made by an
+/// expression in hash tables, and its interpreter panics when it looks such a key up.
+///
+/// UPSTREAM: cel-go common/types/map.go (refValMapAccessor.Find)
+fn check_hashable(key: &Value<'_>) -> Result<(), Error> {
+    let unhashable = match key {
+        Value::Bytes(_) => true,
+        Value::Opaque(opaque) => matches!(**opaque, Opaque::Semver(_)),
+        _ => false,
+    };
+    if unhashable {
+        let found = key.go_type();
+        return Err(Error::internal(format_args!(
+            "runtime error: hash of unhashable type {found}"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether a list has an element equal to `value`.

@@ -5,6 +5,7 @@
 //!
 //! UPSTREAM: cel-go interpreter/planner.go, interpreter/decorators.go
 
+use std::fmt;
 use std::sync::Arc;
 
 use lockgate_go::regex::Regex;
@@ -25,8 +26,8 @@ use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;
 use crate::value::{Error, Value};
 
-/// The program of a checked expression, or why it cannot be built.
-pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, String> {
+/// Plans a checked expression.
+pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, PlanError> {
     let mut planner = Planner {
         checked,
         env,
@@ -51,7 +52,40 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
     })
 }
 
-type Planned<T> = Result<T, String>;
+/// An expression with the right types that can never be evaluated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The tree has a node no step stands for.
+    Unsupported,
+    /// A name is used as a type and is none.
+    UndefinedType(String),
+    /// A name is used as a variable and is none.
+    UndefinedVariable(String),
+    /// A function has no implementation.
+    NoSuchOverload(String),
+    /// A loop has not the form of any macro.
+    UnknownComprehension,
+    /// A constant part fails.
+    Constant(Error),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("unsupported expr"),
+            Self::UndefinedType(name) => write!(f, "reference to undefined type: {name}"),
+            Self::UndefinedVariable(name) => write!(f, "reference to undefined variable: {name}"),
+            Self::NoSuchOverload(function) => write!(f, "no such overload: {function}"),
+            Self::UnknownComprehension => f.write_str("unknown comprehension"),
+            Self::Constant(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+type Planned<T> = Result<T, PlanError>;
 
 struct Planner<'c, 's, 'e> {
     checked: &'c Checked<'s>,
@@ -158,7 +192,7 @@ impl Planner<'_, '_, '_> {
                 Ok(self.add(id, Step::Const(value)))
             }
             Expr::Ident(name) => self.ident(id, name),
-            _ => Err("unsupported expr".to_owned()),
+            _ => Err(PlanError::Unsupported),
         }
     }
 
@@ -167,7 +201,7 @@ impl Planner<'_, '_, '_> {
             field, test_only, ..
         } = self.checked.ast.expr(id)
         else {
-            return Ok(operand);
+            return Err(PlanError::Unsupported);
         };
         let qualifier = Qualifier {
             key: QualifierKey::Field(Arc::from(&**field)),
@@ -264,7 +298,7 @@ impl Planner<'_, '_, '_> {
             // Whatever has a type for its value is taken for the name of a type.
             _ if matches!(self.checked.type_of(id), Type::TypeOf(_)) => {
                 if !is_type_value(name) {
-                    return Err(format!("reference to undefined type: {name}"));
+                    return Err(PlanError::UndefinedType(name.to_string()));
                 }
                 return Ok(self.add(id, Step::Const(Value::Type(name.into()))));
             }
@@ -277,7 +311,7 @@ impl Planner<'_, '_, '_> {
                     self.variables |= 1_u64.checked_shl(u32::from(nth)).unwrap_or(0);
                     Root::Variable(nth)
                 }
-                None => return Err(format!("reference to undefined variable: {name}")),
+                None => return Err(PlanError::UndefinedVariable(name.to_string())),
             },
         };
         let attribute = Attribute {
@@ -331,7 +365,7 @@ impl Planner<'_, '_, '_> {
     ) -> Planned<StepId> {
         let key = match self.step(index) {
             Some(Step::Const(value)) => {
-                check_key(value, false).map_err(|error| error.to_string())?;
+                check_key(value, false).map_err(PlanError::Constant)?;
                 match value.as_str() {
                     Some(text) => QualifierKey::Field(text.into()),
                     None => QualifierKey::Constant(value.clone()),
@@ -357,7 +391,7 @@ impl Planner<'_, '_, '_> {
     fn call(&mut self, id: NodeId, planned: Vec<StepId>) -> Planned<StepId> {
         let checked = self.checked;
         let Expr::Call { function, .. } = checked.ast.expr(id) else {
-            return Err("unsupported expr".to_owned());
+            return Err(PlanError::Unsupported);
         };
         let function: &str = function;
         let overloads = match self.checked.reference(id) {
@@ -440,7 +474,7 @@ impl Planner<'_, '_, '_> {
     ) -> Planned<StepId> {
         let declared = functions().find(function);
         let Some(declared) = declared else {
-            return Err(format!("no such overload: {function}"));
+            return Err(PlanError::NoSuchOverload(function.to_owned()));
         };
         let mut stops_early = args.len() > 2;
         let target = if let Some(pattern) = self.pattern(function, &args)? {
@@ -469,7 +503,7 @@ impl Planner<'_, '_, '_> {
         if conversion {
             self.fold(step);
             if let Some(Step::Failed(error)) = self.step(step) {
-                return Err(error.to_string());
+                return Err(PlanError::Constant(error.clone()));
             }
         }
         Ok(step)
@@ -490,7 +524,7 @@ impl Planner<'_, '_, '_> {
         match pattern.map(Regex::new) {
             None => Ok(None),
             Some(Ok(regex)) => Ok(Some(Target::Pattern(regex, kind))),
-            Some(Err(error)) => Err(error.to_string()),
+            Some(Err(error)) => Err(PlanError::Constant(Error::text(error))),
         }
     }
 
@@ -500,7 +534,7 @@ impl Planner<'_, '_, '_> {
             let outer = self.scopes.len();
             let slot = self.declare(&c.accu);
             if matches!(self.checked.type_of(c.step), Type::TypeOf(_)) && !is_type_value(&c.accu) {
-                return Err(format!("reference to undefined type: {}", c.accu));
+                return Err(PlanError::UndefinedType(c.accu.to_string()));
             }
             let result = self.node(c.result)?;
             self.scopes.truncate(outer);
@@ -530,7 +564,7 @@ impl Planner<'_, '_, '_> {
         slot: u16,
         slot2: Option<u16>,
     ) -> Planned<Step> {
-        let unknown = || Err("unknown comprehension".to_owned());
+        let unknown = || Err(PlanError::UnknownComprehension);
         let ast = &self.checked.ast;
         let Expr::Call { function, args, .. } = ast.expr(c.step) else {
             return unknown();
@@ -590,7 +624,7 @@ impl Planner<'_, '_, '_> {
         match args {
             [_, _, value] => Ok((self.node(*value)?, MapBody::Value)),
             [_, entries] => Ok((self.node(*entries)?, MapBody::Entries)),
-            _ => Err("unknown comprehension".to_owned()),
+            _ => Err(PlanError::UnknownComprehension),
         }
     }
 }

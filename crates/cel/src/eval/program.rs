@@ -37,10 +37,11 @@ impl Program {
         &self.output
     }
 
-    /// Whether the expression mentions the variable at this position of its environment.
+    /// Returns true if the expression mentions the variable at this position of its environment.
+    /// Only the first 64 are told apart; the others count as mentioned.
     #[must_use]
     pub fn mentions(&self, variable: usize) -> bool {
-        variable < 64 && self.variables & (1 << variable) != 0
+        variable >= 64 || self.variables & (1 << variable) != 0
     }
 
     #[expect(

@@ -25,13 +25,11 @@ pub enum Clause {
 }
 
 impl Clause {
-    /// What upstream says when an argument is of a type the clause does not print.
-    #[must_use]
-    pub fn type_error(self, type_name: &str) -> String {
+    /// The text that refuses an argument of a type the clause does not take.
+    pub(crate) fn refusal(self, type_name: &str) -> String {
         let rule = match self {
             Self::String => {
-                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
-                 lists, types, durations, and timestamps"
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
             }
             Self::Decimal => "decimal clause can only be used on integers",
             Self::Fixed(_) => "fixed-point clause can only be used on doubles",
@@ -40,7 +38,7 @@ impl Clause {
             Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
             Self::Octal => "octal clause can only be used on integers",
         };
-        format!("error during formatting: {rule}, was given {type_name}")
+        format!("{rule}, was given {type_name}")
     }
 }
 

@@ -159,12 +159,12 @@ fn explains_bad_clauses() {
 #[test]
 fn names_the_type_a_clause_refuses() {
     assert_eq!(
-        Clause::Decimal.type_error("string"),
-        "error during formatting: decimal clause can only be used on integers, was given string"
+        Clause::Decimal.refusal("string"),
+        "decimal clause can only be used on integers, was given string"
     );
     assert_eq!(
-        Clause::String.type_error("net.IP"),
-        "error during formatting: string clause can only be used on strings, bools, bytes, ints, \
+        Clause::String.refusal("net.IP"),
+        "string clause can only be used on strings, bools, bytes, ints, \
          doubles, maps, lists, types, durations, and timestamps, was given net.IP"
     );
 }

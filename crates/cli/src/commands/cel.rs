@@ -28,13 +28,13 @@ use crate::text::Source;
 /// Arguments of `lockgate cel`.
 #[derive(Debug, Args)]
 #[command(long_about = "\
-Check or evaluate a CEL expression as a match condition sees it
+Check or evaluate a CEL expression as a match condition
 
-The language, its variables, its limits and its cost are those of match conditions in Kubernetes 1.36:
-`object`, `oldObject`, `request`, `namespaceObject` (always null), `authorizer` and
-`authorizer.requestResource`. Any type of result is accepted here; a match condition must be `bool`.")]
+Variables, libraries, limits and costs are those of match conditions in Kubernetes 1.36: `object`,
+`oldObject`, `request`, `namespaceObject` (always null), `authorizer` and `authorizer.requestResource`.
+Results of any type are accepted; a match condition must be `bool`.")]
 pub struct CelArgs {
-    /// What to do with the expression.
+    /// The action.
     #[command(subcommand)]
     action: Action,
 }
@@ -43,7 +43,7 @@ pub struct CelArgs {
 enum Action {
     /// Parse and type-check an expression
     Check(CheckArgs),
-    /// Evaluate an expression and say what it cost
+    /// Evaluate an expression and print its cost
     Eval(EvalArgs),
 }
 
@@ -54,7 +54,7 @@ Examples:
   lockgate cel check \"request.resource.resource != 'leases'\"
   lockgate cel check --batch expressions.jsonl
 
-Exit codes: 0 the expression is fine, 4 it is not.")]
+Exit codes: 0 the expression is valid, 4 it is not.")]
 struct CheckArgs {
     #[command(flatten)]
     what: ExpressionArgs,
@@ -71,30 +71,28 @@ Examples:
       --object deployment.yaml --explain
   lockgate cel eval --batch expressions.jsonl --object pod.json --request request.json
 
-Exit codes: 0 there is a value, 1 there is an error instead, 4 the expression is not valid.")]
+Exit codes: 0 evaluated to a value, 1 evaluated to an error, 4 the expression is not valid.")]
 struct EvalArgs {
     #[command(flatten)]
     what: ExpressionArgs,
 
-    /// The variable `object`: a YAML or JSON file
+    /// YAML or JSON file with the variable `object`
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
 
-    /// The variable `oldObject`: a YAML or JSON file
+    /// YAML or JSON file with the variable `oldObject`
     #[arg(long, value_name = "FILE")]
     old_object: Option<PathBuf>,
 
-    /// The variable `request`: a file with a request, or a whole AdmissionReview, whose objects are
-    /// then taken too
+    /// File with the variable `request`, or an AdmissionReview, whose objects are used as well
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
 
-    /// What `authorizer` answers to every question
+    /// Answer of `authorizer` to every access check
     #[arg(long, value_enum, default_value_t, value_name = "ANSWER")]
     authorizer: AuthorizerArg,
 
-    /// Show below the result what each part of the expression yielded and cost, inner parts
-    /// indented, bodies of loops once for each round; with -o json as `explain`
+    /// Print the value and cost of each sub-expression; with -o json as `explain`
     #[arg(long, conflicts_with = "batch")]
     explain: bool,
 }
@@ -109,12 +107,12 @@ struct ExpressionArgs {
     )]
     expression: Option<String>,
 
-    /// A file of JSON lines with `Id` and `Expr`, or - for standard input; one line is printed for
-    /// each, with `CompileError`, or `OutType` with `Value`, `ValueStr` or `EvalError`, and `Cost`
+    /// File of JSON lines with `Id` and `Expr`, or - for standard input; prints a line for each, with
+    /// `CompileError`, or `OutType` with `Value`, `ValueStr` or `EvalError`, and `Cost`
     #[arg(long, value_name = "FILE.jsonl")]
     batch: Option<PathBuf>,
 
-    /// How to print the result of one expression
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: OutputFormat,
 }
@@ -124,16 +122,16 @@ enum OutputFormat {
     /// A table
     #[default]
     Table,
-    /// One JSON object, with the names that --batch uses
+    /// One JSON object, with the fields of --batch
     Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum AuthorizerArg {
-    /// Yes
+    /// Allow every access check
     #[default]
     AllowAll,
-    /// No
+    /// Deny every access check
     DenyAll,
 }
 
@@ -169,7 +167,7 @@ pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     }
 }
 
-/// What is printed of an evaluation.
+/// The printed result of an evaluation.
 fn outcome(evaluation: Evaluation<'_>) -> Outcome {
     let mut fields = Map::new();
     match &evaluation.value {
@@ -227,7 +225,7 @@ fn explanation(expression: &str, recording: &Recording) -> String {
     let rows: Vec<_> = recording.steps.iter().map(row).collect();
     let mut table = table::render(&["EXPRESSION", "COST", "VALUE"], &rows);
     if recording.omitted > 0 {
-        table.push_str(&format!("{} more are not shown\n", recording.omitted));
+        table.push_str(&format!("{} more not shown\n", recording.omitted));
     }
     table
 }
@@ -243,14 +241,14 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// What is said about an expression.
+/// The result of checking an expression.
 #[derive(Default)]
 struct Outcome {
     /// In the words of the recordings under `conformance/`.
     fields: Map<String, Json>,
     /// The value as people read it.
     shown: Option<String>,
-    /// What each part of the expression yielded, as people read it.
+    /// Formats the values of all sub-expressions.
     explanation: Option<String>,
 }
 
@@ -371,7 +369,7 @@ fn run_batch(
         let bad = |what: &str| {
             let place = format!("{}:{}", path.display(), index + 1);
             CommandError::invalid_input(format!("{place}: {what}"))
-                .with_help("each line is a JSON object with the texts `Id` and `Expr`")
+                .with_help("each line is a JSON object with the strings `Id` and `Expr`")
         };
         // A line may hold a recorded value, nested deeper than a recursive reader goes.
         let case = json::parse(line.as_bytes()).map_err(|error| bad(&error.to_string()))?;
@@ -417,8 +415,8 @@ impl Inputs {
             request = review.take();
         }
         let Some(fields) = request.as_object_mut() else {
-            return Err(CommandError::invalid_input("the request is not an object")
-                .with_help("give an AdmissionReview, or what stands under `request` in one"));
+            return Err(CommandError::invalid_input("--request is not an object")
+                .with_help("pass an AdmissionReview, or its `request`"));
         };
         object = object.or_else(|| fields.remove("object").filter(|value| !value.is_null()));
         old_object = old_object.or_else(|| fields.remove("oldObject").filter(|v| !v.is_null()));
@@ -458,7 +456,7 @@ impl Inputs {
     }
 }
 
-/// What the authorizer has to know of a request.
+/// The attributes of a request for the authorizer.
 fn facts(request: &Json) -> Request {
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
     let kind = |value: &Json| GroupVersionKind {

@@ -1,10 +1,9 @@
 //! `lockgate completions`
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
 use super::Stop;
-use crate::args::Cli;
 use crate::exit_code::ExitCode;
 use crate::output::Printer;
 
@@ -25,9 +24,13 @@ pub struct CompletionsArgs {
 /// # Errors
 ///
 /// Standard output cannot be written.
-pub fn run(args: &CompletionsArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+pub fn run(
+    args: &CompletionsArgs,
+    command: &mut clap::Command,
+    printer: &mut Printer,
+) -> Result<ExitCode, Stop> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "lockgate", &mut script);
+    clap_complete::generate(args.shell, command, "lockgate", &mut script);
     printer.text(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::Done)
 }

@@ -14,9 +14,9 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::{Printer, trace};
 use client::Client;
-use webhooks::Webhooks;
+use webhooks::Samples;
 
-/// A request, and why it is made.
+/// A request with its caption.
 struct Act {
     why: &'static str,
     method: &'static str,
@@ -37,7 +37,7 @@ pub fn run(printer: &mut Printer) -> Result<ExitCode, Stop> {
 }
 
 async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let webhooks = Webhooks::start().await?;
+    let webhooks = Samples::start().await?;
     let told = Arc::new(Mutex::new(Vec::new()));
     let ear = Arc::clone(&told);
     let observer = Observer::new(move |admission| {
@@ -49,16 +49,18 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
         observer: Some(observer),
         // What is shown is what was asked for, and nothing besides.
         controllers: Controllers::all(false),
+        // Nobody makes the account that pods would need.
+        disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     };
     let running = Running::start(settings, Arc::new(MemoryStore::new()))
         .await
         .map_err(|error| CommandError::failed(error.to_string()))?;
     printer.line(&format!(
-        "An API server is ready after {:.1} ms, and two webhooks are waiting:\n\
+        "API server ready in {:.1} ms, with two webhooks:\n\
          \n  \
-         owner.demo.lockgate.io    mutating     labels config maps and pods with who made them\n  \
-         images.demo.lockgate.io   validating   refuses images without a version, outside of namespace sandbox\n",
+         owner.demo.lockgate.io    mutating     labels ConfigMaps and Pods with the user who created them\n  \
+         images.demo.lockgate.io   validating   rejects untagged images, except in namespace `sandbox`\n",
         running.took().as_secs_f64() * 1000.0
     ))?;
     let mut client = Client::connect(&running).await?;
@@ -73,38 +75,14 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
         printer.text(&trace::table(&traces))?;
         printer.line("")?;
     }
-    printer.line("Every row is one webhook or plugin, with the first reason why it was not called, or what came of the call.")?;
+    printer.line("Each row is a webhook or plugin: the outcome of the call, or the first reason it was not called.")?;
     drop(client);
     running.stop().await;
+    webhooks.stop().await;
     Ok(ExitCode::Done)
 }
 
-fn acts(webhooks: &Webhooks) -> Vec<Act> {
-    let registration = |kind: &str, name: &str, webhook: Value| {
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "webhooks": [webhook],
-        })
-    };
-    let rule = |operations: Value, resources: Value| json!([{"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": resources}]);
-    let owner = json!({
-        "name": "owner.demo.lockgate.io",
-        "clientConfig": webhooks.client_config("/owner"),
-        "rules": rule(json!(["CREATE"]), json!(["configmaps", "pods"])),
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    });
-    let images = json!({
-        "name": "images.demo.lockgate.io",
-        "clientConfig": webhooks.client_config("/images"),
-        "rules": rule(json!(["CREATE", "UPDATE"]), json!(["pods"])),
-        "namespaceSelector": {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["sandbox"]}]},
-        "matchConditions": [{"name": "not-by-robots", "expression": "!request.userInfo.username.startsWith('system:')"}],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    });
+fn acts(webhooks: &Samples) -> Vec<Act> {
     let config_map = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": {"k": "v"}});
     let pod = |name: &str, image: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": image}]}});
     let post = |why, path, body| Act {
@@ -116,64 +94,64 @@ fn acts(webhooks: &Webhooks) -> Vec<Act> {
     };
     vec![
         post(
-            "Register the webhook that changes objects",
+            "Register the mutating webhook",
             "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-            registration("MutatingWebhookConfiguration", "owner", owner),
+            webhooks.registration("MutatingWebhookConfiguration"),
         ),
         post(
-            "Register the webhook that refuses objects; both are in force at once",
+            "Register the validating webhook; both take effect at once",
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-            registration("ValidatingWebhookConfiguration", "images", images),
+            webhooks.registration("ValidatingWebhookConfiguration"),
         ),
         post(
-            "A config map nobody owns: it is labelled on the way in, with a warning",
+            "A ConfigMap without an owner: labeled by the webhook, with a warning",
             "/api/v1/namespaces/default/configmaps",
             config_map("a", json!({"app": "shop"})),
         ),
         post(
-            "One that has an owner: the webhook has nothing to do",
+            "A ConfigMap with an owner: left unchanged",
             "/api/v1/namespaces/default/configmaps",
             config_map("b", json!({"owner": "ann"})),
         ),
         post(
-            "A dry run: webhooks are asked, nothing is stored",
+            "A dry run: webhooks are called, nothing is stored",
             "/api/v1/namespaces/default/configmaps?dryRun=All",
             config_map("c", json!({})),
         ),
         post(
-            "A secret: no rule matches",
+            "A Secret: no rule matches",
             "/api/v1/namespaces/default/secrets",
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}),
         ),
         post(
-            "A pod with a version: changed by one, allowed by the other",
+            "A Pod with a tagged image: mutated, then allowed",
             "/api/v1/namespaces/default/pods",
             pod("good", "shop:1.2"),
         ),
         post(
-            "A pod without: refused",
+            "A Pod with an untagged image: denied",
             "/api/v1/namespaces/default/pods",
             pod("bad", "shop:latest"),
         ),
         post(
-            "A namespace of its own",
+            "Another namespace",
             "/api/v1/namespaces",
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sandbox"}}),
         ),
         post(
-            "The same pod there: the namespace selector spares it",
+            "The same Pod there: excluded by namespaceSelector",
             "/api/v1/namespaces/sandbox/pods",
             pod("bad", "shop:latest"),
         ),
         Act {
-            why: "An update through a patch: an image that loses its version is refused too",
+            why: "PATCH: an image that loses its tag is denied too",
             method: "PATCH",
             path: "/api/v1/namespaces/default/pods/good",
             content_type: "application/strategic-merge-patch+json",
             body: json!({"spec": {"containers": [{"name": "c", "image": "shop"}]}}),
         },
         Act {
-            why: "A deletion: no webhook asked to be told",
+            why: "DELETE: no webhook registered for it",
             method: "DELETE",
             path: "/api/v1/namespaces/default/pods/good",
             content_type: JSON,

@@ -13,61 +13,70 @@ use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings};
 use lockgate_store::MemoryStore;
 use tokio::net::TcpStream;
 
-use super::serve::{ServiceName, apply_all, explain, read_all, told_to_stop, write_kubeconfig};
+use super::serve::{
+    ServiceName, apply_all, explain, parse_duration, read_all, start_logging, told_to_stop,
+    write_kubeconfig,
+};
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
+use crate::logging::LogArgs;
 use crate::output::{Printer, trace};
 use crate::text::Source;
 use authority::Authority;
 use inject::{CaInjector, services_of};
 use process::Process;
 
-/// How long a webhook may take to listen.
-const TO_LISTEN: Duration = Duration::from_secs(60);
-
-/// How often it is looked whether the webhook listens.
+/// The interval at which the webhook's port is tried.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Run a webhook on this machine behind an API server of its own
+/// After this time a line says what is waited for: `cargo run` builds first.
+const SAY_AFTER: Duration = Duration::from_secs(2);
+
+/// Run a webhook locally with an API server that calls it
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The webhook is started with these variables:
-  WEBHOOK_CERT_DIR   a folder with tls.crt, tls.key and ca.crt for it to serve with
-  WEBHOOK_PORT       the port to listen on
-  KUBECONFIG         a kubeconfig with which it may do everything
+The webhook is started with these environment variables:
+  WEBHOOK_CERT_DIR   directory with tls.crt, tls.key and ca.crt
+  WEBHOOK_PORT       port to listen on
+  KUBECONFIG         admin kubeconfig
 
-Services that webhook configurations name lead to it. Configurations get the authority of its certificate
-as their caBundle, whether they wait for cert-manager to do so or not. Manifests are applied once it listens.
+Services referenced by webhook configurations are routed to the webhook, and its CA is injected as
+their caBundle. Manifests are applied once the webhook listens.
 
 Examples:
   lockgate dev -f manifests/ -- cargo run
   lockgate dev --service shop/webhook -f config/ -- ./webhook --port 9443
-  lockgate dev --service shaper-system/shaper-webhooks -- ./shaper-webhooks
+  lockgate dev --timeout 20m -f manifests/ -- cargo run --release
 
 Then: kubectl --kubeconfig lockgate.kubeconfig apply -f pod.yaml")]
 pub struct DevArgs {
-    /// A service that leads to the webhook: NS/NAME [default: those that the configurations of -f name]
+    /// Service of the webhook: NS/NAME [default: the Services that the configurations in -f reference]
     #[arg(long, value_name = "NS/NAME")]
     service: Vec<ServiceName>,
-    /// The port the webhook listens on
+    /// Port the webhook listens on
     #[arg(long, default_value_t = 9443, value_name = "PORT")]
     webhook_port: u16,
-    /// The folder its certificate is put in [default: one that is removed at the end]
+    /// Directory for the webhook's certificate [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     webhook_cert_dir: Option<PathBuf>,
-    /// The port the API server listens on; 0 for any free one
+    /// Port of the API server; 0 picks a free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
-    /// Manifests to apply through admission once the webhook listens
+    /// Manifests to apply once the webhook listens: a file, a directory, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
-    /// Where to write a kubeconfig with which one may do everything
+    /// Write an admin kubeconfig to this file
     #[arg(long, default_value = "lockgate.kubeconfig", value_name = "FILE")]
     kubeconfig_out: PathBuf,
-    /// Do not show what admission does with each request
+    /// Do not print the admission trace of each request
     #[arg(long, short)]
     quiet: bool,
-    /// The webhook: a program and its arguments
+    /// How long to wait for the webhook to listen, its build included
+    #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "DURATION")]
+    timeout: Duration,
+    #[command(flatten)]
+    logging: LogArgs,
+    /// Command that runs the webhook
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -82,14 +91,23 @@ pub fn run(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 }
 
 async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    start_logging(&args.logging)?;
     let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
     let services = services(args, &sources)?;
+    if is_open(args.webhook_port).await {
+        let port = args.webhook_port;
+        return Err(
+            CommandError::failed(format!("port {port} is already in use"))
+                .with_help("stop the program that listens there, or set another --webhook-port")
+                .into(),
+        );
+    }
     let folder = Folder::of(args)?;
-    let authority = Authority::new().map_err(|error| cannot("make a certificate", error))?;
+    let authority = Authority::new().map_err(|error| cannot("issue a certificate", error))?;
     let pair = authority
         .issue(&services)
-        .map_err(|error| cannot("make a certificate", error))?;
+        .map_err(|error| cannot("issue a certificate", error))?;
     pair.write(folder.path())
         .map_err(|error| cannot(&format!("write `{}`", folder.path().display()), error))?;
 
@@ -101,7 +119,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     .map_err(explain)?;
     write_kubeconfig(&running, &args.kubeconfig_out)?;
     let kubeconfig = std::path::absolute(&args.kubeconfig_out)
-        .map_err(|error| cannot("find the current folder", error))?;
+        .map_err(|error| cannot("find the working directory", error))?;
     let mut process = Process::start(
         &args.command,
         &[
@@ -112,10 +130,10 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     )?;
 
     let work = async {
-        let took = listens(args.webhook_port).await?;
+        let took = listens(args).await?;
         apply_all(&running, &sources).await?;
         printer.line(&format!(
-            "the webhook listens on port {} after {:.1} s; serving on {}; kubeconfig in {}",
+            "Webhook ready on port {} in {:.1} s; API server on {}; run `export KUBECONFIG={}`",
             args.webhook_port,
             took.as_secs_f64(),
             running.url(),
@@ -127,7 +145,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let result = tokio::select! {
         code = told_to_stop => Ok(code),
         failed = work => failed,
-        ended = process.ended() => Err(CommandError::failed(format!("the webhook ended: {ended}")).into()),
+        ended = process.ended() => Err(CommandError::failed(format!("webhook exited ({ended})")).into()),
     };
     process.stop().await;
     running.stop().await;
@@ -156,7 +174,7 @@ fn settings(args: &DevArgs, services: &[ServiceName], authority: &Authority) -> 
     }
 }
 
-/// The services that lead to the webhook.
+/// The Services of the webhook.
 fn services(args: &DevArgs, sources: &[Source]) -> Result<Vec<ServiceName>, CommandError> {
     let mut services = args.service.clone();
     for source in sources {
@@ -166,23 +184,36 @@ fn services(args: &DevArgs, sources: &[Source]) -> Result<Vec<ServiceName>, Comm
     services.dedup();
     if services.is_empty() {
         return Err(
-            CommandError::usage("no service leads to the webhook").with_help(
-                "name it with --service NS/NAME, or give configurations that name it with -f",
+            CommandError::usage("no Service found for the webhook").with_help(
+                "set --service NS/NAME, or pass configurations that reference one with -f",
             ),
         );
     }
     Ok(services)
 }
 
-/// Waits until somebody listens on a port, and says how long it took.
-async fn listens(port: u16) -> Result<Duration, CommandError> {
-    let start = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-        if start.elapsed() > TO_LISTEN {
-            let limit = TO_LISTEN.as_secs();
-            let message = format!("nobody listens on port {port} after {limit} seconds");
-            let help = "the webhook finds the port in WEBHOOK_PORT; --webhook-port changes it";
+async fn is_open(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+}
+
+/// Waits until the webhook listens, and returns how long it took.
+async fn listens(args: &DevArgs) -> Result<Duration, CommandError> {
+    let (start, port) = (Instant::now(), args.webhook_port);
+    let limit = format!("{:?}", args.timeout);
+    let mut is_said = false;
+    while !is_open(port).await {
+        if start.elapsed() > args.timeout {
+            let message = format!("webhook did not open port {port} within {limit}");
+            let help =
+                "the webhook gets its port in WEBHOOK_PORT; --timeout allows for longer builds";
             return Err(CommandError::failed(message).with_help(help));
+        }
+        if !is_said && start.elapsed() > SAY_AFTER {
+            let command = args.command.join(" ");
+            Printer::note(&format!(
+                "waiting for `{command}` to build and to open port {port}, at most {limit}"
+            ));
+            is_said = true;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -193,7 +224,7 @@ fn cannot(what: &str, error: impl std::fmt::Display) -> CommandError {
     CommandError::failed(format!("cannot {what}: {error}"))
 }
 
-/// Where the certificate is.
+/// The directory of the webhook's certificate.
 enum Folder {
     Kept(PathBuf),
     Removed(tempfile::TempDir),
@@ -203,11 +234,11 @@ impl Folder {
     fn of(args: &DevArgs) -> Result<Self, CommandError> {
         let Some(path) = &args.webhook_cert_dir else {
             let folder = tempfile::Builder::new().prefix("lockgate-dev-").tempdir();
-            let folder = folder.map_err(|error| cannot("make a temporary folder", error))?;
+            let folder = folder.map_err(|error| cannot("create a temporary directory", error))?;
             return Ok(Self::Removed(folder));
         };
         std::fs::create_dir_all(path)
-            .map_err(|error| cannot(&format!("make `{}`", path.display()), error))?;
+            .map_err(|error| cannot(&format!("create `{}`", path.display()), error))?;
         Ok(Self::Kept(path.clone()))
     }
 

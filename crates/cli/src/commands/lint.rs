@@ -25,46 +25,44 @@ Examples:
   kubectl get validatingwebhookconfigurations -o yaml | lockgate lint -f - -o json
   lockgate lint -f deploy/ -o github            # in a workflow, beside the changed lines
 
-Exit codes: 0 nothing at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
+Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
 4 a document is neither YAML nor JSON.")]
 #[command(long_about = "\
-Check webhook configurations before a server does
+Validate webhook configurations as an API server would
 
-Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations in v1 and v1beta1 from files,
-folders and standard input, in YAML and JSON, alone or in lists. Says what an API server would say:
-values it cannot decode, fields it does not know, rules that are broken, and warnings it would send.
-Everything else is ignored.")]
+Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations (v1 and v1beta1) from files,
+directories and standard input, in YAML or JSON, single or in lists. Reports decoding errors, unknown and
+duplicate fields, validation errors and the warnings an API server would return. Other kinds are ignored.")]
 pub struct LintArgs {
-    /// A file, a folder (searched for .yaml, .yml and .json files), or - for standard input; may be
-    /// given more than once
+    /// File, directory to search for .yaml, .yml and .json files, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
 
-    /// The same, without a flag
+    /// Files and directories, as -f
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// How to report
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: OutputFormat,
 
-    /// The least severity that makes the command end with exit code 3
+    /// Lowest severity that causes exit code 3
     #[arg(long, value_enum, default_value_t, value_name = "SEVERITY")]
     fail_on: FailOn,
 
-    /// Show at most this many findings in the table; other formats have all
+    /// Maximum number of findings in the table; other formats show all
     #[arg(long, default_value_t = 100, value_name = "N")]
     max_findings: usize,
 
-    /// Also show, for every configuration, the defaults that differ between v1 and v1beta1
+    /// Also show defaults that differ between v1 and v1beta1
     #[arg(long)]
     defaults: bool,
 }
 
-/// How to report.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
-    /// For people: every place underlined, then a table
+    /// Findings underlined in the source, then a table
     #[default]
     Table,
     /// One JSON object
@@ -75,7 +73,7 @@ pub enum OutputFormat {
     Github,
 }
 
-/// What makes the command end with findings.
+/// The severity from which findings fail the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum FailOn {
     /// Errors only
@@ -116,8 +114,9 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {
     let paths: Vec<&PathBuf> = args.filename.iter().chain(&args.paths).collect();
     if paths.is_empty() {
-        return Err(CommandError::usage("nothing to lint")
-            .with_help("name files or folders, or - for standard input: lockgate lint -f FILE"));
+        return Err(CommandError::usage("no files given").with_help(
+            "pass files or directories, or - for standard input: lockgate lint -f FILE",
+        ));
     }
     let mut sources = Vec::new();
     for path in paths {

@@ -15,7 +15,7 @@ use crate::manifests::markers::Reading;
 use crate::manifests::{Mistake, build, source};
 use crate::output::Printer;
 
-/// How long a difference may be looked for before a coarser one is shown.
+/// The time limit of the exact diff; a coarser one is printed after it.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Arguments of `lockgate manifests`.
@@ -25,64 +25,64 @@ Examples:
   lockgate manifests src/
   lockgate manifests src/ --service policy/webhooks --inject-ca-from policy/serving-cert
   lockgate manifests src/ --url https://localhost:9443 --ca-bundle ca.crt -o json
-  lockgate manifests api/ internal/ --output config/webhook/manifests.yaml
+  lockgate manifests api/ internal/ --output-file config/webhook/manifests.yaml
   lockgate manifests src/ --check deploy/webhooks.yaml        # in a pipeline
 
-Exit codes: 0 printed, written or as in the file, 1 a file cannot be read or written, 2 usage,
-3 not as in the file of --check, 4 a marker is wrong.")]
+Exit codes: 0 printed, written or up to date, 1 a file cannot be read or written, 2 usage,
+3 the file of --check is out of date, 4 a marker is invalid.")]
 #[command(long_about = "\
-Print the webhook configurations that source code asks for
+Generate webhook configurations from markers in source code
 
-Reads Rust and Go files and the folders they are in. In both, `+kubebuilder:webhook:` and
-`+kubebuilder:webhookconfiguration:` comments become what controller-gen makes of them. In Rust, the
-attribute `#[webhook(...)]` counts too, when it gives `groups`, `versions`, `resources` and `path`: this
-command sees no types. What an API server would refuse is an error, with the place of its marker.")]
+Reads Rust and Go files. In both, `+kubebuilder:webhook:` and `+kubebuilder:webhookconfiguration:` comments
+yield what controller-gen generates from them. In Rust, `#[webhook(...)]` attributes are read as well; group,
+version and resource follow from the type when it is imported from `k8s_openapi` or derived with `#[kube(...)]` in
+the same file, and must be set in the attribute otherwise. What an API server would reject is an error at the
+position of its marker.")]
 pub struct ManifestsArgs {
-    /// A file, or a folder (searched for .rs and .go files)
+    /// File, or directory to search for .rs and .go files
     #[arg(value_name = "PATH", required = true)]
     sources: Vec<PathBuf>,
 
-    /// The service that reaches the webhooks, unless a marker names one [default:
-    /// system/webhook-service]
+    /// Service of the webhooks, unless a marker names one [default: system/webhook-service]
     #[arg(long, value_name = "NS/NAME[:PORT]", conflicts_with = "url")]
     service: Option<String>,
 
-    /// Where the webhooks are, in place of a service: https://HOST[:PORT][/PATH]
+    /// URL of the webhooks instead of a Service: https://HOST[:PORT][/PATH]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
-    /// A file with the PEM certificates to trust
+    /// PEM file to use as caBundle
     #[arg(long, value_name = "FILE", conflicts_with = "inject_ca_from")]
     ca_bundle: Option<PathBuf>,
 
-    /// The Certificate from which cert-manager writes the certificates to trust
+    /// cert-manager Certificate whose CA is injected as caBundle
     #[arg(long, value_name = "NS/NAME")]
     inject_ca_from: Option<String>,
 
-    /// The paths at which webhooks are reached
+    /// Paths of the webhooks
     #[arg(long, value_enum, default_value_t, value_name = "STYLE")]
     paths: PathStyle,
 
-    /// The format
-    #[arg(short = 'o', value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
 
-    /// Print nothing but the difference to this file, if there is one
-    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    /// Compare with this file and print the difference
+    #[arg(long, value_name = "FILE", conflicts_with = "output_file")]
     check: Option<PathBuf>,
 
     /// Write to this file
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    output_file: Option<PathBuf>,
 }
 
 /// The paths at which webhooks are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum PathStyle {
-    /// As the marker says
+    /// The path of the marker
     #[default]
     Kubebuilder,
-    /// The alias of an attribute; of a comment, the verb and the kind: /validate-pod
+    /// The alias of an attribute; for comments, verb and kind: /validate-pod
     Logical,
 }
 
@@ -113,8 +113,8 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     }
     refuse(&reading.mistakes)?;
     if reading.found.is_empty() {
-        let error = CommandError::invalid_input("no webhook is marked there");
-        let help = "mark one with `#[webhook(...)]` or `+kubebuilder:webhook:...`";
+        let error = CommandError::invalid_input("no webhook markers found");
+        let help = "mark a webhook with `#[webhook(...)]` or `+kubebuilder:webhook:...`";
         return Err(error.with_help(help).into());
     }
     if let Some(name) = &reading.mutating_name {
@@ -125,11 +125,11 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     }
     let (manifests, mistakes) = build(&reading.found, &options, &MatchConditionChecker);
     refuse(&mistakes)?;
-    let text = match args.format {
+    let text = match args.output {
         Format::Yaml => manifests.to_yaml(),
         Format::Json => manifests.to_json(),
     };
-    match (&args.check, &args.output) {
+    match (&args.check, &args.output_file) {
         (Some(file), _) => compare(file, &text, printer),
         (None, Some(file)) => {
             std::fs::write(file, text).map_err(|error| {
@@ -164,8 +164,8 @@ fn options(args: &ManifestsArgs) -> Result<ManifestOptions, CommandError> {
     let mut options = ManifestOptions::new();
     if let Some(service) = &args.service {
         let wrong = || {
-            let error = CommandError::usage(format!("`{service}` is not a service"));
-            error.with_help("write it as NAMESPACE/NAME or NAMESPACE/NAME:PORT")
+            let error = CommandError::usage(format!("`{service}` is no Service reference"));
+            error.with_help("expected NAMESPACE/NAME or NAMESPACE/NAME:PORT")
         };
         let (namespace, name) = pair(service).ok_or_else(wrong)?;
         let (name, port) = match name.split_once(':') {
@@ -180,22 +180,22 @@ fn options(args: &ManifestsArgs) -> Result<ManifestOptions, CommandError> {
     if let Some(url) = &args.url {
         if !url.starts_with("https://") {
             let error = CommandError::usage(format!("`{url}` does not start with https://"));
-            return Err(error.with_help("an API server calls webhooks over TLS only"));
+            return Err(error.with_help("API servers call webhooks over HTTPS only"));
         }
         options = options.url(url);
     }
     if let Some(file) = &args.ca_bundle {
         let pem = input::read(file)?;
         if !pem.text.contains("-----BEGIN CERTIFICATE-----") {
-            let message = format!("`{}` holds no PEM certificate", file.display());
+            let message = format!("`{}` contains no PEM certificate", file.display());
             return Err(CommandError::invalid_input(message));
         }
         options = options.ca_bundle(pem.text);
     }
     if let Some(certificate) = &args.inject_ca_from {
         pair(certificate).ok_or_else(|| {
-            let error = CommandError::usage(format!("`{certificate}` is not a certificate"));
-            error.with_help("write it as NAMESPACE/NAME")
+            let error = CommandError::usage(format!("`{certificate}` is no Certificate reference"));
+            error.with_help("expected NAMESPACE/NAME")
         })?;
         options = options.inject_ca_from(certificate);
     }
@@ -226,9 +226,6 @@ fn compare(file: &Path, text: &str, printer: &mut Printer) -> Result<ExitCode, S
         .to_string();
     printer.text(&shown)?;
     printer.flush()?;
-    Printer::note(&format!(
-        "`{}` is not what the source code asks for",
-        stored.name
-    ));
+    Printer::note(&format!("`{}` is out of date", stored.name));
     Ok(ExitCode::Findings)
 }

@@ -8,20 +8,23 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
+use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
     private_file,
 };
+use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::lint::source;
+use crate::logging::LogArgs;
 use crate::output::Printer;
 use crate::text::Source;
 
-/// Run a Kubernetes-compatible API server whose every write passes admission
+/// Run a Kubernetes API server with full admission control
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,32 +36,46 @@ Examples:
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
 
-Everything is in memory and gone when the server stops, unless --data-dir names a
-folder: then a write is answered when it is on the disk, and survives a crash.")]
+Admission plugins, in the order they run; those in brackets are off by default:
+  [AlwaysAdmit], [NamespaceAutoProvision], NamespaceLifecycle, [NamespaceExists],
+  [LimitPodHardAntiAffinityTopology], LimitRanger, ServiceAccount, [NodeRestriction],
+  TaintNodesByCondition, [AlwaysPullImages], [ImagePolicyWebhook], PodSecurity,
+  [PodNodeSelector], Priority, DefaultTolerationSeconds, [PodTolerationRestriction],
+  [EventRateLimit], [ExtendedResourceToleration], DefaultStorageClass,
+  StorageObjectInUseProtection, PodGroupProtection,
+  [OwnerReferencesPermissionEnforcement], PersistentVolumeClaimResize, RuntimeClass,
+  CertificateApproval, CertificateSigning, ClusterTrustBundleAttest,
+  CertificateSubjectRestriction, DefaultIngressClass, [DenyServiceExternalIPs],
+  PodTopologyLabels, PodGroupWorkloadExists, NodeDeclaredFeatureValidator,
+  JobValidation, PodResizeValidator, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
+  ValidatingAdmissionPolicy, ValidatingAdmissionWebhook, ResourceQuota, [AlwaysDeny]
+
+Objects are kept in memory unless --data-dir is set; with it, a write is acknowledged once it is
+durable. RUST_LOG overrides the logging flags.")]
 pub struct ServeArgs {
-    /// The address to listen on
+    /// Address to listen on
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
     bind_address: IpAddr,
-    /// The port to listen on; 0 for any free one
+    /// Port to listen on; 0 picks a free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
-    /// Where everything is kept; made when absent, and used by one server at a time [default: in memory]
+    /// Directory for stored objects; created if missing, locked by one server [default: in memory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Where the server's certificates are kept; they are made when absent [default: in memory, or
-    /// the folder `certs` of --data-dir]
+    /// Directory for the server's certificates and keys; generated if missing [default: in memory, or
+    /// `certs` in --data-dir]
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Authorities whose certificates prove who a user is
+    /// CA bundle for client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Tokens: lines of token,user,uid,"group1,group2"
+    /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Whether those who show nothing are let in as system:anonymous
+    /// Allow anonymous requests as system:anonymous
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     anonymous_auth: bool,
-    /// Who may do what
+    /// Authorization mode
     #[arg(
         long,
         value_enum,
@@ -67,28 +84,37 @@ pub struct ServeArgs {
         ignore_case = true
     )]
     authorization_mode: Authorization,
-    /// What is logged for audit [default: everything, without bodies]
+    /// Audit policy [default: every request at level Metadata]
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     audit_policy_file: Option<PathBuf>,
-    /// Where the audit log goes, as JSON lines; - is standard output
+    /// File for audit events as JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
-    /// The AdmissionConfiguration: credentials for webhooks, static manifests
+    /// AdmissionConfiguration: webhook credentials, static manifests, plugin configuration
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
-    /// Features to switch on or off: NAME=true,NAME=false
+    /// Feature gates to set: NAME=true,NAME=false
     #[arg(long, value_delimiter = ',', value_name = "GATES")]
     feature_gates: Vec<Gate>,
-    /// What a redirect from a webhook means: a failure, or another address to call
+    /// Handling of redirects from webhooks
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     webhook_redirects: RedirectsArg,
-    /// Admission plugins to switch on
+    /// Admission plugins to enable besides the defaults (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
-    /// Admission plugins to switch off
+    /// Admission plugins to disable
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     disable_admission_plugins: Vec<String>,
-    /// What goes on when nobody asks: NAME is on, -NAME is off, * is all [default: *]
+    /// Exactly these admission plugins; deprecated
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", hide = true)]
+    admission_control: Option<Vec<String>>,
+    /// Toleration of nodes that are not ready, for Pods that have none
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    default_not_ready_toleration_seconds: i64,
+    /// Toleration of nodes that are not reachable, for Pods that have none
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    default_unreachable_toleration_seconds: i64,
+    /// Controllers to run; -NAME disables one, * is all [default: *]
     #[arg(
         long,
         value_delimiter = ',',
@@ -96,24 +122,26 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
-    /// Requests that only read at a time, watches aside; one user has half of them; 0 is no limit
+    /// Read-only requests in flight, watches aside; one user gets half of them; 0 for no limit
     #[arg(long, default_value_t = 400, value_name = "COUNT")]
     max_requests_inflight: usize,
-    /// Requests that write at a time; one user has half of them; 0 is no limit
+    /// Mutating requests in flight; one user gets half of them; 0 for no limit
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     max_mutating_requests_inflight: usize,
-    /// How long a request may take
+    /// Timeout of a request
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
-    /// A service reference goes to this address instead: NS/NAME[:PORT]=HOST:PORT
+    /// Route a Service to a local address: NS/NAME[:PORT]=HOST:PORT
     #[arg(long, value_name = "MAPPING")]
     map_service: Vec<Mapping>,
-    /// Manifests to apply through admission at start: a file, a folder, or - for standard input
+    /// Manifests to apply at start: a file, a directory, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
-    /// Where to write a kubeconfig with which one may do everything
+    /// Write an admin kubeconfig to this file
     #[arg(long, default_value = "lockgate.kubeconfig", value_name = "FILE")]
     kubeconfig_out: PathBuf,
+    #[command(flatten)]
+    logging: LogArgs,
 }
 
 /// `NAME=true`.
@@ -129,7 +157,7 @@ impl FromStr for Gate {
             .ok_or("expected NAME=true or NAME=false")?;
         if !FeatureGates::NAMES.contains(&name) {
             return Err(format!(
-                "unknown gate `{name}`; there are {}",
+                "unknown feature gate `{name}`; known gates: {}",
                 FeatureGates::NAMES.join(", ")
             ));
         }
@@ -154,7 +182,7 @@ impl FromStr for Controller {
         };
         if !Controllers::default().set(name, on) {
             return Err(format!(
-                "unknown controller `{name}`; there are {}",
+                "unknown controller `{name}`; known controllers: {}",
                 Controllers::NAMES.join(", ")
             ));
         }
@@ -162,8 +190,8 @@ impl FromStr for Controller {
     }
 }
 
-/// What is on. Those that are not named follow `*`; without it they are on when others are only
-/// switched off.
+/// The controllers to run. Those that are not named follow `*`; without it they run when others are
+/// only disabled.
 fn controllers(told: &[Controller]) -> Controllers {
     let star = told.iter().rev().find(|Controller(name, _)| name == "*");
     let rest = star.map_or_else(|| told.iter().all(|named| !named.1), |star| star.1);
@@ -174,33 +202,36 @@ fn controllers(told: &[Controller]) -> Controllers {
     controllers
 }
 
-/// What a redirect from a webhook means.
+/// Handling of redirects from webhooks.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum RedirectsArg {
-    /// The call failed
+    /// A redirect is a failed call
     #[default]
     Refuse,
-    /// Call the other address, as kube-apiserver does
+    /// Follow redirects, as kube-apiserver does
     Follow,
 }
 
-/// Who may do what.
+/// Authorization mode.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Authorization {
-    /// What roles and bindings say
+    /// Roles and role bindings
     #[default]
     #[value(name = "RBAC")]
     Rbac,
-    /// Everybody may do everything
+    /// The same, and nodes may read what their Pods need
+    #[value(name = "Node,RBAC")]
+    NodeAndRbac,
+    /// Every request is allowed
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || String::from("expected a duration such as `60s` or `1m30s`");
     let span = lockgate_go::time::Duration::parse(text).map_err(|_| expected())?;
     let span = span.to_std().filter(|span| !span.is_zero());
-    span.ok_or_else(|| String::from("a request needs some time"))
+    span.ok_or_else(|| String::from("must be greater than zero"))
 }
 
 /// `NS/NAME`.
@@ -255,6 +286,48 @@ impl FromStr for Mapping {
 }
 
 impl ServeArgs {
+    /// Checks what the old flag for plugins says.
+    ///
+    /// UPSTREAM: kubernetes pkg/kubeapiserver/options/admission.go
+    fn check_admission_control(&self) -> Result<(), CommandError> {
+        let Some(named) = &self.admission_control else {
+            return Ok(());
+        };
+        Printer::note(
+            "Flag --admission-control has been deprecated, Use --enable-admission-plugins or \
+             --disable-admission-plugins instead. Will be removed in a future version.",
+        );
+        let others = [
+            &self.enable_admission_plugins,
+            &self.disable_admission_plugins,
+        ];
+        if others.iter().any(|names| !names.is_empty()) {
+            return Err(CommandError::failed(
+                "admission-control and enable-admission-plugins/disable-admission-plugins flags are \
+                 mutually exclusive",
+            ));
+        }
+        match named.iter().find(|name| !ORDER.contains(&name.as_str())) {
+            Some(name) => Err(CommandError::failed(format!(
+                "admission-control plugin {name:?} is unknown"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn enabled_plugins(&self) -> Vec<String> {
+        let named = self.admission_control.as_ref();
+        named.unwrap_or(&self.enable_admission_plugins).clone()
+    }
+
+    fn disabled_plugins(&self) -> Vec<String> {
+        let Some(named) = &self.admission_control else {
+            return self.disable_admission_plugins.clone();
+        };
+        let others = ORDER.iter().map(|name| (*name).to_owned());
+        others.filter(|name| !named.contains(name)).collect()
+    }
+
     fn settings(&self) -> Settings {
         let mut feature_gates = FeatureGates::default();
         for Gate(name, on) in &self.feature_gates {
@@ -273,6 +346,7 @@ impl ServeArgs {
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
                 Authorization::Rbac => AuthorizationMode::Rbac,
+                Authorization::NodeAndRbac => AuthorizationMode::NodeAndRbac,
                 Authorization::AlwaysAllow => AuthorizationMode::AlwaysAllow,
             },
             audit_policy_file: self.audit_policy_file.clone(),
@@ -283,8 +357,12 @@ impl ServeArgs {
                 RedirectsArg::Refuse => Redirects::Refuse,
                 RedirectsArg::Follow => Redirects::Follow,
             },
-            enable_plugins: self.enable_admission_plugins.clone(),
-            disable_plugins: self.disable_admission_plugins.clone(),
+            enable_plugins: self.enabled_plugins(),
+            disable_plugins: self.disabled_plugins(),
+            tolerations: DefaultTolerationSeconds {
+                not_ready_seconds: self.default_not_ready_toleration_seconds,
+                unreachable_seconds: self.default_unreachable_toleration_seconds,
+            },
             controllers: controllers(&self.controllers),
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
@@ -309,6 +387,8 @@ pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 }
 
 async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    args.check_admission_control()?;
+    start_logging(&args.logging)?;
     let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();
@@ -329,9 +409,12 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         .await
         .map_err(explain)?;
     write_kubeconfig(&running, &args.kubeconfig_out)?;
+    for part in running.parts() {
+        Printer::note(&part);
+    }
     apply_all(&running, &sources).await?;
     printer.line(&format!(
-        "serving on {} after {:.1} ms; kubeconfig in {}",
+        "Listening on {} (ready in {:.1} ms); run `export KUBECONFIG={}`",
         running.url(),
         started.elapsed().as_secs_f64() * 1000.0,
         args.kubeconfig_out.display()
@@ -359,7 +442,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     Ok(code)
 }
 
-/// Waits until somebody tells the process to stop. It hears from now on.
+/// Waits for SIGINT or SIGTERM, which are caught from now on.
 pub(super) fn told_to_stop() -> Result<impl Future<Output = ExitCode>, CommandError> {
     let signals = (
         signal(SignalKind::interrupt()),
@@ -376,7 +459,15 @@ pub(super) fn told_to_stop() -> Result<impl Future<Output = ExitCode>, CommandEr
     })
 }
 
-/// Reads the manifests of these files and folders.
+/// Starts logging as the flags and the environment say.
+pub(super) fn start_logging(logging: &LogArgs) -> Result<(), CommandError> {
+    logging.start().map_err(|error| {
+        CommandError::usage(error.to_string())
+            .with_help("for example RUST_LOG=info,lockgate_admission=debug")
+    })
+}
+
+/// Reads the manifests of these files and directories.
 pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Source>, CommandError> {
     let mut sources = Vec::new();
     for path in paths {
@@ -385,13 +476,20 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Source>, CommandError> {
     Ok(sources)
 }
 
-/// Applies manifests through admission, and tells of each.
+/// Applies manifests through admission, and prints a line for each.
 pub(super) async fn apply_all(running: &Running, sources: &[Source]) -> Result<(), CommandError> {
     for source in sources {
         let applied = running.apply(&source.text).await.map_err(|error| {
             CommandError::invalid_input(format!("`{}` was not applied: {error}", source.name))
         })?;
-        Printer::note(&format!("applied {applied} objects of {}", source.name));
+        for warning in &applied.warnings {
+            Printer::note(&format!("Warning: {warning}"));
+        }
+        let objects = match applied.objects.len() {
+            1 => String::from("1 object"),
+            count => format!("{count} objects"),
+        };
+        Printer::note(&format!("applied {objects} from {}", source.name));
     }
     Ok(())
 }
@@ -399,41 +497,57 @@ pub(super) async fn apply_all(running: &Running, sources: &[Source]) -> Result<(
 pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), CommandError> {
     private_file::write(path, &running.kubeconfig()).map_err(|error| {
         CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
-            .with_help("name another file with --kubeconfig-out")
+            .with_help("set another file with --kubeconfig-out")
     })
 }
 
 fn explain_open(error: OpenError) -> CommandError {
-    let failed = CommandError::failed(error.to_string());
+    let failed = CommandError::failed(match std::error::Error::source(&error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    });
     match error {
-        OpenError::InUse { .. } => {
-            failed.with_help("stop that process, or name another --data-dir")
-        }
+        OpenError::InUse { .. } => failed.with_help("stop that process, or set another --data-dir"),
         OpenError::Newer { .. } => {
-            failed.with_help("use the version that wrote it, or name another --data-dir")
+            failed.with_help("use the version that wrote it, or set another --data-dir")
         }
         OpenError::Damaged { .. } => failed.with_help(
-            "put back a copy of the folder, or name another --data-dir; see docs/storage.md",
+            "restore a backup of the directory, or set another --data-dir; see docs/storage.md",
         ),
         _ => failed,
     }
 }
 
-/// What to do about a server that does not start.
+/// Adds advice to the error of a server that does not start.
 pub(super) fn explain(error: StartError) -> CommandError {
     let failed = CommandError::failed(error.to_string());
     match error {
         StartError::Listen { .. } => {
-            failed.with_help("choose another --secure-port, or 0 for any free one")
+            failed.with_help("set another --secure-port, or 0 for a free one")
         }
-        StartError::Plugins(_) => failed.with_help("see --help for how plugins are named"),
+        StartError::Plugins(_) => failed.with_help("docs/plugins.md lists the names of plugins"),
         _ => failed,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lockgate_admission::order::is_on_by_default;
+
     use super::*;
+
+    #[test]
+    fn names_every_plugin_in_the_help() {
+        use clap::Args as _;
+        let command = ServeArgs::augment_args(clap::Command::new("serve"));
+        let help = command.get_after_help().unwrap().to_string();
+        let told: String = help.split_whitespace().collect();
+        let shown = ORDER.map(|name| match is_on_by_default(name) {
+            true => name.to_owned(),
+            false => format!("[{name}]"),
+        });
+        assert!(told.contains(&shown.join(",")), "{help}");
+    }
 
     #[test]
     fn switches_controllers() {
@@ -456,7 +570,7 @@ mod tests {
         assert_eq!(read("-*"), Controllers::all(false));
         assert_eq!(read("-*,namespace-controller"), alone);
         let error = "nodes".parse::<Controller>().unwrap_err();
-        assert!(error.starts_with("unknown controller `nodes`; there are clusterrole"));
+        assert!(error.starts_with("unknown controller `nodes`; known controllers: clusterrole"));
     }
 
     #[test]

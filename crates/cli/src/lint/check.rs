@@ -266,7 +266,7 @@ impl Checker<'_> {
         self.version(about);
     }
 
-    /// What the version means: that it is deprecated, and which defaults it brings.
+    /// Consequences of the API version: deprecation and different defaults.
     fn version(&mut self, about: &ObjectChecker<'_>) {
         let span = about.locator.locate("apiVersion", "");
         if let Some(warning) = deprecation_warning(about.kind, about.version) {

@@ -1,4 +1,4 @@
-//! What linting has to say.
+//! Findings of the linter.
 
 use lockgate_api::document::Span;
 use serde::Serialize;
@@ -81,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// What the rule is about, in one sentence.
+    /// A one-sentence description of the rule.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -115,9 +115,9 @@ pub struct Finding {
     pub rule: Rule,
     /// How bad it is.
     pub severity: Severity,
-    /// What is wrong, in the API's words where it has some.
+    /// The message, in the API's words where it has some.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<String>,
     /// The member it is about, as in `webhooks[0].name`; empty for the whole document.
     pub path: String,

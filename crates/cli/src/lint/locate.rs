@@ -64,7 +64,7 @@ fn webhook_index(path: &str) -> Option<(usize, &str)> {
 
 struct Place<'d> {
     value: Value<'d>,
-    /// What to underline when the value itself is no good for it.
+    /// The position to underline when the value has none.
     anchor: Span,
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use lockgate_api::document::Span;
+use lockgate_webhook::{default_path, logical_path};
 use lockgate_webhook_markers::attribute::{self, Problem};
 use lockgate_webhook_markers::comment::{self, Comment};
 use lockgate_webhook_markers::source::{Attribute, Language, attributes, comments};
@@ -11,12 +12,13 @@ use lockgate_webhook_markers::{Alias, Marker, Role};
 use proc_macro2::TokenStream;
 
 use super::source::Program;
+use super::types::{Kind, Types};
 use super::{Marked, Mistake, registration};
 
 /// Programs with attributes are read up to this size: their tokens take many times the room of the text.
 const MAX_TOKENS_BYTES: usize = 4 * 1024 * 1024;
 
-/// What programs say.
+/// The markers of all programs.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// The webhooks.
@@ -25,9 +27,9 @@ pub struct Reading {
     pub mutating_name: Option<String>,
     /// The name of the object with validating webhooks, where one is given.
     pub validating_name: Option<String>,
-    /// What is wrong.
+    /// The error.
     pub mistakes: Vec<Mistake>,
-    /// What is worth a remark.
+    /// Remarks.
     pub remarks: Vec<String>,
     /// Which folders name which object.
     named: HashMap<(PathBuf, bool), String>,
@@ -132,8 +134,9 @@ impl Reading {
                 );
             }
         };
+        let types = Types::of(tokens.clone());
         for found in attributes(tokens) {
-            match read(found) {
+            match read(found, &types) {
                 Ok((span, registration)) => self.found.push(Marked {
                     place: position(name, span),
                     registration,
@@ -156,17 +159,21 @@ impl Reading {
 
 fn read(
     found: Attribute,
+    types: &Types,
 ) -> Result<(proc_macro2::Span, lockgate_webhook::Registration), Vec<Problem>> {
     let header = found.header.map_err(|problem| vec![problem])?;
-    let marker = attribute::read(found.arguments, &header, found.span)?;
+    let mut marker = attribute::read(found.arguments, &header, found.span)?;
+    if let Some(kind) = types.kind_of(&header.kind) {
+        complete(&mut marker, &kind);
+    }
     let missing = unseen(&marker);
     if !missing.is_empty() {
         let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         let message = format!(
-            "{} must be given here: the type of the object says it to the compiler, not to this command",
+            "{} must be set: the type of the object is declared elsewhere",
             missing.join(", ")
         );
-        let help = "write it into the attribute, or print `Webhooks::manifests` from the program";
+        let help = "set it in the attribute, or print `Webhooks::manifests` from the program";
         return Err(vec![Problem {
             span: found.span,
             message,
@@ -181,7 +188,41 @@ fn read(
     Ok((found.span, registration))
 }
 
-/// What only the compiler would know.
+/// Fills in what the type of the object says, as the attribute does with the compiler's help.
+fn complete(marker: &mut Marker, kind: &Kind) {
+    let role = match marker.role {
+        Role::Mutating => lockgate_webhook::Role::Mutating,
+        Role::Validating => lockgate_webhook::Role::Validating,
+    };
+    let Kind {
+        group,
+        version,
+        kind,
+        plural,
+        namespaced,
+    } = kind;
+    if marker.path.is_none() && marker.url.is_none() {
+        marker.path = Some(default_path(role, group, version, kind));
+    }
+    for alias in &mut marker.aliases {
+        if *alias == Alias::Logical {
+            *alias = Alias::Path(logical_path(role, kind));
+        }
+    }
+    // A resource that is named may be of any scope.
+    if marker.resources.is_none() && marker.scope.is_none() {
+        let scope = if *namespaced { "Namespaced" } else { "Cluster" };
+        marker.scope = Some(String::from(scope));
+    }
+    let fill = |list: &mut Option<Vec<String>>, value: &str| {
+        list.get_or_insert_with(|| vec![value.to_owned()]);
+    };
+    fill(&mut marker.groups, group);
+    fill(&mut marker.versions, version);
+    fill(&mut marker.resources, plural);
+}
+
+/// The arguments that neither the attribute nor the type of the object gives.
 fn unseen(marker: &Marker) -> Vec<&'static str> {
     let all = [
         ("groups", marker.groups.is_none()),

@@ -25,22 +25,22 @@ pub enum Level {
     Note,
 }
 
-/// What to draw.
+/// A diagnostic to draw.
 #[derive(Debug)]
 pub struct Drawing<'d> {
     /// How loud it is.
     pub severity: Level,
     /// The line above, such as `error[syntax]`.
     pub code: String,
-    /// What is to be said.
+    /// The message.
     pub message: &'d str,
-    /// What to do about it.
+    /// Advice.
     pub help: Option<&'d str>,
     /// The text.
     pub source: &'d Source,
     /// The bytes to underline.
     pub span: Span,
-    /// What stands below the underlined bytes; may be empty.
+    /// The label below the underlined bytes; may be empty.
     pub label: &'d str,
 }
 

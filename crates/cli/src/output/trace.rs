@@ -1,4 +1,4 @@
-//! What admission did with a request, as a table.
+//! The admission trace of a request, as a table.
 
 use lockgate_admission::matching::{
     ConditionsVerdict, NamespaceVerdict, ObjectVerdict, RuleVerdict,
@@ -8,8 +8,8 @@ use lockgate_admission::trace::{CallOutcome, HookTrace, PluginTrace, Step, Trace
 
 use super::table;
 
-/// What happened in one run through admission: what was asked, and a row for each webhook. Empty when
-/// no webhook comes into question.
+/// The trace of one request: a line for the request and a row for each webhook. Empty when no webhook
+/// matched.
 #[must_use]
 pub fn one_request(admission: &Admission) -> String {
     let rows = rows_of(std::slice::from_ref(admission.trace()));
@@ -26,25 +26,26 @@ pub fn one_request(admission: &Admission) -> String {
         namespace => format!("{namespace}/{}", request.display_name()),
     };
     let (operation, user) = (request.operation.name(), &request.user.username);
+    let dry_run = if request.dry_run { " (dry run)" } else { "" };
     let table = render(&rows);
     format!(
-        "{operation} {resource} {name} by {user}\n{}",
+        "{operation} {resource} {name} by {user}{dry_run}\n{}",
         table.trim_end()
     )
 }
 
-/// What happened, a row for each webhook and for each plugin that said something.
+/// The traces as a table: a row for each webhook and for each plugin that denied.
 #[must_use]
 pub fn table(traces: &[Trace]) -> String {
     let rows = rows_of(traces);
     if rows.is_empty() {
-        return String::from("   no webhook comes into question\n");
+        return String::from("   no webhook matched\n");
     }
     render(&rows)
 }
 
 fn render(rows: &[Vec<String>]) -> String {
-    let text = table::render(&["PHASE", "ROUND", "WHO", "VERDICT", "TIME"], rows);
+    let text = table::render(&["PHASE", "ROUND", "WHO", "TIME", "VERDICT"], rows);
     text.lines().map(|line| format!("   {line}\n")).collect()
 }
 
@@ -70,12 +71,13 @@ fn rows(step: Step, plugin: &PluginTrace) -> Vec<Vec<String>> {
             phase.to_owned(),
             (plugin.round + 1).to_string(),
             who.to_owned(),
-            verdict,
+            // Before the verdict, which may be as long as a patch.
             time,
+            verdict,
         ]
     };
     if plugin.denied && plugin.hooks.is_empty() {
-        return vec![row(plugin.name, String::from("refused"), String::new())];
+        return vec![row(plugin.name, String::from("denied"), String::new())];
     }
     let hooks = plugin.hooks.iter();
     hooks
@@ -83,13 +85,13 @@ fn rows(step: Step, plugin: &PluginTrace) -> Vec<Vec<String>> {
             let time = hook
                 .call
                 .as_ref()
-                .map(|call| format!("{:.1} ms", call.elapsed.as_secs_f64() * 1000.0));
+                .map(|call| format!("{:>7.1} ms", call.elapsed.as_secs_f64() * 1000.0));
             row(hook.hook.name(), verdict(hook), time.unwrap_or_default())
         })
         .collect()
 }
 
-/// What came of a webhook, or the first reason why it was not called.
+/// The outcome of a call, or the first reason why there was none.
 fn verdict(hook: &HookTrace) -> String {
     if let Some(call) = &hook.call {
         return match &call.outcome {
@@ -97,30 +99,35 @@ fn verdict(hook: &HookTrace) -> String {
                 Some(patch) => format!("allowed, patched {}", patch.text),
                 None => String::from("allowed"),
             },
-            CallOutcome::Denied(_) => String::from("denied"),
+            CallOutcome::Denied(status) => {
+                // The client gets a prefix that repeats the name.
+                let message = status.message.split_once(" denied the request");
+                format!("denied{}", message.map_or("", |(_, rest)| rest))
+            }
+            CallOutcome::Refused(status) => format!("failed: {}", status.message),
             CallOutcome::Failed { reason, .. } => format!("failed: {reason}"),
             _ => String::from("failed"),
         };
     }
     if hook.not_reinvoked {
-        return String::from("not called again: nothing changed since");
+        return String::from("not reinvoked: object unchanged");
     }
     if let Some(conditions) = &hook.conditions {
         return match &conditions.verdict {
             ConditionsVerdict::Excluded { condition } => {
-                format!("not called: condition {condition} is false")
+                format!("excluded by matchCondition {condition}")
             }
             ConditionsVerdict::Matched => String::from("matched"),
-            _ => String::from("not called: a condition cannot be evaluated"),
+            _ => String::from("not called: a matchCondition cannot be evaluated"),
         };
     }
     let predicates = &hook.predicates;
     if predicates.namespace == NamespaceVerdict::Refused {
-        return String::from("not called: namespaceSelector");
+        return String::from("excluded by namespaceSelector");
     }
     match (predicates.object, predicates.rule) {
-        (Some(ObjectVerdict::Refused), _) => String::from("not called: objectSelector"),
-        (_, Some(RuleVerdict::None)) => String::from("not called: no rule matches"),
+        (Some(ObjectVerdict::Refused), _) => String::from("excluded by objectSelector"),
+        (_, Some(RuleVerdict::None)) => String::from("no rule matched"),
         _ => String::from("not called"),
     }
 }

@@ -213,7 +213,7 @@ fn says_what_is_wrong_with_the_input() {
         (
             &["cel", "eval", "1", "--request", "-"],
             "[]",
-            "the request is not an object",
+            "--request is not an object",
         ),
     ] {
         let run = lockgate_with_stdin(args, stdin);

@@ -72,7 +72,7 @@ fn a_webhook_is_asked_as_in_a_cluster() {
         .args(["--", &itself, "--ignored", "--exact", "dev::webhook"]);
     let mut dev = Served::start(command);
     // The webhook prints to the same place.
-    let ready = format!("the webhook listens on port {port}");
+    let ready = format!("Webhook ready on port {port} ");
     while !dev.line().starts_with(&ready) {}
 
     let kubectl = |arguments: &[&str]| {
@@ -108,7 +108,7 @@ fn what_cannot_work_is_said() {
         lockgate(&[&common[..], arguments].concat())
     };
     for (arguments, code, said) in [
-        (&["--", "true"][..], 2, "no service leads to the webhook"),
+        (&["--", "true"][..], 2, "no Service found for the webhook"),
         (&["--service=shop", "--", "true"], 2, "expected NS/NAME"),
         (&["--service=shop/hook"], 2, "<COMMAND>"),
         (
@@ -119,7 +119,7 @@ fn what_cannot_work_is_said() {
         (
             &["--service=shop/hook", "--", "false"],
             1,
-            "the webhook ended: exit status: 1",
+            "webhook exited (status 1)",
         ),
     ] {
         let run = dev(arguments);

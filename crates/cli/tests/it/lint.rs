@@ -120,7 +120,7 @@ fn names_what_cannot_be_read() {
     let run = lockgate(&["lint", "empty-folder"]);
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr.contains("holds no .yaml, .yml or .json file"),
+        run.stderr.contains("contains no .yaml, .yml or .json file"),
         "{}",
         run.stderr
     );

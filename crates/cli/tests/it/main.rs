@@ -11,6 +11,7 @@ mod dev;
 mod durability;
 mod hostile;
 mod lint;
+mod logging;
 mod manifests;
 mod program;
 mod served;

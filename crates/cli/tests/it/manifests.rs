@@ -119,7 +119,7 @@ fn compares_with_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("manifests.yaml");
     let file = file.to_str().unwrap();
-    let written = manifests(&["manifests/rust", "--output", file]);
+    let written = manifests(&["manifests/rust", "--output-file", file]);
     assert_eq!((written.code, written.stdout.as_str()), (Some(0), ""));
     let same = manifests(&["manifests/rust", "--check", file]);
     assert_eq!((same.code, same.stdout.as_str()), (Some(0), ""));
@@ -152,12 +152,12 @@ fn a_wrong_command_line_is_told() {
         (
             &["manifests/rust", "--service", "hooks"],
             2,
-            "`hooks` is not a service",
+            "`hooks` is no Service reference",
         ),
         (
             &["manifests/rust", "--service", "a/b:x"],
             2,
-            "`a/b:x` is not a service",
+            "`a/b:x` is no Service reference",
         ),
         (
             &["manifests/rust", "--url", "http://x"],
@@ -172,14 +172,14 @@ fn a_wrong_command_line_is_told() {
         (
             &["manifests/rust", "--inject-ca-from", "cert"],
             2,
-            "`cert` is not a certificate",
+            "`cert` is no Certificate reference",
         ),
         (
             &["manifests/rust", "--ca-bundle", "good.yaml"],
             4,
-            "`good.yaml` holds no PEM certificate",
+            "`good.yaml` contains no PEM certificate",
         ),
-        (&["empty-folder"], 4, "no webhook is marked there"),
+        (&["empty-folder"], 4, "no webhook markers found"),
         (&["no-such-folder"], 1, "cannot read `no-such-folder`"),
     ] {
         let run = manifests(args);
@@ -187,4 +187,14 @@ fn a_wrong_command_line_is_told() {
         assert!(run.stderr.contains(want), "{args:?}: {}", run.stderr);
         assert_eq!(run.stdout, "");
     }
+}
+
+#[test]
+fn the_program_of_the_tutorial_needs_nothing_in_its_attributes() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/first-webhook");
+    let sources = format!("{example}/src");
+    let run = lockgate(&["manifests", &sources, "--service", "tutorial/first-webhook"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let registered = fs::read_to_string(format!("{example}/webhook.yaml")).unwrap();
+    assert_eq!(run.stdout, registered);
 }

@@ -59,12 +59,20 @@ fn completes_for_each_shell() {
 fn demo() -> String {
     let run = lockgate(&["demo"]);
     assert_eq!(run.code, Some(0), "{}", run.transcript());
-    let words = run.stdout.split_inclusive([' ', '\n']);
     let mut text = String::new();
-    for word in words {
-        let is_time =
-            word.trim().parse::<f64>().is_ok() && !word.trim().ends_with('.') && word.contains('.');
-        text.push_str(if is_time { "0.0 " } else { word });
+    for line in run.stdout.split_inclusive('\n') {
+        for word in line.split_inclusive(' ') {
+            let time = word.trim();
+            let is_time = time.parse::<f64>().is_ok() && !time.ends_with('.') && time.contains('.');
+            match is_time {
+                false => text.push_str(word),
+                // In a table the time is aligned to the right.
+                true if line.starts_with("   ") => {
+                    text.push_str(&format!("{:>width$} ", "0.0", width = time.len()));
+                }
+                true => text.push_str("0.0 "),
+            }
+        }
     }
     text
 }

@@ -104,7 +104,9 @@ impl Served {
 
     pub(crate) fn port_within(&mut self, time: Duration) -> Result<u16, RecvTimeoutError> {
         let line = self.lines.recv_timeout(time)?;
-        let address = line.strip_prefix("serving on https://127.0.0.1:").unwrap();
+        let address = line
+            .strip_prefix("Listening on https://127.0.0.1:")
+            .unwrap();
         let (port, _) = address.split_once(' ').unwrap();
         Ok(port.parse().unwrap())
     }

@@ -282,10 +282,11 @@ fn localised_special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// What Go prints for a clause whose number it gives up on.
+/// Go's output for a clause whose number it gives up on.
 const NO_VERB: &str = "%!(NOVERB)";
 
-/// Whether Go's printer reads the number of a clause to its end: it stops before the digit that
+/// Returns true if Go's printer reads the number of a clause to its end: it stops before the digit
+/// that
 /// follows a number above a million.
 fn printer_reads(number: u64) -> bool {
     number / 10 <= 1_000_000

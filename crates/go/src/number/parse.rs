@@ -89,7 +89,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether each underscore stands between two digits; a base prefix counts as a digit.
+/// Returns true if each underscore stands between two digits; a base prefix counts as a digit.
 fn underscores_separate_digits(body: &str) -> bool {
     if !body.contains('_') {
         return true;

@@ -2,7 +2,7 @@
 
 use regex_syntax::hir::{Hir, Repetition};
 
-/// What a node is to the rules about its neighbours.
+/// The role of a node in the rules about its neighbours.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// One character out of a class.

@@ -58,7 +58,6 @@ impl Date {
     }
 }
 
-/// How many days a month has.
 pub(super) fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
         4 | 6 | 9 | 11 => 30,

@@ -15,7 +15,7 @@ pub(super) enum Mode {
     Fragment,
 }
 
-/// Whether a byte must be escaped in a part.
+/// Returns true for a byte that must be escaped in a part.
 fn should_escape(byte: u8, mode: Mode) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;
@@ -91,7 +91,7 @@ fn hex_pair(bytes: &[u8]) -> Option<u8> {
     u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()
 }
 
-/// Whether a text can stand as an escaped path or fragment as it is.
+/// Returns true for a text that is a properly escaped path or fragment.
 pub(super) fn is_valid_encoded(text: &str, mode: Mode) -> bool {
     text.bytes()
         .all(|b| b"!$&'()*+,;=:@[]%".contains(&b) || !should_escape(b, mode))

@@ -5,7 +5,7 @@ use super::escape::{Mode, unescape};
 use super::{Reason, Url};
 use crate::ip;
 
-/// Where a URL comes from.
+/// The source of a URL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A request, which has no relative URLs; a number sign is like any other character.

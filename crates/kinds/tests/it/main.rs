@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod custom_resources;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockgate_admission::call::{Caller, Client, Post};
+use lockgate_admission::host::BoxFuture;
 use lockgate_admission::https::credentials::parse_kubeconfig;
 use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes as CaBundle;
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_go::base64;
-use lockgate_webhook::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{ImageReviewSpec, ImageReviewStatus};
@@ -55,7 +55,11 @@ impl HttpsBackend {
     ///
     /// The configuration cannot be used.
     pub fn new(config: &ClientConfig, settings: Settings) -> Result<Self, ConfigError> {
-        let client = HttpsCaller::new(settings).client(config);
+        Self::through(&HttpsCaller::new(settings), config)
+    }
+
+    fn through(caller: &HttpsCaller, config: &ClientConfig) -> Result<Self, ConfigError> {
+        let client = caller.client(config);
         let client = client.map_err(|error| ConfigError(error.to_string()))?;
         Ok(Self { client })
     }
@@ -69,7 +73,13 @@ impl HttpsBackend {
     pub fn from_kubeconfig(file: &Path) -> Result<Self, ConfigError> {
         let read = |file: &Path| {
             let text = std::fs::read_to_string(file);
-            text.map_err(|error| ConfigError(format!("{}: {error}", file.display())))
+            text.map_err(|error| {
+                let why = match error.kind() {
+                    std::io::ErrorKind::NotFound => String::from("no such file or directory"),
+                    _ => error.to_string(),
+                };
+                ConfigError(format!("stat {}: {why}", file.display()))
+            })
         };
         let text = read(file)?;
         let kubeconfig: Kubeconfig = config::read(&text)?;
@@ -92,12 +102,17 @@ impl HttpsBackend {
             ca_bundle: ca.map(CaBundle),
             ..ClientConfig::default()
         };
-        let credentials = parse_kubeconfig(text.as_bytes(), file).map_err(ConfigError)?;
+        let credentials = parse_kubeconfig(text.as_bytes(), file)
+            .map_err(|error| ConfigError(error.to_string()))?;
         let settings = Settings {
             credentials,
             ..Settings::default()
         };
-        Self::new(&config, settings)
+        let mut caller = HttpsCaller::new(settings);
+        if cluster.insecure_skip_tls_verify {
+            caller = caller.trusting_everybody();
+        }
+        Self::through(&caller, &config)
     }
 }
 
@@ -136,6 +151,8 @@ struct Cluster {
     certificate_authority: String,
     #[serde(default, rename = "certificate-authority-data")]
     certificate_authority_data: String,
+    #[serde(default, rename = "insecure-skip-tls-verify")]
+    insecure_skip_tls_verify: bool,
 }
 
 impl Kubeconfig {
@@ -193,7 +210,15 @@ impl Backend for HttpsBackend {
             })?;
             if !(200..300).contains(&answer.code) {
                 return Err(BackendError {
-                    message: format!("Error contacting webhook: {}", answer.code),
+                    // UPSTREAM: apimachinery pkg/api/errors/errors.go (NewGenericServerResponse).
+                    // What a server says besides its code is no `Status` here, and not told.
+                    message: match answer.code {
+                        500.. => String::from(
+                            "an error on the server (\"unknown\") has prevented the request from \
+                             succeeding",
+                        ),
+                        _ => String::from("the server rejected our request for an unknown reason"),
+                    },
                     // UPSTREAM: apiserver pkg/util/webhook/webhook.go (DefaultShouldRetry).
                     retry: matches!(answer.code, 429 | 500 | 503 | 504),
                 });

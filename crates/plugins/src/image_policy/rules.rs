@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockgate_webhook::BoxFuture;
+use lockgate_admission::host::BoxFuture;
 use serde::Deserialize;
 
 use super::{Backend, BackendError, ImageReviewSpec, ImageReviewStatus};

@@ -127,19 +127,22 @@ async fn every_limit_counts_and_all_of_them_are_named() {
 #[test]
 fn limits_that_make_no_sense_are_refused() {
     for (text, want) in [
-        ("limits: []", "limits: must not be empty"),
-        ("{}", "limits: must not be empty"),
+        (
+            "limits: []",
+            "limits: Invalid value: null: must not be empty",
+        ),
+        ("{}", "limits: Invalid value: null: must not be empty"),
         (
             "limits: [{type: User, qps: 0, burst: 1}]",
-            "limits[0].qps: 0 must be positive",
+            "limits[0].qps: Invalid value: 0: must be positive",
         ),
         (
             "limits: [{type: User, qps: 1, burst: -1}]",
-            "limits[0].burst: -1 must be positive",
+            "limits[0].burst: Invalid value: -1: must be positive",
         ),
         (
             "limits: [{type: User, qps: 1, burst: 1, cacheSize: -1}]",
-            "limits[0].cacheSize: must not be negative",
+            "limits[0].cacheSize: Invalid value: -1: must not be negative",
         ),
     ] {
         let error = EventRateLimit::new(config::read(text).unwrap()).unwrap_err();

@@ -9,6 +9,7 @@ mod kit;
 
 mod events;
 mod images;
+mod lifecycle;
 mod limits;
 mod namespaces;
 mod nodes;

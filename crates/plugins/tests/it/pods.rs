@@ -174,7 +174,7 @@ async fn an_account_may_insist_on_its_secrets() {
     let asked = Asked::update_pod(pod.clone(), pod.clone()).sub_resource("ephemeralcontainers");
     let refused = unlisted(&format!("ephemeral container c with envFrom {named}"));
     let plugin = ServiceAccount::new(strict());
-    assert_eq!(validate(&plugin, &asked).await, Err(forbidden(&refused)));
+    assert_eq!(validate(&plugin, &asked).await, Err((500, refused)));
     pod["spec"]["ephemeralContainers"] = from("known");
     assert_eq!(validate(&plugin, &asked.object(pod)).await, Ok(()));
 }

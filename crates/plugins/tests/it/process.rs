@@ -12,10 +12,10 @@ use lockgate_admission::request::{Operation, Request, kind, resource};
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_plugins::lookup::{LIMIT_RANGES, Memory, NAMESPACES, POD_PRESETS};
 use lockgate_plugins::{
-    AlwaysPullImages, InProcess, LimitRanger, NamespaceProtection, PodNodeSelector, PodPreset,
-    in_process,
+    AlwaysPullImages, DefaultTolerationSeconds, InProcess, InTree, LimitRanger,
+    NamespaceProtection, PodNodeSelector, PodPreset,
 };
-use lockgate_webhook::{Fault, Registration, Response, Webhook, from_fn};
+use lockgate_webhook::{Context, Registration, Response, Rule, Webhook, from_fn};
 use serde_json::{Value, json};
 
 use crate::kit::{named, pod, pod_with};
@@ -41,7 +41,7 @@ fn create(pod: Value) -> Request {
     request
 }
 
-async fn admit(plugin: &InProcess, request: Request) -> (Decision, Admission) {
+async fn admit(plugin: &dyn Plugin, request: Request) -> (Decision, Admission) {
     let mut admission = Admission::new(request);
     let decision = plugin.admit(&mut admission).await;
     (decision, admission)
@@ -65,7 +65,7 @@ fn limits() -> Memory {
 
 #[tokio::test]
 async fn a_plugin_changes_and_refuses_as_if_it_were_compiled_in() {
-    let plugin = in_process(&LimitRanger::new(limits()), host()).unwrap();
+    let plugin = InTree(LimitRanger::new(limits()));
     assert_eq!(plugin.name(), "LimitRanger");
     assert!(plugin.admits() && plugin.validates());
     assert!(plugin.handles(Operation::Update) && !plugin.handles(Operation::Delete));
@@ -94,13 +94,13 @@ async fn a_plugin_changes_and_refuses_as_if_it_were_compiled_in() {
 
 #[tokio::test]
 async fn only_what_a_webhook_is_registered_for_reaches_it() {
-    let plugin = in_process(&AlwaysPullImages, host()).unwrap();
+    let plugin = InTree(AlwaysPullImages);
     let mut request = create(pod());
     request.subresource = String::from("status");
     let (_, admission) = admit(&plugin, request).await;
     assert_eq!(admission.request().object.as_ref().unwrap().value(), &pod());
 
-    let plugin = in_process(&NamespaceProtection::default(), host()).unwrap();
+    let plugin = InTree(NamespaceProtection::default());
     for (name, want) in [
         (
             "kube-system",
@@ -124,7 +124,7 @@ async fn only_what_a_webhook_is_registered_for_reaches_it() {
 #[tokio::test]
 async fn other_denials_and_faults_are_told_as_they_are() {
     let config = lockgate_plugins::config::read("{}").unwrap();
-    let plugin = in_process(&PodNodeSelector::new(config, Memory::new()), host()).unwrap();
+    let plugin = InTree(PodNodeSelector::new(config, Memory::new()));
     let (decision, _) = admit(&plugin, create(pod())).await;
     assert_eq!(
         told(&decision),
@@ -134,26 +134,20 @@ async fn other_denials_and_faults_are_told_as_they_are() {
     let memory = Memory::new();
     let broken = json!({"scheduler.alpha.kubernetes.io/node-selector": "broken"});
     memory.put(NAMESPACES, named("", "shop", broken));
-    let plugin = in_process(&PodNodeSelector::new(Default::default(), memory), host()).unwrap();
+    let plugin = InTree(PodNodeSelector::new(Default::default(), memory));
     let (decision, _) = admit(&plugin, create(pod())).await;
-    let message = "Internal error occurred: invalid selector: [broken]";
-    assert_eq!(told(&decision), Some((500, "InternalError", message)));
+    let message = "invalid selector: [broken]";
+    assert_eq!(told(&decision), Some((500, "", message)));
 }
 
 #[tokio::test]
 async fn warnings_and_annotations_reach_the_client_and_the_log() {
-    let answers = from_fn(|ctx| {
-        Box::pin(async move {
-            ctx.annotate("seen", "yes");
-            Ok::<_, Fault>(Response::allow().warning("mind the gap"))
-        })
+    let answers = from_fn(async |ctx: &Context| {
+        ctx.annotate("seen", "yes");
+        Ok(Response::allow().warning("mind the gap"))
     });
-    let registration = Registration::validating("gap.example.com").rule(
-        &[lockgate_webhook::Operation::Create],
-        &[""],
-        &["v1"],
-        &["pods"],
-    );
+    let registration = Registration::validating("gap.example.com")
+        .rule(Rule::resources(["pods"]).operations([lockgate_webhook::Operation::Create]));
     let webhook = Webhook::new(registration.clone(), answers);
     let plugin = InProcess::new("Gap", [webhook], host()).unwrap();
     let engine = Engine::builder(host()).plugin(plugin).build().unwrap();
@@ -174,7 +168,7 @@ async fn warnings_and_annotations_reach_the_client_and_the_log() {
     let registration = registration.match_condition("never", "false");
     let webhook = Webhook::new(
         registration,
-        from_fn(|_| Box::pin(async { Ok(Response::allow()) })),
+        from_fn(async |_: &Context| Ok(Response::allow())),
     );
     let error = InProcess::new("Gap", [webhook], host()).unwrap_err();
     assert_eq!(
@@ -191,9 +185,9 @@ async fn a_second_round_finds_nothing_left_to_do() {
         json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": {"env": [{"name": "A", "value": "1"}]}}),
     );
     let plugins: [Arc<dyn Plugin>; 3] = [
-        Arc::new(in_process(&LimitRanger::new(memory.clone()), host()).unwrap()),
-        Arc::new(in_process(&PodPreset::new(memory), host()).unwrap()),
-        Arc::new(in_process(&AlwaysPullImages, host()).unwrap()),
+        Arc::new(InTree(LimitRanger::new(memory.clone()))),
+        Arc::new(InTree(PodPreset::new(memory))),
+        Arc::new(InTree(AlwaysPullImages)),
     ];
     let mut admission = Admission::new(create(pod()));
     let mut rounds = Vec::new();
@@ -203,9 +197,39 @@ async fn a_second_round_finds_nothing_left_to_do() {
         }
         rounds.push(admission.request().object.clone().unwrap());
     }
-    // The very same object: nothing was even written anew.
-    assert!(rounds[0].same(&rounds[1]));
+    assert_eq!(rounds[0], rounds[1]);
     let container = &rounds[0].value()["spec"]["containers"][0];
     assert_eq!(container["imagePullPolicy"], "Always");
     assert_eq!(container["env"], json!([{"name": "A", "value": "1"}]));
+}
+
+#[tokio::test]
+async fn what_is_not_shaped_like_a_pod_is_refused() {
+    let tolerations = InTree(DefaultTolerationSeconds::default());
+    let images = InTree(AlwaysPullImages);
+    let plugins: [&dyn Plugin; 2] = [&images, &tolerations];
+    for plugin in plugins {
+        let mut requests: Vec<Request> = [
+            json!({"spec": []}),
+            json!({"spec": {"containers": {}}}),
+            json!({"spec": {"initContainers": ["app"]}}),
+            json!({"spec": {"containers": [], "tolerations": "all"}}),
+        ]
+        .into_iter()
+        .map(create)
+        .collect();
+        let mut nothing = create(Value::Null);
+        nothing.object = None;
+        requests.push(nothing);
+        for request in requests {
+            let shown = format!("{} {:?}", plugin.name(), request.object);
+            let (decision, _) = admit(plugin, request).await;
+            let status = decision.status().expect(&shown);
+            assert_eq!(
+                (status.code, &*status.reason),
+                (400, "BadRequest"),
+                "{shown}"
+            );
+        }
+    }
 }

@@ -23,13 +23,13 @@ use crate::{Entry, Event, MemoryOptions, ReadError, Revision, Unavailable, Write
 const MOST_WRITES: usize = 2048;
 /// The most bytes that do.
 const MOST_BYTES: usize = 16 << 20;
-/// How long to wait at most when nothing is asked: the clock of the machine may be set meanwhile.
+/// Longest wait for a request: the clock of the machine may be set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Who waits for a result.
+/// The channel a writer waits on for its result.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, WriteError>>;
 
-/// What a writer asks for.
+/// A change a writer asks for.
 #[derive(Debug)]
 pub(super) enum Write {
     Create {
@@ -51,7 +51,7 @@ pub(super) enum Write {
     },
 }
 
-/// What the thread is told.
+/// A message to the committer thread.
 #[derive(Debug)]
 pub(super) enum Request {
     /// The permit is the writer's place in the queue.
@@ -91,13 +91,13 @@ pub(super) fn now() -> Deadline {
     })
 }
 
-/// When which key ends; the revision of its creation tells it from a later key of the same name.
+/// The deadline of a key; the revision of its creation tells it from a later key of the same name.
 type Ending = Reverse<(Deadline, Arc<str>, Revision)>;
 
 pub(super) struct Committer {
     file: DataFile,
     published: Arc<Published>,
-    /// Why nothing is written any more.
+    /// The error after which nothing is written any more.
     failure: watch::Sender<Option<Unavailable>>,
     deadlines: HashMap<Arc<str>, Deadline>,
     endings: BinaryHeap<Ending>,
@@ -136,7 +136,7 @@ impl Committer {
         }
     }
 
-    /// What readers read.
+    /// The state readers read.
     pub(super) fn published(&self) -> Arc<Published> {
         Arc::clone(&self.published)
     }
@@ -181,7 +181,7 @@ impl Committer {
         self.file.close(self.published.revision());
     }
 
-    /// How long nothing is to be done unless somebody asks.
+    /// The time until the next deadline.
     fn wait(&self) -> Duration {
         match self.endings.peek() {
             Some(Reverse((deadline, ..))) if !self.has_failed() => {

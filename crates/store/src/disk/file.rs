@@ -21,7 +21,7 @@ pub(super) const FORMAT: u64 = 1;
 
 /// Entries by key, as [`record`] has them.
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
-/// What is known of the whole.
+/// Facts about the whole store.
 const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 const FORMAT_KEY: &str = "format";
 const SUMMARY_KEY: &str = "summary";
@@ -30,7 +30,7 @@ const SUMMARY_KEY: &str = "summary";
 /// write touches: the upper levels of the tree, and the leaves of a batch.
 const CACHE: usize = 16 << 20;
 
-/// What becomes of keys in one commit: their new entry, or none.
+/// The changes of one commit: the new entry of each key, or none if it is deleted.
 pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
 
 /// The data file, open.
@@ -81,11 +81,16 @@ impl DataFile {
             }
         }
         let loaded = load(&database, &path)?;
-        if folder
-            .closed_at()
-            .is_some_and(|closed| loaded.state.revision < closed)
-        {
-            return Err(damaged(&path, "it is older than when it was closed"));
+        match folder.closed_at() {
+            Ok(Some(closed)) if loaded.state.revision < closed => {
+                return Err(damaged(&path, "it is older than when it was closed"));
+            }
+            Ok(_) => {}
+            // Without the note nobody can tell whether something was lost.
+            Err(error) => {
+                let why = format!("the revision it was closed at cannot be read: {error}");
+                return Err(damaged(&path, &why));
+            }
         }
         let file = Self {
             database,
@@ -239,7 +244,7 @@ fn io_failed(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// What an error of the database means to who wants to open it.
+/// Converts an error of the database into one of opening the store.
 fn failed(path: &Path, error: redb::Error) -> OpenError {
     match error {
         redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {

@@ -99,9 +99,20 @@ impl Folder {
 
     /// The revision at which the store was last closed, if it was. A store that is older than that lost
     /// something; one that crashed since is newer.
-    pub(super) fn closed_at(&self) -> Option<Revision> {
-        let text = std::fs::read_to_string(self.path.join(CLOSED)).ok()?;
-        text.trim().parse().ok().map(Revision)
+    ///
+    /// A crash while the note was written leaves an empty file.
+    pub(super) fn closed_at(&self) -> io::Result<Option<Revision>> {
+        let text = match std::fs::read_to_string(self.path.join(CLOSED)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        match text.trim() {
+            "" => Ok(None),
+            number => {
+                let revision = number.parse().map_err(io::Error::other)?;
+                Ok(Some(Revision(revision)))
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How an entry is written, with a checksum of its own: what is read is what was written, or refused.
+//! The encoding of an entry, with a checksum of its own: a damaged entry is refused.
 //!
 //! The pages of the file have checksums too, which guard its structure. This one guards an entry from
 //! the moment it is made until it is in memory again, whatever lies between.
@@ -12,7 +12,7 @@ use crate::{Entry, Revision};
 /// Checksum, revision of creation, revision, deadline. All numbers are little-endian.
 const HEADER: usize = 4 + 8 + 8 + 8;
 
-/// When an entry ends: milliseconds since 1970. Zero is never.
+/// The time an entry expires, in milliseconds since 1970; zero is never.
 pub(super) type Deadline = u64;
 
 /// An entry as bytes. The key is not part of them, but of their checksum.
@@ -46,12 +46,12 @@ pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
     Some((entry, u64::from_le_bytes(*deadline)))
 }
 
-/// What is known of the store as a whole.
+/// Facts about the store as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary {
     /// The newest revision.
     pub(super) revision: Revision,
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) entries: u64,
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Shared;
 use crate::Revision;
 
-/// When which key ends; the revision of its creation tells it from a later key of the same name.
+/// The deadline of a key; the revision of its creation tells it from a later key of the same name.
 type Deadline = Reverse<(Instant, Arc<str>, Revision)>;
 
 #[derive(Debug, Default)]

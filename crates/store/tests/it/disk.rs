@@ -234,6 +234,23 @@ async fn notices_a_file_that_is_older_than_it_was() {
     );
 }
 
+#[tokio::test]
+async fn refuses_a_store_whose_closing_note_is_unreadable() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("closed");
+    let store = DiskStore::open(folder.path()).unwrap();
+    store.create("/a", "1".into(), None).await.unwrap();
+    store.close().await;
+    for garbage in [&b"soon\n"[..], b"\xff\xfe", b"-1\n"] {
+        std::fs::write(&note, garbage).unwrap();
+        let error = DiskStore::open(folder.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    }
+    // A crash while it is written leaves it empty, which says nothing.
+    std::fs::write(&note, b"").unwrap();
+    drop(DiskStore::open(folder.path()).unwrap());
+}
+
 /// Numbers that look random and are the same every time.
 fn numbers(mut seed: u64) -> impl Iterator<Item = usize> {
     std::iter::repeat_with(move || {

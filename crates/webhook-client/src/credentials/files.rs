@@ -12,9 +12,9 @@ use lockgate_api::document::{Document, Kind, Value, yaml};
 use lockgate_go::base64;
 use lockgate_go::quote::quote;
 
-use super::{Credentials, Impersonate, Material, TokenFile, User};
+use super::{Credentials, CredentialsError, Impersonate, Material, TokenFile, User, fail};
 
-/// What a plugin of the admission chain was configured with.
+/// The configuration of an admission plugin.
 #[derive(Debug, Clone, Default)]
 pub struct PluginConfiguration {
     /// Who it calls webhooks as.
@@ -24,12 +24,25 @@ pub struct PluginConfiguration {
 }
 
 /// Reads the file given by `--admission-control-config-file` and what it refers to, for the plugin
-/// called `plugin`. A plugin that is not mentioned has the default configuration.
+/// called `plugin`, which calls webhooks. A plugin that is not mentioned has the default configuration.
 ///
 /// # Errors
 ///
 /// A file cannot be read or does not say what it should, in upstream's words.
-pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, String> {
+pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, CredentialsError> {
+    match plugin_part(file, plugin)? {
+        None => Ok(PluginConfiguration::default()),
+        Some(text) => webhook_admission(parse(text.as_bytes())?.root()),
+    }
+}
+
+/// Reads the part of that file, or of the file it names, that is for one plugin: YAML, or nothing when
+/// the plugin is not mentioned.
+///
+/// # Errors
+///
+/// A file cannot be read or does not say what it should, in upstream's words.
+pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, CredentialsError> {
     let text = std::fs::read(file).map_err(|error| {
         let shown = quote(&file.display().to_string());
         let problem = open_error(file, &error);
@@ -37,11 +50,28 @@ pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, String> {
     })?;
     let document = parse(&text)?;
     let root = document.root();
+    // In the old form the file is the configuration of one plugin.
+    for (member, reader) in [
+        ("imagePolicy", "ImagePolicyWebhook"),
+        ("podNodeSelectorPluginConfig", "PodNodeSelector"),
+    ] {
+        if root.get(member).is_some() {
+            let whole = || String::from_utf8_lossy(&text).into_owned();
+            return Ok((plugin == reader).then(whole));
+        }
+    }
     expect_type(
         root,
         &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
         "AdmissionConfiguration",
-    )?;
+    )
+    .map_err(|error| match error.0.starts_with("no kind ") {
+        // UPSTREAM: schemes are named by the place they are made at.
+        true => {
+            format!("{error} in scheme \"k8s.io/apiserver/pkg/server/options/admission.go:51\"")
+        }
+        false => error.to_string(),
+    })?;
     let mut strict = Strict::default();
     strict.check(root, "", &["apiVersion", "kind", "plugins"]);
     let plugins = root.get("plugins");
@@ -55,22 +85,22 @@ pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, String> {
     }
     strict.finish()?;
     let Some(entry) = found else {
-        return Ok(PluginConfiguration::default());
+        return Ok(None);
     };
     let inline = entry.get("configuration").filter(|value| !value.is_null());
     if let Some(inline) = inline {
-        return webhook_admission(inline);
+        return Ok(Some(inline.to_json()));
     }
     let path = text_of(entry, "path")?;
     if path.is_empty() {
-        return Ok(PluginConfiguration::default());
+        return Ok(None);
     }
     let path = beside(file, &path);
     let text = std::fs::read(&path).map_err(|error| open_error(&path, &error))?;
-    webhook_admission(parse(&text)?.root())
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-fn webhook_admission(root: Value<'_>) -> Result<PluginConfiguration, String> {
+fn webhook_admission(root: Value<'_>) -> Result<PluginConfiguration, CredentialsError> {
     expect_type(
         root,
         &["apiserver.config.k8s.io/v1"],
@@ -90,7 +120,7 @@ fn webhook_admission(root: Value<'_>) -> Result<PluginConfiguration, String> {
         let path = Path::new(&kubeconfig);
         if !path.is_absolute() {
             let shown = quote(&kubeconfig);
-            return Err(format!(
+            return fail(format!(
                 "kubeConfigFile: Invalid value: {shown}: must be an absolute file path"
             ));
         }
@@ -105,7 +135,7 @@ fn webhook_admission(root: Value<'_>) -> Result<PluginConfiguration, String> {
 /// # Errors
 ///
 /// The text is not YAML or a member has the wrong type.
-pub fn parse_kubeconfig(text: &[u8], file: &Path) -> Result<Credentials, String> {
+pub fn parse_kubeconfig(text: &[u8], file: &Path) -> Result<Credentials, CredentialsError> {
     let document = parse(text)?;
     let root = document.root();
     let mut users = Vec::new();
@@ -134,8 +164,8 @@ pub fn parse_kubeconfig(text: &[u8], file: &Path) -> Result<Credentials, String>
     Ok(Credentials::new(users, current))
 }
 
-fn read_user(name: String, user: Value<'_>, file: &Path) -> Result<User, String> {
-    let material = |data: &str, path: &str| -> Result<Option<Material>, String> {
+fn read_user(name: String, user: Value<'_>, file: &Path) -> Result<User, CredentialsError> {
+    let material = |data: &str, path: &str| -> Result<Option<Material>, CredentialsError> {
         let encoded = text_of(user, data)?;
         if !encoded.is_empty() {
             let data = base64::decode(&encoded).map_err(|error| error.to_string())?;
@@ -152,7 +182,8 @@ fn read_user(name: String, user: Value<'_>, file: &Path) -> Result<User, String>
     let mut extra = BTreeMap::new();
     if let Some(members) = user.get("as-user-extra") {
         for member in members.members() {
-            let values: Result<Vec<String>, String> = member.value.items().map(as_text).collect();
+            let values: Result<Vec<String>, CredentialsError> =
+                member.value.items().map(as_text).collect();
             extra.insert(member.key.to_owned(), values?);
         }
     }
@@ -174,7 +205,7 @@ fn read_user(name: String, user: Value<'_>, file: &Path) -> Result<User, String>
         username: text_of(user, "username")?,
         password: text_of(user, "password")?,
         impersonate: (!impersonated.is_empty())
-            .then(|| -> Result<_, String> {
+            .then(|| -> Result<_, CredentialsError> {
                 Ok(Impersonate {
                     user: impersonated,
                     uid: text_of(user, "as-uid")?,
@@ -188,21 +219,21 @@ fn read_user(name: String, user: Value<'_>, file: &Path) -> Result<User, String>
     })
 }
 
-fn parse(text: &[u8]) -> Result<Document, String> {
-    yaml::parse(&String::from_utf8_lossy(text)).map_err(|error| error.to_string())
+fn parse(text: &[u8]) -> Result<Document, CredentialsError> {
+    yaml::parse(&String::from_utf8_lossy(text)).map_err(|error| error.to_string().into())
 }
 
-fn expect_type(root: Value<'_>, versions: &[&str], kind: &str) -> Result<(), String> {
+fn expect_type(root: Value<'_>, versions: &[&str], kind: &str) -> Result<(), CredentialsError> {
     let (found_version, found_kind) = (text_of(root, "apiVersion")?, text_of(root, "kind")?);
     if found_kind.is_empty() {
-        return Err(format!("Object 'Kind' is missing in '{}'", root.to_json()));
+        return fail(format!("Object 'Kind' is missing in '{}'", root.to_json()));
     }
     if found_version.is_empty() {
         let shown = root.to_json();
-        return Err(format!("Object 'apiVersion' is missing in '{shown}'"));
+        return fail(format!("Object 'apiVersion' is missing in '{shown}'"));
     }
     if found_kind != kind || !versions.contains(&found_version.as_str()) {
-        return Err(format!(
+        return fail(format!(
             "no kind \"{found_kind}\" is registered for version \"{found_version}\""
         ));
     }
@@ -241,11 +272,11 @@ impl Strict {
         }
     }
 
-    fn finish(self) -> Result<(), String> {
+    fn finish(self) -> Result<(), CredentialsError> {
         if self.findings.is_empty() {
             return Ok(());
         }
-        Err(strict_error(&self.findings))
+        fail(strict_error(&self.findings))
     }
 }
 
@@ -254,15 +285,16 @@ fn members_of<'d>(value: Value<'d>, key: &str) -> impl Iterator<Item = Value<'d>
 }
 
 /// The text of a member; empty when it is absent.
-fn text_of(value: Value<'_>, key: &str) -> Result<String, String> {
+fn text_of(value: Value<'_>, key: &str) -> Result<String, CredentialsError> {
     match value.get(key).filter(|value| !value.is_null()) {
         None => Ok(String::new()),
-        Some(value) => as_text(value)
-            .map_err(|problem| problem.replacen("Go value", &format!("field {key}"), 1)),
+        Some(value) => as_text(value).map_err(|CredentialsError(problem)| {
+            CredentialsError(problem.replacen("Go value", &format!("field {key}"), 1))
+        }),
     }
 }
 
-fn as_text(value: Value<'_>) -> Result<String, String> {
+fn as_text(value: Value<'_>) -> Result<String, CredentialsError> {
     if let Some(text) = value.as_str() {
         return Ok(text.to_owned());
     }
@@ -274,7 +306,7 @@ fn as_text(value: Value<'_>) -> Result<String, String> {
         Kind::Array => "array",
         Kind::Object => "object",
     };
-    Err(format!(
+    fail(format!(
         "json: cannot unmarshal {found} into Go value of type string"
     ))
 }

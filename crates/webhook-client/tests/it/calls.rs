@@ -7,7 +7,9 @@ use http::Version;
 use lockgate_testkit::certs::Identity;
 use lockgate_testkit::{Answer, Gate, WebhookServer};
 use lockgate_webhook_client::call::{Caller as _, Phase, Post};
-use lockgate_webhook_client::{DnsResolver, HttpsCaller, MappedResolver, Redirects, Settings};
+use lockgate_webhook_client::{
+    DnsResolver, HttpsCaller, MappedResolver, Redirects, ResolveError, Settings,
+};
 
 use crate::support::{
     AMPLE, REVIEW, answer, caller, client_of, failure, post, service_config, url_config,
@@ -164,7 +166,7 @@ async fn follows_a_service_that_moves() {
     #[derive(Debug)]
     struct Moving(std::sync::Mutex<String>);
     impl lockgate_webhook_client::ServiceResolver for Moving {
-        fn resolve(&self, _: &str, _: &str, _: i32) -> Result<String, String> {
+        fn resolve(&self, _: &str, _: &str, _: i32) -> Result<String, ResolveError> {
             Ok(self.0.lock().unwrap().clone())
         }
     }

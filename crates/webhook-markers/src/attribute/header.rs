@@ -1,4 +1,4 @@
-//! What the attribute stands on: the head of an `impl`, and the names of the methods in it.
+//! The item below the attribute: the head of an `impl`, and the names of the methods in it.
 //!
 //! Read by hand rather than as a syntax tree: the command reads files that nobody has compiled, and
 //! nothing in a method's body may cost it more than its length.
@@ -13,7 +13,7 @@ use crate::Role;
 pub struct Header {
     /// By the trait.
     pub role: Role,
-    /// Where the trait's name stands.
+    /// The place of the trait's name.
     pub span: Span,
     /// `<…>` after `impl`, or nothing.
     pub generics: Vec<TokenTree>,
@@ -103,7 +103,7 @@ fn trait_of(path: &[TokenTree]) -> Option<(Role, Span, Vec<TokenTree>)> {
     (is_all && !kind.is_empty()).then(|| (role, name.span(), kind.to_vec()))
 }
 
-/// How many tokens `<…>` takes, when they start so.
+/// The number of tokens of a leading `<…>`.
 fn angles(tokens: &[TokenTree]) -> usize {
     if !tokens.first().is_some_and(|token| is_punct(token, '<')) {
         return 0;
@@ -123,7 +123,7 @@ fn angles(tokens: &[TokenTree]) -> usize {
     0
 }
 
-/// How many tokens there are before one that ends them, outside angle brackets.
+/// The number of tokens before one that ends them, outside angle brackets.
 fn until(tokens: &[TokenTree], is_end: impl Fn(&TokenTree) -> bool) -> usize {
     let (mut depth, mut arrow) = (0_usize, false);
     for (at, token) in tokens.iter().enumerate() {

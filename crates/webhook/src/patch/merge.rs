@@ -8,7 +8,7 @@ use super::align::{align, common_key};
 use super::diff::diff;
 use super::{Change, Pointer};
 
-/// What `sent` looks like after a typed view of it changed from `before` to `after`.
+/// Merges the change of a typed view from `before` to `after` into `sent`.
 ///
 /// Whatever the view does not show stays. All three nest at most [`MAX_DEPTH`](crate::MAX_DEPTH)
 /// levels.

@@ -40,7 +40,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// How often files are looked at when no folder of certificates says how often.
 const POLL: Duration = Duration::from_secs(10);
 
-/// What the server shows and whom it trusts, at any time.
+/// The serving certificate and the client CAs in use.
 pub(super) struct Credentials {
     certificates: Certificates,
     auth: ClientAuth,
@@ -52,7 +52,7 @@ pub(super) struct Credentials {
     good: Mutex<Good>,
 }
 
-/// What a connection needs.
+/// The state of a connection.
 pub(super) struct Tls {
     pub(super) config: Arc<ServerConfig>,
     validity: Validity,
@@ -105,7 +105,7 @@ impl Credentials {
         }
     }
 
-    /// What a new connection needs, unless there is no certificate yet.
+    /// The TLS configuration for a new connection, once there is a certificate.
     pub(super) fn tls(&self) -> Option<Arc<Tls>> {
         self.tls.load_full()
     }
@@ -120,7 +120,7 @@ impl Credentials {
         &self.auth
     }
 
-    /// Whether clients can be served with what there is, or why not.
+    /// The state of the serving certificate and the client CAs.
     pub(super) fn check(&self) -> Result<(), String> {
         let Some(tls) = self.tls.load_full() else {
             let good = self.good();
@@ -183,7 +183,7 @@ impl Credentials {
                 Ok(Some(tls)) => {
                     let first = self.tls.swap(Some(Arc::new(tls))).is_none();
                     self.metrics.reloaded("success");
-                    tracing::info!(first, "the certificate is taken into use");
+                    tracing::info!(first, "certificate loaded");
                 }
                 Ok(None) => {}
                 Err(problem) => problems.push(problem),
@@ -192,7 +192,7 @@ impl Credentials {
         if !problems.is_empty() && problems != good.problems {
             self.metrics.reloaded("failure");
             for problem in &problems {
-                tracing::warn!(problem, "what was good before stays in use");
+                tracing::warn!(problem, "certificate not loaded, keeping the previous one");
             }
         }
         good.problems = problems;
@@ -211,7 +211,7 @@ impl Credentials {
             folders.push(folder.clone());
             poll = *every;
         }
-        let files = self.auth.authorities.iter().chain(&self.auth.token_files);
+        let files = self.auth.client_ca.iter().chain(&self.auth.token_files);
         folders.extend(files.map(|file| folder_of(file)));
         if folders.is_empty() {
             return;
@@ -231,16 +231,16 @@ impl Credentials {
     /// Reads the files where waiting for a disk disturbs nobody.
     pub(super) async fn read_elsewhere(self: Arc<Self>) {
         if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
-            tracing::error!(%error, "certificates cannot be read");
+            tracing::error!(%error, "certificates cannot be read, retrying");
         }
     }
 
-    /// Whether there is a certificate with its key.
+    /// Returns `true` if there is a certificate with its key.
     pub(super) fn has_pair(&self) -> bool {
         self.good().pair.is_some()
     }
 
-    /// What is wrong with the files now.
+    /// The current error of the files.
     pub(super) fn problems(&self) -> Vec<String> {
         self.good().problems.clone()
     }
@@ -286,7 +286,7 @@ impl Credentials {
     }
 
     fn read_trust(&self, used: Option<&Trust>) -> Result<Option<Trust>, String> {
-        let Some(file) = &self.auth.authorities else {
+        let Some(file) = &self.auth.client_ca else {
             return Ok(None);
         };
         let text = read(file)?;
@@ -322,7 +322,7 @@ impl Credentials {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        let builder = match (&self.auth.authorities, &good.trust) {
+        let builder = match (&self.auth.client_ca, &good.trust) {
             (None, _) => builder.with_no_client_auth(),
             (Some(_), Some(trust)) => {
                 builder.with_client_cert_verifier(Arc::clone(&trust.verifier))
@@ -369,7 +369,7 @@ impl fmt::Debug for Shown {
 /// Why two texts are not a pair.
 struct Unusable {
     text: String,
-    /// Whether it looks like halves of two pairs.
+    /// `true` if it looks like halves of two pairs.
     torn: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is told of a decision: metrics, and one line in the log.
+//! Metrics and the log line of a decision.
 //!
 //! The line names what was asked and what was decided, never what was in the object: it may be a
 //! Secret. That goes for the words of a denial too, which often quote the object.
@@ -132,7 +132,7 @@ impl Line<'_> {
             code = self.code,
             error = error.as_deref().map(short),
             ms = self.ms,
-            "could not read a review"
+            "malformed AdmissionReview"
         );
     }
 }

@@ -38,7 +38,7 @@ pub(super) enum Phase {
 
 /// Answers the requests of connections.
 pub(super) trait Service: Send + Sync + 'static {
-    /// What is known of a connection.
+    /// The properties of a connection.
     type Peer: Send + Sync + 'static;
 
     /// Answers one.
@@ -98,11 +98,11 @@ pub(super) async fn shake_tls(
     match tokio::time::timeout(within, accepting).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "a TLS handshake failed");
+            tracing::debug!(%error, "TLS handshake failed");
             None
         }
         Err(_) => {
-            tracing::debug!("a TLS handshake took too long");
+            tracing::debug!("TLS handshake timed out");
             None
         }
     }
@@ -135,14 +135,14 @@ pub(super) async fn serve<S, H>(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: give connections time to end.
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             // At once, rather than after a time: the API server's failure policy decides sooner.
-            tracing::debug!(%address, "there are too many connections");
+            tracing::debug!(%address, "connection limit reached");
             service.refused();
             continue;
         };
@@ -160,7 +160,10 @@ pub(super) async fn serve<S, H>(
         while connections.join_next().await.is_some() {}
     });
     if ended.await.is_err() {
-        tracing::warn!(left = connections.len(), "requests are cut off");
+        tracing::warn!(
+            left = connections.len(),
+            "drain timeout reached, closing connections"
+        );
     }
     connections.shutdown().await;
 }
@@ -255,7 +258,7 @@ where
             .await
         };
         if let Err(error) = ended {
-            tracing::debug!(%address, %error, "a connection ended");
+            tracing::debug!(%address, %error, "connection closed");
         }
     }
 
@@ -296,7 +299,7 @@ where
                 }
                 _ = clock.tick() => {
                     if activity.is_over() {
-                        tracing::debug!("a connection did nothing for too long");
+                        tracing::debug!("idle connection closed");
                         return Ok(());
                     }
                 }
@@ -314,7 +317,7 @@ impl<S: Service> Drop for Counted<'_, S> {
     }
 }
 
-/// What a connection does: waits for a request, reads its head, or answers.
+/// The phase of a connection: idle, reading a head, or answering.
 struct Activity {
     born: Instant,
     idle: Duration,
@@ -323,7 +326,7 @@ struct Activity {
     tick: Duration,
     /// On HTTP/2 bytes come that are no request.
     has_heads: bool,
-    /// Whether nothing was asked yet.
+    /// `true` if nothing was asked yet.
     fresh: AtomicBool,
     answering: AtomicUsize,
     in_head: AtomicBool,

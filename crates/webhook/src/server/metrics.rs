@@ -1,4 +1,4 @@
-//! What is counted: the metrics of controller-runtime under their names, so that dashboards go on
+//! The metrics of controller-runtime under their names, so that dashboards go on
 //! working, and our own, which tell decisions apart.
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +20,7 @@ use crate::webhooks::Webhooks;
 /// are is said by whoever calls.
 const MAX_RESOURCES: usize = 256;
 
-/// What stands for everything beyond that.
+/// The label value for everything beyond that.
 const OTHER: &str = "other";
 
 /// Everything that is counted.
@@ -40,7 +40,7 @@ pub(super) struct Metrics {
     by_webhook: Vec<PerWebhook>,
 }
 
-/// What is counted for one webhook.
+/// The metrics of one webhook.
 #[derive(Debug, Clone)]
 pub(super) struct PerWebhook {
     path: Arc<String>,
@@ -83,7 +83,7 @@ struct Decision {
     dry_run: &'static str,
 }
 
-/// What was asked about, as far as it is known.
+/// The request of a decision, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) operation: &'a Operation,
@@ -132,52 +132,52 @@ impl Metrics {
         );
         r.register(
             "controller_runtime_webhook_requests_in_flight",
-            "Admission requests being answered",
+            "Admission requests in flight",
             in_flight.clone(),
         );
         r.register(
             "controller_runtime_webhook_latency_seconds",
-            "How long admission requests took",
+            "Latency of admission requests in seconds",
             latency.clone(),
         );
         r.register(
             "controller_runtime_webhook_panics",
-            "Webhooks that panicked",
+            "Panics of webhook handlers",
             panics.clone(),
         );
         r.register(
             "certwatcher_read_certificate",
-            "Times the certificate was read",
+            "Reads of the certificate",
             certificate_reads.clone(),
         );
         r.register(
             "certwatcher_read_certificate_errors",
-            "Times the certificate could not be read",
+            "Failed reads of the certificate",
             certificate_read_errors.clone(),
         );
         r.register(
             "admission_webhook_decisions",
-            "Decisions by what was asked",
+            "Decisions by webhook, operation and resource",
             decisions.clone(),
         );
         r.register(
             "admission_webhook_duration_seconds",
-            "How long a decision took, without waiting and reading",
+            "Time of decisions in seconds, without queueing and reading",
             duration.clone(),
         );
         r.register(
             "admission_webhook_request_bytes",
-            "Size of reviews",
+            "Size of AdmissionReviews in bytes",
             request_bytes.clone(),
         );
         r.register(
             "admission_webhook_patch_bytes",
-            "Size of patches that are not empty",
+            "Size of non-empty patches in bytes",
             patch_bytes.clone(),
         );
         r.register(
             "admission_webhook_patch_operations",
-            "Operations of patches that are not empty",
+            "Operations per non-empty patch",
             patch_operations.clone(),
         );
         r.register(
@@ -187,7 +187,7 @@ impl Metrics {
         );
         r.register(
             "admission_webhook_queued",
-            "Reviews that wait to be answered",
+            "AdmissionReviews waiting for a worker",
             queued.clone(),
         );
         r.register(
@@ -197,17 +197,17 @@ impl Metrics {
         );
         r.register(
             "admission_webhook_refused_connections",
-            "Connections beyond the limit",
+            "Connections rejected by the limit",
             refused_connections.clone(),
         );
         r.register(
             "certificate_expiry_timestamp_seconds",
-            "When the certificate in use expires",
+            "Expiry of the serving certificate as Unix time",
             certificate_expiry.clone(),
         );
         r.register(
             "certificate_reloads",
-            "Changes of the certificate, by whether it could be used",
+            "Reloads of the certificate, by result",
             reloads.clone(),
         );
 
@@ -258,7 +258,7 @@ impl Metrics {
         }
     }
 
-    /// What is counted for each webhook, in their order.
+    /// The metrics of each webhook, in their order.
     pub(super) fn by_webhook(&self) -> &[PerWebhook] {
         &self.by_webhook
     }
@@ -388,7 +388,7 @@ impl Resources {
     }
 }
 
-/// Whether a text could be a group, a version or a resource.
+/// Returns `true` if a text could be a group, a version or a resource.
 fn is_plain(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     text.len() <= 253 && text.bytes().all(is_plain)
@@ -397,15 +397,16 @@ fn is_plain(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Context;
     use crate::handler::from_fn;
-    use crate::registration::Registration;
+    use crate::registration::{Registration, Rule};
     use crate::response::Response;
 
     fn metrics() -> Metrics {
         let registration = Registration::validating("pods.example.com")
             .path("/pods")
-            .rule(&[Operation::Create], &[""], &["v1"], &["pods/exec"]);
-        let handler = from_fn(|_| Box::pin(async { Ok(Response::allow()) }));
+            .rule(Rule::resources(["pods/exec"]).operations([Operation::Create]));
+        let handler = from_fn(async |_: &Context| Ok(Response::allow()));
         let webhooks = Webhooks::new().with(registration, handler);
         Metrics::new(&webhooks, Registry::default())
     }

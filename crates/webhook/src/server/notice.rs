@@ -46,13 +46,13 @@ impl Notice {
         let mut watcher = match notify::recommended_watcher(listen) {
             Ok(watcher) => watcher,
             Err(error) => {
-                tracing::debug!(%error, "changes of files are noticed by looking only");
+                tracing::debug!(%error, "file watching unavailable, polling");
                 return;
             }
         };
         for folder in &self.folders {
             if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
-                tracing::debug!(folder = %folder.display(), %error, "a folder cannot be watched");
+                tracing::debug!(folder = %folder.display(), %error, "directory cannot be watched, polling");
             }
         }
         self.watcher = Some(watcher);

@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it should be sent requests, and what it counted: over plain HTTP,
+//! Liveness, readiness and metrics over plain HTTP,
 //! to anybody.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a result is good for: whoever asks more often gets the same again.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What is checked, and what came of it.
+/// A readiness check and its last result.
 type Report = Vec<(String, Result<(), String>)>;
 
 /// Knows whether the server is ready.
@@ -59,12 +59,12 @@ impl Health {
         }
     }
 
-    /// Whether there is nothing against it.
+    /// Returns `true` if there is nothing against it.
     pub(super) async fn is_ready(&self) -> bool {
         self.look().await.iter().all(|(_, result)| result.is_ok())
     }
 
-    /// What is for and against it, not older than a second.
+    /// The results of the checks, at most a second old.
     async fn report(&self) -> Arc<Report> {
         // Whoever waits here gets what the one before found.
         let mut last = self.last.lock().await;

@@ -40,7 +40,7 @@ pub(super) struct Reviews {
     credentials: Arc<Credentials>,
     limits: Limits,
     metrics: Arc<Metrics>,
-    /// What all reviews together may still take, in pieces.
+    /// The remaining memory budget of all reviews, in pieces.
     room: Arc<Semaphore>,
 }
 
@@ -241,7 +241,7 @@ impl Handshake<Caller> for Secure {
         let session = stream.get_ref().1;
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         let auth = self.credentials.auth();
-        let peer = if auth.authorities.is_none() || auth.names.is_empty() {
+        let peer = if auth.client_ca.is_none() || auth.names.is_empty() {
             Caller::Allowed
         } else {
             let certificate = session.peer_certificates().and_then(<[_]>::first);
@@ -258,7 +258,7 @@ impl Handshake<Caller> for Secure {
     }
 }
 
-/// Whether a certificate is for one of these names.
+/// Returns `true` if a certificate is for one of these names.
 fn has_name(der: &CertificateDer<'_>, names: &[String]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return false;

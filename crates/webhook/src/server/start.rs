@@ -39,10 +39,10 @@ pub enum StartError {
         source: io::Error,
     },
     /// The pair that was given is not one.
-    #[error("the certificate and its key cannot be used: {0}")]
+    #[error("cannot use the certificate and its key: {0}")]
     Certificate(String),
     /// Names of clients are checked in certificates, and none are asked for.
-    #[error("names of clients mean nothing without authorities for their certificates")]
+    #[error("allow_name requires client_ca")]
     NamesWithoutAuthorities,
 }
 
@@ -85,7 +85,7 @@ impl Running {
         self.metrics.text()
     }
 
-    /// Whether it has a certificate, is reached, and its checks pass.
+    /// Returns `true` if it has a certificate, is reached, and its checks pass.
     pub async fn is_ready(&self) -> bool {
         self.health.is_ready().await
     }
@@ -122,8 +122,8 @@ impl Running {
         }
         tokio::select! {
             () = self.stop() => {}
-            _ = terminate.recv() => tracing::warn!("stopped in a hurry"),
-            _ = interrupt.recv() => tracing::warn!("stopped in a hurry"),
+            _ = terminate.recv() => tracing::warn!("forced shutdown"),
+            _ = interrupt.recv() => tracing::warn!("forced shutdown"),
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ struct Task(JoinHandle<()>);
 impl Task {
     async fn ended(&mut self) {
         if let Err(error) = (&mut self.0).await {
-            tracing::error!(%error, "the server did not end well");
+            tracing::error!(%error, "server exited with an error");
         }
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Task {
 
 pub(super) async fn start(server: Server) -> Result<Running, StartError> {
     // Rather not at all than open to all.
-    if !server.client_auth.names.is_empty() && server.client_auth.authorities.is_none() {
+    if !server.client_auth.names.is_empty() && server.client_auth.client_ca.is_none() {
         return Err(StartError::NamesWithoutAuthorities);
     }
     let (listener, address) = bind(server.listen).await?;
@@ -250,7 +250,7 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     Ok((listener, bound))
 }
 
-/// What is served at which plain address: one service when probes and metrics have the same.
+/// The plain HTTP addresses and their services: one service when probes and metrics share an address.
 fn plain_services(
     probes: Option<(SocketAddr, ProbePaths)>,
     shown: Option<(SocketAddr, String)>,

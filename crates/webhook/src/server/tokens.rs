@@ -22,7 +22,7 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Whether a token is one of them. How long that takes tells nothing about them: every one is
+    /// Returns `true` if a token is one of them, in constant time: every one is
     /// compared, to its end.
     pub(super) fn contain(&self, shown: &[u8]) -> bool {
         let shown = hash(shown);
@@ -35,7 +35,7 @@ impl Tokens {
         found == 1
     }
 
-    /// Whether a request shows one of them.
+    /// Returns `true` if a request shows one of them.
     pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
         let shown = headers.get(http::header::AUTHORIZATION);
         let token = shown.and_then(|shown| {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What an object is after a JSON Patch of `add`, `remove` and `replace`, which are all that this
+/// Applies a JSON Patch of `add`, `remove` and `replace`, which are all that this
 /// framework sends.
 ///
 /// # Errors

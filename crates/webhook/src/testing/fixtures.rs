@@ -12,7 +12,7 @@ use super::read;
 use super::review::Review;
 use crate::webhooks::Webhooks;
 
-/// What is expected. Every member but `path` may be left out.
+/// The expectation of a fixture. Every field but `path` is optional.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Expected {

@@ -1,4 +1,4 @@
-//! What a webhook answered, and what a test says about it.
+//! The outcome of a review in a test, with assertions.
 
 use lockgate_go::base64;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ use crate::webhooks::Webhook;
 /// A member that no kind knows.
 const UNKNOWN: &str = "unknownToTheWebhook";
 
-/// What a webhook answered. Its methods are statements; a wrong one ends the test.
+/// The answer of a webhook, with assertions as methods.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     review: Review,
@@ -172,7 +172,7 @@ impl Outcome {
         self
     }
 
-    /// What the client is told besides.
+    /// Warnings for the client.
     ///
     /// # Panics
     ///

@@ -230,7 +230,7 @@ impl Review {
         }
     }
 
-    /// What the answer must repeat.
+    /// The `uid` that the answer repeats.
     pub(super) fn echoed(&self) -> (String, &'static str) {
         (format!("admission.k8s.io/{}", self.version), UID)
     }

@@ -56,7 +56,7 @@ async fn code(client: &Client, running: &Running) -> Option<u16> {
 #[tokio::test]
 async fn only_certificates_of_the_authority_are_let_in() {
     let setup = Setup::new();
-    let auth = ClientAuth::new().authorities(setup.path().join("ca.crt"));
+    let auth = ClientAuth::new().client_ca(setup.path().join("ca.crt"));
     let running = setup.start(auth).await;
     assert!(running.is_ready().await);
     let good = setup.client(&setup.clients, &["apiserver"]);
@@ -84,7 +84,7 @@ async fn only_certificates_of_the_authority_are_let_in() {
 #[tokio::test]
 async fn without_the_authorities_file_nobody_is_let_in() {
     let setup = Setup::new();
-    let auth = ClientAuth::new().authorities(setup.path().join("missing.crt"));
+    let auth = ClientAuth::new().client_ca(setup.path().join("missing.crt"));
     let running = setup.start(auth).await;
     assert!(!running.is_ready().await);
     let nobody = Client::trusting(setup.server.pem());
@@ -96,7 +96,7 @@ async fn without_the_authorities_file_nobody_is_let_in() {
 async fn only_some_names_may_call() {
     let setup = Setup::new();
     let auth = ClientAuth::new()
-        .authorities(setup.path().join("ca.crt"))
+        .client_ca(setup.path().join("ca.crt"))
         .allow_name("kube-apiserver")
         .allow_name("webhook-caller.example.com");
     let running = setup.start(auth).await;

@@ -2,16 +2,15 @@
 
 use lockgate_webhook::field::{FieldError, Path, Shown};
 use lockgate_webhook::testing::Review;
-use lockgate_webhook::{Denial, FieldErrors, Refusal, Registration, Response, Webhooks, from_fn};
+use lockgate_webhook::{
+    Context, Denial, FieldErrors, Refusal, Registration, Response, Webhooks, from_fn,
+};
 use serde_json::{Value, json};
 
 use crate::support::CONFIG_MAP;
 
 async fn status(denial: Denial) -> Value {
-    let handler = from_fn(move |_| {
-        let denial = denial.clone();
-        Box::pin(async move { Ok(Response::deny(denial)) })
-    });
+    let handler = from_fn(async move |_: &Context| Ok(Response::deny(denial.clone())));
     let webhooks = Webhooks::new().with(Registration::validating("a.b.c").path("/"), handler);
     let outcome = Review::create(CONFIG_MAP).ask(&webhooks, "/").await;
     outcome.rejects_with("");

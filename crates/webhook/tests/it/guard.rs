@@ -1,10 +1,10 @@
 //! Requests that are let through unasked.
 
 use lockgate_webhook::testing::Review;
-use lockgate_webhook::{Denial, Guard, Registration, Response, Webhooks, from_fn};
+use lockgate_webhook::{Context, Denial, Guard, Registration, Response, Webhooks, from_fn};
 
 fn guarded(guard: Guard) -> Webhooks {
-    let deny = from_fn(|_| Box::pin(async { Ok(Response::deny(Denial::forbidden("asked"))) }));
+    let deny = from_fn(async |_: &Context| Ok(Response::deny(Denial::forbidden("asked"))));
     Webhooks::new().with(
         Registration::validating("a.b.c").path("/"),
         guard.around(deny),

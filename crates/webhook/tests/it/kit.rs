@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use lockgate_webhook::testing::{Review, apply, run_fixtures};
 use lockgate_webhook::{
-    Context, Fault, Mutator, Registration, Response, Verdict, Webhooks, from_fn, mutating,
+    Context, Mutator, Registration, Response, Verdict, Webhooks, from_fn, mutating,
 };
 use serde_json::{Value, json};
 
@@ -27,17 +27,14 @@ impl Mutator<ConfigMap> for Growing {
 
 fn sloppy() -> Webhooks {
     // Replaces the object by what its types know, as a naive webhook does.
-    let naive = from_fn(|ctx: &Context| {
-        Box::pin(async move {
-            let text = ctx.object_text().unwrap_or_default();
-            let because = |error: serde_json::Error| Fault::because(&error);
-            let typed: ConfigMap = serde_json::from_str(text).map_err(because)?;
-            let raw: Value = serde_json::from_str(text).map_err(because)?;
-            let known = serde_json::to_value(&typed).map_err(because)?;
-            Ok(Response::patch(lockgate_webhook::patch::Patch::between(
-                &raw, &known,
-            )))
-        })
+    let naive = from_fn(async |ctx: &Context| {
+        let text = ctx.object_text().unwrap_or_default();
+        let typed: ConfigMap = serde_json::from_str(text)?;
+        let raw: Value = serde_json::from_str(text)?;
+        let known = serde_json::to_value(&typed)?;
+        Ok(Response::patch(lockgate_webhook::patch::Patch::between(
+            &raw, &known,
+        )))
     });
     Webhooks::new()
         .with(

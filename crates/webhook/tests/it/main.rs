@@ -12,6 +12,7 @@ mod chain;
 mod denial;
 mod guard;
 mod kit;
+mod manifests;
 mod patch;
 mod review;
 

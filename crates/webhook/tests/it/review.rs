@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{CONFIG_MAP, webhooks};
 
 async fn ask(body: impl Into<Bytes>) -> (u16, String, Result<Response, ReviewError>) {
-    let allow = from_fn(|_| Box::pin(async { Ok(Response::allow()) }));
+    let allow = from_fn(async |_: &Context| Ok(Response::allow()));
     let answered = answer(Role::Validating, &allow, body.into(), None).await;
     let text = String::from_utf8(answered.body).unwrap();
     (answered.code, text, answered.outcome)
@@ -100,14 +100,12 @@ async fn null_is_as_good_as_nothing() {
         "uid":"u1","kind":null,"resource":null,"subResource":null,"requestKind":null,"requestResource":null,
         "requestSubResource":null,"name":null,"namespace":null,"operation":"CREATE","userInfo":null,
         "object":null,"oldObject":null,"dryRun":null,"options":null,"novel":{"a":1}}}"#;
-    let looked = from_fn(|ctx: &Context| {
-        Box::pin(async move {
-            assert_eq!(ctx.name(), "");
-            assert_eq!(ctx.object_text(), None);
-            assert_eq!(ctx.request_kind(), ctx.kind());
-            assert!(!ctx.is_dry_run());
-            Ok(Response::allow())
-        })
+    let looked = from_fn(async |ctx: &Context| {
+        assert_eq!(ctx.name(), "");
+        assert_eq!(ctx.object_text(), None);
+        assert_eq!(ctx.request_kind(), ctx.kind());
+        assert!(!ctx.is_dry_run());
+        Ok(Response::allow())
     });
     let answered = answer(Role::Validating, &looked, Bytes::from(body), None).await;
     assert!(answered.outcome.is_ok(), "{:?}", answered.outcome);
@@ -115,25 +113,23 @@ async fn null_is_as_good_as_nothing() {
 
 #[tokio::test]
 async fn a_webhook_is_told_every_fact() {
-    let looked = from_fn(|ctx: &Context| {
-        Box::pin(async move {
-            assert_eq!(*ctx.operation(), Operation::Update);
-            assert_eq!(ctx.kind().kind, "Deployment");
-            assert_eq!(ctx.resource().resource, "deployments");
-            assert_eq!(ctx.resource().group, "apps");
-            assert_eq!(ctx.sub_resource(), "scale");
-            assert_eq!((ctx.name(), ctx.namespace()), ("d", "prod"));
-            assert_eq!(ctx.user().username, "jane");
-            assert!(ctx.user_is_in("devs") && !ctx.user_is_in("ops"));
-            assert!(ctx.is_dry_run());
-            assert!(ctx.old_object_text().unwrap().contains("\"replicas\":1"));
-            assert!(ctx.object_text().unwrap().contains("\"replicas\":2"));
-            let debug = format!("{ctx:?}");
-            assert!(!debug.contains("replicas"), "{debug}");
-            ctx.warn("first");
-            ctx.annotate("key", "value");
-            Ok(Response::allow().warning("second"))
-        })
+    let looked = from_fn(async |ctx: &Context| {
+        assert_eq!(*ctx.operation(), Operation::Update);
+        assert_eq!(ctx.kind().kind, "Deployment");
+        assert_eq!(ctx.resource().resource, "deployments");
+        assert_eq!(ctx.resource().group, "apps");
+        assert_eq!(ctx.sub_resource(), "scale");
+        assert_eq!((ctx.name(), ctx.namespace()), ("d", "prod"));
+        assert_eq!(ctx.user().username, "jane");
+        assert!(ctx.user_is_in("devs") && !ctx.user_is_in("ops"));
+        assert!(ctx.is_dry_run());
+        assert!(ctx.old_object_text().unwrap().contains("\"replicas\":1"));
+        assert!(ctx.object_text().unwrap().contains("\"replicas\":2"));
+        let debug = format!("{ctx:?}");
+        assert!(!debug.contains("replicas"), "{debug}");
+        ctx.warn("first");
+        ctx.annotate("key", "value");
+        Ok(Response::allow().warning("second"))
     });
     let webhooks = Webhooks::new().with(Registration::validating("a.b.c").path("/"), looked);
     let object = |replicas| {
@@ -183,13 +179,10 @@ async fn who_is_late_is_cut_off() {
 
 #[tokio::test]
 async fn a_validating_webhook_cannot_patch() {
-    let patches = from_fn(|ctx: &Context| {
-        Box::pin(async move {
-            let object: Value = serde_json::from_str(ctx.object_text().unwrap_or_default())
-                .map_err(|error| lockgate_webhook::Fault::because(&error))?;
-            let patch = lockgate_webhook::patch::Patch::default().set_label(&object, "a", "b");
-            Ok(Response::patch(patch))
-        })
+    let patches = from_fn(async |ctx: &Context| {
+        let object: Value = serde_json::from_str(ctx.object_text().unwrap_or_default())?;
+        let patch = lockgate_webhook::patch::Patch::default().set_label(&object, "a", "b");
+        Ok(Response::patch(patch))
     });
     let webhooks = Webhooks::new().with(Registration::validating("a.b.c").path("/"), patches);
     let outcome = Review::create(CONFIG_MAP).ask(&webhooks, "/").await;

@@ -48,8 +48,9 @@ async fn answers_reviews_over_tls() {
 
 #[tokio::test]
 async fn an_alias_leads_to_the_same_webhook() {
-    let handler =
-        lockgate_webhook::from_fn(|_| Box::pin(async { Ok(lockgate_webhook::Response::allow()) }));
+    let handler = lockgate_webhook::from_fn(async |_: &lockgate_webhook::Context| {
+        Ok(lockgate_webhook::Response::allow())
+    });
     let registration = lockgate_webhook::Registration::validating("a.b.c")
         .path("/one")
         .alias("/two");

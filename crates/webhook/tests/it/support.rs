@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use lockgate_testkit::Gate;
 use lockgate_webhook::testing::Review;
 use lockgate_webhook::{
-    Context, Denial, Fault, Mutator, Object, Operation, Registration, Response, Validator, Verdict,
-    Webhooks, from_fn, mutating, validating,
+    Context, Denial, Fault, Mutator, Object, Operation, Registration, Response, Rule, Validator,
+    Verdict, Webhooks, from_fn, mutating, validating,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -59,11 +59,11 @@ impl Validator<ConfigMap> for Strict {
 pub(crate) fn webhooks() -> Webhooks {
     let rule = |registration: Registration| {
         let operations = [Operation::Create, Operation::Update];
-        registration.rule(&operations, &[""], &["v1"], &["configmaps"])
+        registration.rule(Rule::resources(["configmaps"]).operations(operations))
     };
-    let fault = from_fn(|_| Box::pin(async { Err(Fault::new("the database is away")) }));
-    let panic = from_fn(|_| Box::pin(async { panic!("on purpose") }));
-    let forever = from_fn(|_| Box::pin(std::future::pending()));
+    let fault = from_fn(async |_: &Context| Err(Fault::new("the database is away")));
+    let panic = from_fn(async |_: &Context| panic!("on purpose"));
+    let forever = from_fn(async |_: &Context| std::future::pending().await);
     Webhooks::new()
         .with(
             rule(Registration::mutating("owner.example.com").path("/mutate")),
@@ -91,12 +91,9 @@ pub(crate) fn webhooks() -> Webhooks {
 pub(crate) fn gated() -> (Webhooks, Arc<Gate>) {
     let gate = Arc::new(Gate::new());
     let waits = Arc::clone(&gate);
-    let handler = from_fn(move |_| {
-        let gate = Arc::clone(&waits);
-        Box::pin(async move {
-            gate.passed().await;
-            Ok(Response::allow())
-        })
+    let handler = from_fn(async move |_: &Context| {
+        waits.passed().await;
+        Ok(Response::allow())
     });
     let registration = Registration::validating("gated.example.com").path("/gated");
     (Webhooks::new().with(registration, handler), gate)

@@ -63,12 +63,25 @@ impl Resolved<'_> {
     }
 }
 
+/// A scalar that is not what its tag says.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TagError {
+    #[error("cannot decode !!{found} `{text}` as a !!{wanted}")]
+    Mismatch {
+        found: &'static str,
+        text: String,
+        wanted: String,
+    },
+    #[error("!!binary value contains invalid base64 data")]
+    Binary,
+}
+
 /// Resolves a scalar. `plain` is false for quoted and block scalars, which are always strings.
 pub(super) fn resolve<'t>(
     text: &'t str,
     plain: bool,
     tag: Option<&str>,
-) -> Result<Resolved<'t>, String> {
+) -> Result<Resolved<'t>, TagError> {
     let wanted = match tag.map(|tag| tag.strip_prefix(CORE_TAGS).unwrap_or(tag)) {
         None if plain => return Ok(implicit(text)),
         None | Some("str" | "!") => return Ok(Resolved::Text(text.into())),
@@ -88,7 +101,11 @@ pub(super) fn resolve<'t>(
     match (wanted, &resolved) {
         ("float", Resolved::Integer(_)) | ("timestamp", Resolved::Text(_)) => Ok(resolved),
         _ if wanted == found => Ok(resolved),
-        _ => Err(format!("cannot decode !!{found} `{text}` as a !!{wanted}")),
+        _ => Err(TagError::Mismatch {
+            found,
+            text: text.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
     }
 }
 
@@ -182,9 +199,8 @@ fn parse_float(text: &str) -> Option<Resolved<'static>> {
     number.is_finite().then_some(Resolved::Float(number))
 }
 
-fn binary(text: &str) -> Result<Resolved<'_>, String> {
-    let bytes = base64::decode(text)
-        .map_err(|_| String::from("!!binary value contains invalid base64 data"))?;
+fn binary(text: &str) -> Result<Resolved<'_>, TagError> {
+    let bytes = base64::decode(text).map_err(|_| TagError::Binary)?;
     Ok(Resolved::Text(
         String::from_utf8_lossy(&bytes).into_owned().into(),
     ))

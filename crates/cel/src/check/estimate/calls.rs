@@ -359,7 +359,7 @@ impl Coster<'_, '_, '_> {
             ),
             ("logical_or" | "logical_and", _, _) => {
                 let [left, right] = costs else {
-                    return only(Estimate::ONE);
+                    return only(Estimate::UNKNOWN);
                 };
                 let cost = Estimate {
                     min: left.min,
@@ -372,7 +372,7 @@ impl Coster<'_, '_, '_> {
                 let entry = Entry::union(self.entry(yes.id), self.entry(no.id));
                 self.set_entry(id, entry);
                 let [condition, yes, no] = costs else {
-                    return only(Estimate::ONE);
+                    return only(Estimate::UNKNOWN);
                 };
                 CallEstimate {
                     cost: condition.plus(yes.union(*no)),

@@ -2,10 +2,11 @@
 //!
 //! UPSTREAM: cel-go ext/formatting.go
 
+use std::fmt;
+
 use lockgate_go::number;
 use lockgate_go::quote::quote;
 
-use crate::check::clause_refusal;
 use crate::eval::string_of;
 use crate::strings::{Clause, ClauseError, Piece, pieces};
 use crate::value::{Error, Value};
@@ -46,8 +47,38 @@ pub(crate) fn format(format: &str, args: &Value<'_>) -> Result<String, Error> {
     Ok(out)
 }
 
-fn print(clause: Clause, arg: &Value<'_>) -> Result<String, String> {
-    let refused = || Err(clause_refusal(clause, arg.type_name()));
+/// An argument that cannot be printed.
+#[derive(Debug)]
+enum FormatError {
+    /// The clause does not take values of this type.
+    Refused(Clause, String),
+    /// Bytes that are no text.
+    InvalidUtf8,
+    /// A part of a list or map of this type.
+    Element(String),
+    /// A key of this type.
+    Key(String),
+    Conversion(Error),
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(clause, type_name) => f.write_str(&clause.refusal(type_name)),
+            Self::InvalidUtf8 => f.write_str(
+                "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string",
+            ),
+            Self::Element(type_name) => write!(f, "no formatting function for {type_name}"),
+            Self::Key(type_name) => {
+                write!(f, "no formatting function for map key of type {type_name}")
+            }
+            Self::Conversion(error) => error.fmt(f),
+        }
+    }
+}
+
+fn print(clause: Clause, arg: &Value<'_>) -> Result<String, FormatError> {
+    let refused = || Err(FormatError::Refused(clause, arg.type_name().to_owned()));
     match clause {
         Clause::String => string(arg),
         Clause::Decimal => match arg {
@@ -115,30 +146,28 @@ fn double(arg: &Value<'_>) -> Option<f64> {
     }
 }
 
-fn string(arg: &Value<'_>) -> Result<String, String> {
+fn string(arg: &Value<'_>) -> Result<String, FormatError> {
     match arg {
         Value::Null => Ok("null".to_owned()),
         _ if arg.is_list() => list(arg),
         _ if arg.is_map() => map(arg),
         Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text.to_owned()),
-            Err(_) => Err(
-                "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string"
-                    .to_owned(),
-            ),
+            Err(_) => Err(FormatError::InvalidUtf8),
         },
-        Value::Optional(_) | Value::Opaque(_) => {
-            Err(clause_refusal(Clause::String, arg.type_name()))
-        }
-        _ => string_of(arg).map_err(|error| error.to_string()),
+        Value::Optional(_) | Value::Opaque(_) => Err(FormatError::Refused(
+            Clause::String,
+            arg.type_name().to_owned(),
+        )),
+        _ => string_of(arg).map_err(FormatError::Conversion),
     }
 }
 
 /// An element as it stands within a list or map.
-fn nested(value: &Value<'_>) -> Result<String, String> {
+fn nested(value: &Value<'_>) -> Result<String, FormatError> {
     Ok(match value {
         Value::Timestamp(_) | Value::Duration(_) => {
-            let text = string_of(value).map_err(|error| error.to_string())?;
+            let text = string_of(value).map_err(FormatError::Conversion)?;
             let name = if matches!(value, Value::Timestamp(_)) {
                 "timestamp"
             } else {
@@ -151,13 +180,13 @@ fn nested(value: &Value<'_>) -> Result<String, String> {
         Value::Str(_) | Value::String(_) => quote(value.as_str().unwrap_or_default()),
         Value::Bytes(_) => format!("b{}", quote(&string(value)?)),
         Value::Optional(_) | Value::Opaque(_) => {
-            return Err(format!("no formatting function for {}", value.type_name()));
+            return Err(FormatError::Element(value.type_name().to_owned()));
         }
         _ => string(value)?,
     })
 }
 
-fn list(value: &Value<'_>) -> Result<String, String> {
+fn list(value: &Value<'_>) -> Result<String, FormatError> {
     let elements = value
         .elements()
         .map(|e| nested(&e))
@@ -165,17 +194,14 @@ fn list(value: &Value<'_>) -> Result<String, String> {
     Ok(format!("[{}]", elements.join(", ")))
 }
 
-fn map(value: &Value<'_>) -> Result<String, String> {
+fn map(value: &Value<'_>) -> Result<String, FormatError> {
     let mut entries = Vec::new();
     for (key, value) in value.entries() {
         let key = match &key {
             Value::Str(_) | Value::String(_) => quote(key.as_str().unwrap_or_default()),
             Value::Bool(_) | Value::Int(_) | Value::Uint(_) => key.to_string(),
             other => {
-                return Err(format!(
-                    "no formatting function for map key of type {}",
-                    other.type_name()
-                ));
+                return Err(FormatError::Key(other.type_name().to_owned()));
             }
         };
         entries.push((key, nested(&value)?));

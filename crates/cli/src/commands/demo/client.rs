@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::commands::CommandError;
 
-/// What a server answered.
+/// A response of the server.
 pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) warnings: Vec<String>,

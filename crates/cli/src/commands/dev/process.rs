@@ -1,7 +1,6 @@
 //! The webhook's process.
 
 use std::ffi::OsStr;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,12 +35,15 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// Waits for its end, and says how it ended.
+    /// Waits for its end, and returns its exit status in words.
     pub(super) async fn ended(&mut self) -> String {
-        self.0.wait().await.map_or_else(
-            |error| error.to_string(),
-            |status: ExitStatus| status.to_string(),
-        )
+        match self.0.wait().await {
+            Err(error) => error.to_string(),
+            Ok(status) => match status.code() {
+                Some(code) => format!("status {code}"),
+                None => status.to_string(),
+            },
+        }
     }
 
     /// Asks it to stop, waits, and ends it if it does not.

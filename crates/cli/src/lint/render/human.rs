@@ -9,7 +9,7 @@ use crate::output::table;
 /// How to render.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Whether to use colour.
+    /// Color the output.
     pub color: bool,
     /// Show this many findings at most.
     pub max_findings: usize,

@@ -68,7 +68,14 @@ fn reads_users() {
         Some(Material::File("/c.pem".into()))
     );
     assert_eq!(user.client_key, Some(Material::Data(b"key".to_vec())));
-    let refused = |name: &str| credentials.find(name).unwrap().check().unwrap_err();
+    let refused = |name: &str| {
+        credentials
+            .find(name)
+            .unwrap()
+            .check()
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(refused("old"), "auth provider not supported");
     assert_eq!(refused("run"), "exec credential plugins are not supported");
 }
@@ -144,11 +151,11 @@ fn refuses_in_upstreams_words() {
         ),
     ] {
         let file = folder.write("admission.yaml", &text);
-        assert_eq!(load(&file, "P").unwrap_err(), want);
+        assert_eq!(load(&file, "P").unwrap_err().to_string(), want);
     }
     let missing = folder.0.join("missing");
     assert_eq!(
-        load(&missing, "P").unwrap_err(),
+        load(&missing, "P").unwrap_err().to_string(),
         format!(
             "unable to read admission control configuration from \"{0}\" [open {0}: no such file or directory]",
             missing.display()

@@ -1,0 +1,242 @@
+//! Keeps the status of quotas: what is limited, and how much of it is used.
+//!
+//! Creations are charged by the plugin `ResourceQuota` before they are stored. Here everything else is
+//! found out: quotas that are new or changed, and what was given back.
+//!
+//! UPSTREAM: kubernetes pkg/controller/resourcequota/resource_quota_controller.go
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use lockgate_plugins::quota::{Counted, Usage, counted_by, status_of};
+use lockgate_store::{Entry, Event, List};
+use serde_json::Value;
+
+use super::{account, call};
+use crate::decode::options::WriteOptions;
+use crate::encoding;
+use crate::error::{Outcome, internal, read_failed};
+use crate::http::request_info::Verb;
+use crate::metadata;
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::write::update::{Change, New};
+
+/// Where quotas are.
+const QUOTAS: &str = "/core/resourcequotas/";
+
+/// Resources whose changes may give something back.
+const SHRINKING: [&str; 4] = [
+    "/core/pods/",
+    "/core/services/",
+    "/core/persistentvolumeclaims/",
+    "/resource.k8s.io/resourceclaims/",
+];
+
+/// The namespaces that have quotas.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces(HashMap<String, HashSet<String>>);
+
+impl Namespaces {
+    /// The namespace whose quotas are to be counted anew after a change, if there is one.
+    pub(super) fn observe(&mut self, event: &Event) -> Option<String> {
+        let key = event.key();
+        let Some(quota) = key.strip_prefix(QUOTAS) else {
+            let namespace = namespace_of(key)?;
+            let gives_back = match event {
+                Event::Delete { .. } => true,
+                Event::Put { previous, .. } => {
+                    previous.is_some() && SHRINKING.iter().any(|prefix| key.starts_with(prefix))
+                }
+            };
+            return (gives_back && self.0.contains_key(namespace)).then(|| namespace.to_owned());
+        };
+        let (namespace, name) = quota.split_once('/')?;
+        match event {
+            Event::Delete { .. } => {
+                if let Some(quotas) = self.0.get_mut(namespace) {
+                    quotas.remove(name);
+                    if quotas.is_empty() {
+                        self.0.remove(namespace);
+                    }
+                }
+                None
+            }
+            Event::Put { entry, previous } => {
+                let quotas = self.0.entry(namespace.to_owned()).or_default();
+                quotas.insert(name.to_owned());
+                is_unsettled(entry, previous.as_ref()).then(|| namespace.to_owned())
+            }
+        }
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// The namespace in a key of four parts.
+fn namespace_of(key: &str) -> Option<&str> {
+    let mut parts = key.strip_prefix('/')?.split('/').skip(2);
+    let namespace = parts.next()?;
+    parts.next().map(|_| namespace)
+}
+
+/// Whether a quota was found at the start, is new, or limits something else than it did.
+fn is_unsettled(entry: &Entry, previous: Option<&Entry>) -> bool {
+    let Some(previous) = previous else {
+        return true;
+    };
+    let spec = |entry: &Entry| {
+        let tree = encoding::tree(&entry.value)?;
+        Some((
+            tree.get("spec")?.clone(),
+            tree.pointer("/status/hard").cloned(),
+        ))
+    };
+    match (spec(entry), spec(previous)) {
+        (Some(now), Some(before)) => now.0 != before.0 || now.0.get("hard") != now.1.as_ref(),
+        _ => true,
+    }
+}
+
+/// Counts what is used in a namespace, and says so in its quotas. Tells whether anything changed.
+pub(super) async fn look(server: &Server, namespace: &str) -> Outcome<bool> {
+    let snapshot = server.registry.snapshot();
+    let quotas = snapshot
+        .find("", "v1", "resourcequotas")
+        .ok_or_else(|| internal("quotas are not served"))?;
+    // Nothing is charged meanwhile, and what was charged is stored.
+    let _counting = server.quotas.count(namespace).await;
+    let mut changed = false;
+    for entry in &entries(server, quotas, namespace).await? {
+        let quota = server.show(entry, quotas).await?;
+        let mut usage: Vec<Usage> = Vec::new();
+        for counted in counted_by(&quota) {
+            let objects = objects(server, &counted, namespace).await?;
+            usage.push((counted, objects));
+        }
+        let status = status_of(&quota, &usage).map_err(|error| internal(&error.to_string()))?;
+        if let Some(status) = status {
+            changed |= write(server, quotas, &quota, status).await?;
+        }
+    }
+    Ok(changed)
+}
+
+async fn entries(server: &Server, resource: &Resource, namespace: &str) -> Outcome<Vec<Entry>> {
+    let prefix = server.prefix(resource, namespace);
+    let page = server.store.list(List::all(&prefix)).await;
+    Ok(page.map_err(|error| read_failed(error, 0))?.entries)
+}
+
+/// The objects of a resource in a namespace; nothing when it is not served.
+async fn objects(
+    server: &Server,
+    counted: &Counted,
+    namespace: &str,
+) -> Outcome<Option<Vec<Arc<Value>>>> {
+    let snapshot = server.registry.snapshot();
+    let mut resources = snapshot.resources().iter();
+    let found = resources.find(|resource| {
+        resource.group() == counted.group
+            && resource.plural() == counted.resource
+            && resource.names.namespaced
+            && resource.is_storage_version()
+    });
+    let Some(resource) = found else {
+        return Ok(None);
+    };
+    let entries = entries(server, resource, namespace).await?;
+    let key = server.prefix(resource, "");
+    // The others are one as good as another.
+    let is_looked_at = SHRINKING.contains(&key.as_str());
+    let mut objects = Vec::with_capacity(entries.len());
+    for entry in &entries {
+        objects.push(Arc::new(match is_looked_at {
+            true => server.show(entry, resource).await?,
+            false => Value::Null,
+        }));
+    }
+    Ok(Some(objects))
+}
+
+async fn write(server: &Server, quotas: &Resource, quota: &Value, status: Value) -> Outcome<bool> {
+    let (namespace, name) = (
+        metadata::text(quota, "namespace"),
+        metadata::text(quota, "name"),
+    );
+    let who = account("resourcequota-controller");
+    let mut call = call(who, Verb::Update, quotas, namespace, name, "status");
+    let options = WriteOptions::default();
+    let mut object = quota.clone();
+    object["status"] = status;
+    let change = Change::new(quotas, &options);
+    let written = change
+        .apply(server, &mut call, |_, _| Ok(New::Object(object.clone())))
+        .await;
+    match written {
+        Ok(_) => Ok(true),
+        // It is gone, and with it what it limited.
+        Err(failure) if failure.0.code == 404 => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockgate_store::Revision;
+
+    use super::*;
+
+    fn entry(key: &str, value: &str) -> Entry {
+        Entry {
+            key: key.into(),
+            value: value.to_owned().into(),
+            created: Revision(1),
+            revision: Revision(1),
+        }
+    }
+
+    fn put(key: &str, value: &str, previous: Option<&str>) -> Event {
+        Event::Put {
+            entry: entry(key, value),
+            previous: previous.map(|value| entry(key, value)),
+        }
+    }
+
+    #[test]
+    fn counts_when_something_may_be_given_back() {
+        let mut namespaces = Namespaces::default();
+        let pod = "/core/pods/shop/p";
+        assert_eq!(
+            namespaces.observe(&put(pod, "{}", Some("{}"))),
+            None,
+            "no quota"
+        );
+        let quota = "/core/resourcequotas/shop/q";
+        let of = |hard: &str, status: &str| {
+            format!(r#"{{"metadata":{{}},"spec":{{"hard":{hard}}},"status":{{"hard":{status}}}}}"#)
+        };
+        let (one, two) = (r#"{"pods":"1"}"#, r#"{"pods":"2"}"#);
+        let shop = Some(String::from("shop"));
+        assert_eq!(namespaces.observe(&put(quota, &of(one, "{}"), None)), shop);
+        let charged = put(quota, &of(one, one), Some(&of(one, one)));
+        assert_eq!(namespaces.observe(&charged), None, "the plugin did that");
+        let changed = put(quota, &of(two, one), Some(&of(one, one)));
+        assert_eq!(namespaces.observe(&changed), shop);
+        assert_eq!(
+            namespaces.observe(&put(pod, "{}", None)),
+            None,
+            "charged already"
+        );
+        assert_eq!(namespaces.observe(&put(pod, "{}", Some("{}"))), shop);
+        let map = "/core/configmaps/shop/m";
+        assert_eq!(namespaces.observe(&put(map, "{}", Some("{}"))), None);
+        assert_eq!(
+            namespaces.observe(&put("/core/nodes/shop", "{}", Some("{}"))),
+            None
+        );
+    }
+}

@@ -1,0 +1,435 @@
+//! Runs expressions whose outcome Kubernetes itself gave.
+//!
+//! `LOCKGATE_CEL_VECTORS=FILE` runs another file of the same form.
+//! `LOCKGATE_CEL_EXTERNAL=DIR` runs the expressions of others, which are not
+//! part of this repository.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lockgate_api::access::{FixedAuthorizer, User};
+use lockgate_cel::admission::{Request, Variables, compile_expression};
+use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
+use lockgate_cel::ext::authorizer::AuthorizerValue;
+use lockgate_cel::value::{Error, Value};
+use serde_json::{Value as Json, json};
+
+/// How many disagreements are printed before the rest is only counted.
+const SHOWN: usize = 20;
+
+/// Agreements and disagreements by kind.
+#[derive(Default)]
+struct Tally {
+    counts: BTreeMap<&'static str, (usize, usize)>,
+    shown: Vec<String>,
+}
+
+impl Tally {
+    fn record(&mut self, kind: &'static str, agrees: bool, detail: impl FnOnce() -> String) {
+        let (right, wrong) = self.counts.entry(kind).or_default();
+        if agrees {
+            *right += 1;
+        } else {
+            *wrong += 1;
+            if self.shown.len() < SHOWN {
+                self.shown.push(format!("[{kind}] {}", detail()));
+            }
+        }
+    }
+
+    /// Prints the summary and fails if anything falls below its bar.
+    fn finish(self, name: &str) {
+        println!("{name}");
+        for (kind, (right, wrong)) in &self.counts {
+            println!("  {kind}: {right} agree, {wrong} differ");
+        }
+        let below: Vec<_> = self
+            .counts
+            .iter()
+            .filter(|(kind, (right, wrong))| {
+                let share = *right as f64 / (right + wrong) as f64;
+                share
+                    < match **kind {
+                        "first syntax error" => 0.95,
+                        "evaluation error" => 0.99,
+                        _ => 1.0,
+                    }
+            })
+            .map(|(kind, _)| *kind)
+            .collect();
+        assert!(
+            below.is_empty(),
+            "{name} below the bar in {below:?}\n{}",
+            self.shown.join("\n")
+        );
+    }
+}
+
+fn vectors() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/vectors/cel")
+}
+
+fn read(path: &Path) -> String {
+    let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut text = String::new();
+    if path.extension().is_some_and(|e| e == "gz") {
+        flate2::read::GzDecoder::new(file)
+            .read_to_string(&mut text)
+            .unwrap();
+    } else {
+        std::io::BufReader::new(file)
+            .read_to_string(&mut text)
+            .unwrap();
+    }
+    text
+}
+
+fn json(text: &str) -> Json {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    reader.disable_recursion_limit();
+    serde::Deserialize::deserialize(&mut reader).unwrap()
+}
+
+/// The inputs the outcomes were recorded with.
+struct Inputs {
+    pod: Json,
+    request: Json,
+}
+
+impl Inputs {
+    fn load() -> Self {
+        let pod = json(&read(&vectors().join("pod.json")));
+        let mut request = json(&read(&vectors().join("req.json")));
+        // The file holds what a webhook is sent; a condition sees these too.
+        for (key, value) in [
+            ("uid", json!("")),
+            ("object", Json::Null),
+            ("oldObject", Json::Null),
+        ] {
+            request[key] = value;
+        }
+        Self { pod, request }
+    }
+
+    fn variables(&self) -> Variables<'_> {
+        let allow = AuthorizerValue::new(
+            Arc::new(User::default()),
+            Arc::new(FixedAuthorizer::AllowAll),
+        );
+        Variables::new(&self.request)
+            .object(Some(&self.pod))
+            .authorizer(allow, &Request::default())
+    }
+}
+
+/// A value with its numbers in one form, and the parts that have no order sorted.
+fn canonical(value: &Json) -> String {
+    match value {
+        Json::Object(fields) => {
+            let parts = fields
+                .iter()
+                .map(|(name, value)| match (name.as_str(), value) {
+                    // Minus zero lost its sign when the outcome was recorded.
+                    ("doubleValue", Json::Number(n)) => {
+                        format!("double {:?}", n.as_f64().map(|d| d + 0.0))
+                    }
+                    ("entries", Json::Array(entries)) => {
+                        let mut entries: Vec<_> = entries.iter().map(canonical).collect();
+                        entries.sort();
+                        format!("{{{}}}", entries.join("; "))
+                    }
+                    _ => format!("{name}: {}", canonical(value)),
+                });
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        Json::Array(values) => {
+            format!(
+                "[{}]",
+                values.iter().map(canonical).collect::<Vec<_>>().join("; ")
+            )
+        }
+        Json::Number(n) => format!("{:?}", n.as_f64()),
+        other => other.to_string(),
+    }
+}
+
+/// The same with the top list sorted: upstream walks maps in random order.
+fn without_order(value: &Json) -> Option<Vec<String>> {
+    let values = value.get("listValue")?.get("values")?.as_array()?;
+    let mut values: Vec<_> = values.iter().map(canonical).collect();
+    values.sort();
+    Some(values)
+}
+
+fn same_value(expected: &Json, found: &Json) -> bool {
+    canonical(expected) == canonical(found)
+        || (without_order(expected).is_some() && without_order(expected) == without_order(found))
+}
+
+fn run_case(case: &Json, inputs: &[Value<'_>], tally: &mut Tally) {
+    let expression = case["Expr"].as_str().unwrap();
+    let refused = case.get("CompileError").and_then(Json::as_str);
+    let compiled = compile_expression(expression).map_err(|error| error.to_string());
+    let program = match (&compiled, refused) {
+        (Ok(program), None) => {
+            tally.record("accepted or refused", true, String::new);
+            program
+        }
+        (Err(got), Some(refused)) => {
+            tally.record("accepted or refused", true, String::new);
+            let detail = || format!("{expression}\n  expected {refused}\n  got {got}");
+            if refused.contains("Syntax error") {
+                let first = |text: &str| text.lines().next().map(str::to_owned);
+                tally.record("first syntax error", first(got) == first(refused), detail);
+            } else {
+                tally.record("check error", got == refused, detail);
+            }
+            return;
+        }
+        (got, _) => {
+            let got = got.as_ref().map(|_| "accepted");
+            tally.record("accepted or refused", false, || {
+                format!("{expression}\n  expected {refused:?}\n  got {got:?}")
+            });
+            return;
+        }
+    };
+    let out_type = program.output_type().to_string();
+    tally.record("type", case["OutType"].as_str() == Some(&out_type), || {
+        format!(
+            "{expression}\n  expected {}\n  got {out_type}",
+            case["OutType"]
+        )
+    });
+    let outcome = evaluate(program, inputs, Limits::default());
+    compare_outcome(case, &outcome.value, tally);
+    if case.get("Unstable").is_none() {
+        tally.record("cost", case["Cost"].as_u64() == Some(outcome.cost), || {
+            format!(
+                "{expression}\n  expected {}\n  got {}",
+                case["Cost"], outcome.cost
+            )
+        });
+    }
+}
+
+fn compare_outcome(case: &Json, got: &Result<Value<'_>, Error>, tally: &mut Tally) {
+    let expression = case["Expr"].as_str().unwrap();
+    let detail = || {
+        let got = got
+            .as_ref()
+            .map(ToString::to_string)
+            .map_err(ToString::to_string);
+        format!("{expression}\n  expected {case}\n  got {got:?}")
+    };
+    match (case.get("EvalError").and_then(Json::as_str), got) {
+        (Some(expected), Err(error)) => {
+            tally.record("value or error", true, detail);
+            tally.record("evaluation error", error.to_string() == expected, detail);
+        }
+        (None, Ok(value)) => {
+            tally.record("value or error", true, detail);
+            let agrees = match (case.get("Value"), value.to_proto_json()) {
+                (Some(expected), Some(found)) => same_value(expected, &found),
+                (None, None) => case["ValueStr"].as_str() == Some(value.type_name()),
+                _ => false,
+            };
+            tally.record("value", agrees, detail);
+        }
+        _ => tally.record("value or error", false, detail),
+    }
+}
+
+fn run(path: &Path) {
+    let text = read(path);
+    let cases: Vec<Json> = if path.extension().is_some_and(|e| e == "json") {
+        serde::Deserialize::deserialize(json(&text)).unwrap()
+    } else {
+        text.lines().map(json).collect()
+    };
+    let inputs = Inputs::load();
+    let variables = inputs.variables();
+    let mut tally = Tally::default();
+    for case in &cases {
+        run_case(case, variables.inputs(), &mut tally);
+    }
+    tally.finish(&path.display().to_string());
+}
+
+#[test]
+fn hand_written_expressions() {
+    run(&vectors().join("hand.jsonl"));
+}
+
+#[test]
+fn every_operator_on_every_kind_of_operand() {
+    run(&vectors().join("matrix.jsonl.gz"));
+}
+
+/// Expressions that do not parse and have more wrong with them; every word counts here.
+#[test]
+fn complaints_about_broken_expressions() {
+    for line in include_str!("broken.jsonl").lines() {
+        let case = json(line);
+        let expression = case["Expr"].as_str().unwrap();
+        let error = compile_expression(expression).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            case["CompileError"].as_str().unwrap(),
+            "{expression}"
+        );
+    }
+}
+
+/// Steps are taken together where nobody looks; what comes out must not show it.
+#[test]
+fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
+    let inputs = Inputs::load();
+    let variables = inputs.variables();
+    let mut expressions: Vec<String> = read(&vectors().join("hand.jsonl"))
+        .lines()
+        .filter_map(|line| Some(json(line)["Expr"].as_str()?.to_owned()))
+        .collect();
+    let named = json(&read(&vectors().join("exprs.json")));
+    expressions.extend(
+        named
+            .as_object()
+            .unwrap()
+            .values()
+            .filter_map(|text| Some(text.as_str()?.to_owned())),
+    );
+    // Operands of a text test that are absent, no text, or not in a document.
+    for operand in [
+        "object.metadata.name",
+        "object.metadata.nope",
+        "object.metadata.name.nope",
+        "object.metadata.labels",
+        "object.spec.containers.map(c, c.image)[0]",
+        "oldObject.metadata.name",
+    ] {
+        for test in ["== 'web'", "!= 'web'", ".startsWith('web')"] {
+            expressions.push(format!("{operand}{test} || !has(object.spec.nope.more)"));
+        }
+    }
+    let mut compared = 0;
+    for expression in expressions {
+        let Ok(program) = compile_expression(&expression) else {
+            continue;
+        };
+        let shown = |value: Result<Value<'_>, Error>| match value {
+            Ok(value) => Ok(value.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let full = evaluate(&program, variables.inputs(), Limits::default()).cost;
+        for cost in (0..full.min(60)).chain([full, Limits::default().cost]) {
+            let limits = Limits {
+                cost,
+                interrupt: None,
+            };
+            let quiet = evaluate(&program, variables.inputs(), limits);
+            let (recorded, _) = evaluate_recorded(&program, variables.inputs(), limits);
+            assert_eq!(quiet.cost, recorded.cost, "{expression} at {cost}");
+            assert_eq!(
+                shown(quiet.value),
+                shown(recorded.value),
+                "{expression} at {cost}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(
+        compared > 1_000,
+        "only {compared} evaluations were compared"
+    );
+}
+
+/// Says on the terminal that something was not run and how to run it. The test harness hides what
+/// the macros print when a test passes, so this writes to the stream itself.
+fn skipped(what: &str, setting: &str) {
+    use std::io::Write as _;
+    let command = format!("{setting} cargo test -p lockgate-cel --test all vectors");
+    writeln!(std::io::stderr(), "SKIPPED {what}: run `{command}`").unwrap();
+}
+
+#[test]
+fn a_file_named_by_the_environment() {
+    match std::env::var_os("LOCKGATE_CEL_VECTORS") {
+        Some(path) => run(Path::new(&path)),
+        None => skipped("vectors of others", "LOCKGATE_CEL_VECTORS=FILE"),
+    }
+}
+
+#[test]
+fn expressions_from_the_tests_of_kubernetes() {
+    match std::env::var_os("LOCKGATE_CEL_EXTERNAL") {
+        Some(directory) => run(&Path::new(&directory).join("k8s_test_exprs.json")),
+        None => skipped(
+            "expressions of Kubernetes' tests",
+            "LOCKGATE_CEL_EXTERNAL=DIR",
+        ),
+    }
+}
+
+/// A test of the language's own suite, with what Kubernetes said to it, in the form of our recordings.
+/// None when it needs variables, messages or a container, which match conditions do not have.
+fn from_language_suite(test: &Json) -> Option<Json> {
+    let needs = [
+        "container",
+        "type_env",
+        "bindings",
+        "disable_check",
+        "check_only",
+    ];
+    if needs.iter().any(|name| test.get(name).is_some()) {
+        return None;
+    }
+    let verdict = &test["k8s"];
+    let detail = verdict["Detail"].as_str().unwrap_or_default();
+    let mut case = json!({ "Expr": test["expr"] });
+    match verdict["Status"].as_str()? {
+        "check_error" | "parse_error" => {
+            case["CompileError"] = json!(format!("compilation failed: {detail}"));
+        }
+        "program_error" => {
+            case["CompileError"] = json!(format!("program instantiation failed: {detail}"));
+        }
+        "pass" | "fail" => {
+            case["OutType"] = verdict.get("OutType")?.clone();
+            case["Cost"] = verdict["Cost"].clone();
+            for (name, recorded) in [("Value", "Value"), ("EvalError", "Err")] {
+                if let Some(value) = verdict.get(recorded) {
+                    case[name] = value.clone();
+                }
+            }
+            if case.get("Value").is_none() && case.get("EvalError").is_none() {
+                return None;
+            }
+        }
+        _ => return None,
+    }
+    // Kubernetes walks maps at random, and what a loop that ends early costs follows from it.
+    let expression = test["expr"].as_str()?;
+    let loops = [".all(", ".exists(", ".transformMap("];
+    if expression.starts_with('{') && loops.iter().any(|name| expression.contains(name)) {
+        case["Unstable"] = json!(true);
+    }
+    Some(case)
+}
+
+#[test]
+fn the_suite_of_the_language_itself() {
+    let Some(directory) = std::env::var_os("LOCKGATE_CEL_EXTERNAL") else {
+        return skipped("the CEL conformance suite", "LOCKGATE_CEL_EXTERNAL=DIR");
+    };
+    let path = Path::new(&directory).join("cel_spec_conformance_with_k8s_verdict.jsonl.gz");
+    let tests: Vec<Json> = read(&path).lines().map(json).collect();
+    let inputs = Inputs::load();
+    let variables = inputs.variables();
+    let mut tally = Tally::default();
+    for case in tests.iter().filter_map(from_language_suite) {
+        run_case(&case, variables.inputs(), &mut tally);
+    }
+    tally.finish(&path.display().to_string());
+}

@@ -1,0 +1,124 @@
+//! Log lines of the commands that serve, on standard error.
+
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// A filter that cannot be used, or a second start.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// `RUST_LOG` does not parse.
+    #[error("RUST_LOG is `{0}`, which is no list of targets and levels")]
+    Filter(String),
+}
+
+/// Flags of logging.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Logging")]
+pub struct LogArgs {
+    /// Log more: -v logs debug lines, -vv everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Lowest level to log [default: info]
+    #[arg(long, value_enum, value_name = "LEVEL", conflicts_with = "verbose")]
+    log_level: Option<Level>,
+    /// Format of log lines
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// One line of text per event
+    #[default]
+    Text,
+    /// One JSON object per event
+    Json,
+}
+
+impl LogArgs {
+    /// Installs the subscriber of the process. `RUST_LOG` takes precedence over the flags.
+    ///
+    /// # Errors
+    ///
+    /// `RUST_LOG` does not parse.
+    pub fn start(&self) -> Result<(), LoggingError> {
+        let filter = self.filter(std::env::var("RUST_LOG").ok())?;
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = match self.log_format {
+            Format::Text => lines.with_ansi(false).boxed(),
+            Format::Json => lines
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .boxed(),
+        };
+        // A process that has a subscriber already, as tests do, keeps it.
+        let _ = tracing_subscriber::registry()
+            .with(lines.with_filter(filter))
+            .try_init();
+        Ok(())
+    }
+
+    fn filter(&self, variable: Option<String>) -> Result<Targets, LoggingError> {
+        if let Some(text) = variable.filter(|text| !text.trim().is_empty()) {
+            return text.parse().map_err(|_| LoggingError::Filter(text));
+        }
+        let level = match (self.log_level, self.verbose) {
+            (Some(Level::Error), _) => LevelFilter::ERROR,
+            (Some(Level::Warn), _) => LevelFilter::WARN,
+            (Some(Level::Info), _) | (None, 0) => LevelFilter::INFO,
+            (Some(Level::Debug), _) | (None, 1) => LevelFilter::DEBUG,
+            (Some(Level::Trace), _) | (None, _) => LevelFilter::TRACE,
+        };
+        // Of other crates only what an operator can act on: they log bytes of connections at debug.
+        Ok(Targets::new()
+            .with_default(level.min(LevelFilter::WARN))
+            .with_target("lockgate", level))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level as Severity;
+
+    #[test]
+    fn rust_log_comes_before_the_flags() {
+        let args = LogArgs {
+            verbose: 2,
+            ..LogArgs::default()
+        };
+        let ours = "lockgate_apiserver::pipeline";
+        let filter = args.filter(None).unwrap();
+        assert!(filter.would_enable(ours, &Severity::TRACE));
+        assert!(!filter.would_enable("hyper", &Severity::INFO));
+        let filter = args.filter(Some(String::from("warn,hyper=debug"))).unwrap();
+        assert!(!filter.would_enable(ours, &Severity::INFO));
+        assert!(filter.would_enable("hyper::proto", &Severity::DEBUG));
+        let wrong = args.filter(Some(String::from("lockgate=loud")));
+        assert_eq!(
+            wrong.unwrap_err().to_string(),
+            "RUST_LOG is `lockgate=loud`, which is no list of targets and levels"
+        );
+    }
+
+    #[test]
+    fn logs_info_unless_told_otherwise() {
+        let quiet = LogArgs::default().filter(Some(String::from("  "))).unwrap();
+        assert!(quiet.would_enable("lockgate_store", &Severity::INFO));
+        assert!(!quiet.would_enable("lockgate_store", &Severity::DEBUG));
+    }
+}

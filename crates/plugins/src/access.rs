@@ -1,0 +1,48 @@
+//! Questions that plugins have for the authorizer.
+
+use std::sync::Arc;
+
+use lockgate_admission::request::Request;
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
+use lockgate_api::admission::UserInfo;
+
+/// Something of the API that a user may or may not use.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Thing<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+/// Asks whether the user of a request may do something.
+pub(crate) fn ask(
+    authorizer: &Arc<dyn Authorizer>,
+    request: &Request,
+    verb: &str,
+    thing: Thing<'_>,
+) -> Decision {
+    authorizer.authorize(&AccessRequest {
+        user: &user(&request.user),
+        verb,
+        object: AccessObject::Resource {
+            group: thing.group,
+            resource: thing.resource,
+            subresource: thing.subresource,
+            namespace: thing.namespace,
+            name: thing.name,
+            field_selector: "",
+            label_selector: "",
+        },
+    })
+}
+
+fn user(info: &UserInfo) -> User {
+    User {
+        name: info.username.clone(),
+        uid: info.uid.clone(),
+        groups: info.groups.clone().unwrap_or_default(),
+        extra: info.extra.clone().unwrap_or_default(),
+    }
+}

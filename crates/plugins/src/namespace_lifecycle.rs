@@ -1,0 +1,175 @@
+//! `NamespaceLifecycle`: nothing is made in a namespace that is not there or on its way out, and the
+//! namespaces the cluster lives on are not deleted.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/namespace/lifecycle/admission.go
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockgate_admission::host::{Host, Namespace, NamespaceError};
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::{Operation, Request};
+use lockgate_admission::status;
+use lockgate_api::meta::status::StatusCause;
+use serde_json::Value;
+
+use crate::rules::{About, Refusal, Rules, Verdict};
+
+/// Namespaces that are not deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// How long a namespace whose deletion was asked for is looked at where it is stored.
+const DISTRUST: Duration = Duration::from_secs(30);
+/// Of so many at most.
+const MAX_DISTRUSTED: usize = 100;
+/// How long a cache gets to learn of a namespace that has just been made.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// Keeps namespaces and what is in them consistent.
+#[derive(Debug)]
+pub struct NamespaceLifecycle {
+    host: Host,
+    immortal: BTreeSet<String>,
+    /// Namespaces the cache may be behind on, and until when.
+    distrusted: Mutex<Vec<(String, Instant)>>,
+}
+
+impl NamespaceLifecycle {
+    /// Protects the namespaces that every cluster has.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        Self::protecting(host, IMMORTAL)
+    }
+
+    /// Protects these namespaces from deletion.
+    #[must_use]
+    pub fn protecting<'n>(host: Host, names: impl IntoIterator<Item = &'n str>) -> Self {
+        Self {
+            host,
+            immortal: names.into_iter().map(str::to_owned).collect(),
+            distrusted: Mutex::default(),
+        }
+    }
+
+    async fn decide(&self, request: &Request) -> Verdict {
+        let is_namespace = request.kind.group.is_empty() && request.kind.kind == "Namespace";
+        let is_delete = request.operation == Operation::Delete;
+        if is_namespace {
+            if is_delete && self.immortal.contains(&request.name) {
+                let why = "this namespace may not be deleted";
+                return Err(Refusal::forbidden(why));
+            }
+            if is_delete {
+                self.distrust(&request.name);
+            }
+            return Ok(());
+        }
+        // Whether a namespace exists is not told to those who only ask what they may do in it.
+        let is_access_review = request.resource.group == "authorization.k8s.io"
+            && request.resource.resource == "localsubjectaccessreviews";
+        if request.namespace.is_empty() || is_delete || is_access_review {
+            return Ok(());
+        }
+        if !self.wait_until_ready().await {
+            return Err(Refusal::Status(Box::new(status::not_ready(request))));
+        }
+        match self.look_up(request).await {
+            Err(NamespaceError::NotFound(status)) => Err(Refusal::Status(status)),
+            Err(NamespaceError::Failed(why)) => Err(Refusal::Fault(why)),
+            // What is new in this version of the trait is no namespace.
+            Err(_) => Err(Refusal::Fault(String::from("the namespace cannot be told"))),
+            Ok(namespace) if namespace.terminating && request.operation == Operation::Create => {
+                Err(terminating(request))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn look_up(&self, request: &Request) -> Result<Arc<Namespace>, NamespaceError> {
+        let name = request.namespace.as_str();
+        let namespaces = &self.host.namespaces;
+        let mut cached = namespaces.cached(name);
+        if cached.is_none() && request.operation == Operation::Create {
+            tokio::time::sleep(CATCH_UP).await;
+            cached = namespaces.cached(name);
+        }
+        match cached {
+            // The cache may not have heard of the deletion yet.
+            Some(namespace) if namespace.terminating || !self.is_distrusted(name) => Ok(namespace),
+            _ => namespaces.fetch(name).await,
+        }
+    }
+
+    async fn wait_until_ready(&self) -> bool {
+        let wait = async {
+            while !self.host.namespaces.synced() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), wait).await;
+        waited.is_ok() || self.host.namespaces.synced()
+    }
+
+    fn distrust(&self, name: &str) {
+        let until = self.host.clock.now() + DISTRUST;
+        let mut distrusted = self
+            .distrusted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        distrusted.retain(|(known, _)| known != name);
+        if distrusted.len() >= MAX_DISTRUSTED {
+            distrusted.remove(0);
+        }
+        distrusted.push((name.to_owned(), until));
+    }
+
+    fn is_distrusted(&self, name: &str) -> bool {
+        let now = self.host.clock.now();
+        let distrusted = self
+            .distrusted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        distrusted
+            .iter()
+            .any(|(known, until)| known == name && now < *until)
+    }
+}
+
+fn terminating(request: &Request) -> Refusal {
+    let namespace = &request.namespace;
+    let why = format!(
+        "unable to create new content in namespace {namespace} because it is being terminated"
+    );
+    let cause = StatusCause {
+        reason: String::from("NamespaceTerminating"),
+        message: format!("namespace {namespace} is being terminated"),
+        field: String::from("metadata.namespace"),
+    };
+    Refusal::Forbidden(why, vec![cause])
+}
+
+/// Everything but connections.
+const OPERATIONS: &[Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
+
+impl Rules for NamespaceLifecycle {
+    fn name(&self) -> &'static str {
+        "NamespaceLifecycle"
+    }
+
+    fn operations(&self) -> &'static [Operation] {
+        OPERATIONS
+    }
+
+    fn mutates(&self) -> &'static [About] {
+        const EVERYTHING: About = About {
+            operations: OPERATIONS,
+            group: "*",
+            resources: &["*/*"],
+        };
+        &[EVERYTHING]
+    }
+
+    async fn mutate(&self, ask: &mut Admission, _: &mut Value) -> Verdict {
+        self.decide(ask.request()).await
+    }
+}

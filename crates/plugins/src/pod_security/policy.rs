@@ -1,0 +1,159 @@
+//! Levels and versions of the Pod Security Standards, and which of them a namespace wants.
+//!
+//! UPSTREAM: pod-security-admission api/helpers.go
+
+use std::fmt;
+
+use lockgate_api::field::{FieldError, Path, Shown};
+use serde_json::Value;
+
+use crate::fields::label;
+
+/// How much pods may do. Ordered by strictness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+/// The version of Kubernetes whose rules count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Latest,
+    /// `v1.N`.
+    Minor(u64),
+}
+
+/// What is demanded in one mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LevelVersion {
+    pub(crate) level: Level,
+    pub(crate) version: Version,
+}
+
+/// What a namespace wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Policy {
+    pub(crate) enforce: LevelVersion,
+    pub(crate) audit: LevelVersion,
+    pub(crate) warn: LevelVersion,
+}
+
+impl Level {
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "privileged" => Ok(Self::Privileged),
+            "baseline" => Ok(Self::Baseline),
+            "restricted" => Ok(Self::Restricted),
+            _ => Err("must be one of privileged, baseline, restricted"),
+        }
+    }
+}
+
+impl Version {
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        let wrong = "must be \"latest\" or \"v1.x\"";
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        let minor = text.strip_prefix("v1.").ok_or(wrong)?;
+        let is_number = !minor.is_empty()
+            && minor.bytes().all(|byte| byte.is_ascii_digit())
+            && (minor == "0" || !minor.starts_with('0'));
+        if !is_number {
+            return Err(wrong);
+        }
+        minor.parse().map(Self::Minor).map_err(|_| wrong)
+    }
+}
+
+impl LevelVersion {
+    pub(crate) const PRIVILEGED: Self = Self {
+        level: Level::Privileged,
+        version: Version::Latest,
+    };
+
+    /// Whether both demand the same: where everything is allowed versions do not matter.
+    fn is_equivalent(&self, other: &Self) -> bool {
+        let privileged = Level::Privileged;
+        self == other || self.level == privileged && other.level == privileged
+    }
+}
+
+impl Policy {
+    pub(crate) fn is_privileged(&self) -> bool {
+        let modes = [self.enforce, self.audit, self.warn];
+        modes.iter().all(|mode| mode.level == Level::Privileged)
+    }
+
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
+        self.enforce.is_equivalent(&other.enforce)
+            && self.audit.is_equivalent(&other.audit)
+            && self.warn.is_equivalent(&other.warn)
+    }
+}
+
+impl fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        };
+        match self.version {
+            Version::Latest => write!(f, "{level}:latest"),
+            Version::Minor(minor) => write!(f, "{level}:v1.{minor}"),
+        }
+    }
+}
+
+/// The label of a mode, or of its version.
+pub(crate) fn label_key(name: &str) -> String {
+    format!("pod-security.kubernetes.io/{name}")
+}
+
+/// What the labels of a namespace say over the defaults, and what is wrong with them. A policy there is
+/// in any case: what cannot be read is strict where pods are refused, and lax where they are not.
+pub(crate) fn of_namespace(namespace: &Value, defaults: Policy) -> (Policy, Vec<FieldError>) {
+    let mut policy = defaults;
+    let mut errors = Vec::new();
+    let mut enforce_is_set = false;
+    for (name, mode, unreadable) in [
+        ("enforce", &mut policy.enforce, Level::Restricted),
+        ("audit", &mut policy.audit, Level::Privileged),
+        ("warn", &mut policy.warn, Level::Privileged),
+    ] {
+        let key = label_key(name);
+        if let Some(text) = label(namespace, &key) {
+            let level = Level::parse(text);
+            enforce_is_set |= name == "enforce" && level.is_ok();
+            mode.level = level.unwrap_or_else(|why| {
+                errors.push(invalid(&key, text, why));
+                unreadable
+            });
+        }
+        let key = label_key(&format!("{name}-version"));
+        if let Some(text) = label(namespace, &key) {
+            mode.version = Version::parse(text).unwrap_or_else(|why| {
+                errors.push(invalid(&key, text, why));
+                Version::Latest
+            });
+        }
+    }
+    // Who refuses more than is warned about warns about it too.
+    let has = |name: &str| label(namespace, &label_key(name)).is_some();
+    if enforce_is_set && !has("warn") && policy.enforce.level > policy.warn.level {
+        policy.warn.level = policy.enforce.level;
+        if !has("warn-version") {
+            policy.warn.version = policy.enforce.version;
+        }
+    }
+    (policy, errors)
+}
+
+fn invalid(key: &str, text: &str, why: &str) -> FieldError {
+    let metadata = Path::root("metadata");
+    let labels = metadata.child("labels");
+    FieldError::invalid(&labels.key(key), Shown::Text(text), why)
+}

@@ -1,0 +1,162 @@
+//! Counting what is used in a namespace, for the controller that keeps the status of quotas.
+//!
+//! UPSTREAM: kubernetes pkg/controller/resourcequota/resource_quota_controller.go
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::evaluator::{Evaluator, Scope};
+use crate::amounts::{Amounts, add, amounts};
+use crate::rules::Refusal;
+
+/// A resource that a quota counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counted {
+    /// The group.
+    pub group: String,
+    /// The name in the plural.
+    pub resource: String,
+}
+
+/// The objects of a resource in a namespace, or nothing when there is no such resource.
+pub type Usage = (Counted, Option<Vec<Arc<Value>>>);
+
+/// The resources that a quota counts.
+#[must_use]
+pub fn counted_by(quota: &Value) -> Vec<Counted> {
+    let Ok(hard) = amounts(quota, &["spec", "hard"]) else {
+        return Vec::new();
+    };
+    let names = || hard.keys().map(String::as_str);
+    let mut counted = Vec::new();
+    for (group, resource) in [
+        ("", "pods"),
+        ("", "services"),
+        ("", "persistentvolumeclaims"),
+        ("", "configmaps"),
+        ("", "secrets"),
+        ("", "replicationcontrollers"),
+        ("", "resourcequotas"),
+        ("resource.k8s.io", "resourceclaims"),
+    ] {
+        let evaluator = Evaluator::of(group, resource);
+        if evaluator.is_some_and(|evaluator| !evaluator.concerned(names()).is_empty()) {
+            counted.push(Counted {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+            });
+        }
+    }
+    for name in names() {
+        if let Some(plural) = name.strip_prefix("count/") {
+            let (resource, group) = plural.split_once('.').unwrap_or((plural, ""));
+            counted.push(Counted {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+            });
+        }
+    }
+    counted.sort();
+    counted.dedup();
+    counted
+}
+
+/// The status of a quota by what there is, if it is another than the one it has.
+///
+/// # Errors
+///
+/// An amount cannot be read.
+pub fn status_of(quota: &Value, usage: &[Usage]) -> Result<Option<Value>, Refusal> {
+    let hard = amounts(quota, &["spec", "hard"])?;
+    let before = amounts(quota, &["status", "used"])?;
+    let scopes = Scope::all_of(quota);
+    let mut used = Amounts::new();
+    for (counted, objects) in usage {
+        let Some(evaluator) = Evaluator::of(&counted.group, &counted.resource) else {
+            continue;
+        };
+        let Some(objects) = objects else {
+            continue;
+        };
+        let names = evaluator.concerned(hard.keys().map(String::as_str));
+        let mut sum = Amounts::new();
+        for object in objects {
+            let mut is_included = true;
+            for scope in &scopes {
+                is_included &= evaluator.is_in(scope, object)?;
+            }
+            if is_included {
+                add(&mut sum, &evaluator.usage(object)?)?;
+            }
+        }
+        for name in names {
+            let zero = || crate::amounts::amount(&json!("0"));
+            let amount = sum.remove(name).map_or_else(zero, Ok)?;
+            used.insert(name.to_owned(), amount);
+        }
+    }
+    // What could not be counted stays as it was.
+    for (name, amount) in before {
+        if hard.contains_key(&name) {
+            used.entry(name).or_insert(amount);
+        }
+    }
+    let shown = |amounts: &Amounts| -> Map<String, Value> {
+        let pairs = amounts.iter();
+        pairs
+            .map(|(name, amount)| (name.clone(), Value::String(amount.to_string())))
+            .collect()
+    };
+    let status = json!({"hard": shown(&hard), "used": shown(&used)});
+    let known = |part: &str| -> Result<Option<Map<String, Value>>, Refusal> {
+        match quota.get("status").and_then(|status| status.get(part)) {
+            None => Ok(None),
+            Some(_) => Ok(Some(shown(&amounts(quota, &["status", part])?))),
+        }
+    };
+    let same = known("hard")? == Some(shown(&hard)) && known("used")? == Some(shown(&used));
+    Ok((!same).then_some(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(hard: Value, status: Value) -> Value {
+        json!({"metadata": {"name": "q"}, "spec": {"hard": hard}, "status": status})
+    }
+
+    #[test]
+    fn counts_what_there_is() {
+        let hard = json!({"pods": "2", "requests.cpu": "1", "count/deployments.apps": "1", "count/nope.x": "1"});
+        let quota = quota(hard.clone(), json!({}));
+        let told: Vec<String> = counted_by(&quota)
+            .iter()
+            .map(|counted| format!("{}/{}", counted.group, counted.resource))
+            .collect();
+        assert_eq!(told, ["/pods", "apps/deployments", "x/nope"]);
+        let pod = |cpu: &str, phase: &str| {
+            Arc::new(
+                json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}, "status": {"phase": phase}}),
+            )
+        };
+        let usage: Vec<Usage> = counted_by(&quota)
+            .into_iter()
+            .map(|counted| {
+                let objects = match counted.resource.as_str() {
+                    "pods" => Some(vec![pod("500m", "Running"), pod("1", "Failed")]),
+                    "deployments" => Some(Vec::new()),
+                    _ => None,
+                };
+                (counted, objects)
+            })
+            .collect();
+        let status = status_of(&quota, &usage).unwrap().unwrap();
+        let used = json!({"pods": "1", "requests.cpu": "500m", "count/deployments.apps": "0"});
+        assert_eq!(status, json!({"hard": hard, "used": used}));
+        let mut same = quota;
+        same["status"] = status;
+        assert_eq!(status_of(&same, &usage).unwrap(), None);
+    }
+}

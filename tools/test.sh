@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Runs the tests.
+#
+#   tools/test.sh check   the inner loop: no network, no clients, nothing installed
+#   tools/test.sh all     everything a change has to pass
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Tests that run kubectl, Helm or the Python client, by the names of their modules.
+kubectl_tests=(kubectl:: chain::installed_by_helm_it_does_what_the_original_promised chain::the_paths_of_kubebuilder_and_guarded_profiles_work_as_well dev::a_webhook_is_asked)
+client_tests=(helm:: python:: charts:: chain::installed_by_helm chain::the_paths_of_kubebuilder)
+missing=()
+
+step() { printf '\n== %s\n' "$*" >&2; }
+
+# Prints `--skip` and its word for each of these tests.
+skips() { printf -- '--skip\n%s\n' "$@"; }
+
+# Warnings are errors here and nowhere else, so that work in progress compiles.
+lint() {
+    step "formatting and lints"
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked "$@" -- -D warnings
+}
+
+check() {
+    export CARGO_NET_OFFLINE=true
+    lint
+    step "tests without clients"
+    # The suites that take minutes are left to `make test`: recorded scenarios, kills, and compiling
+    # every wrong attribute.
+    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" durability:: messages_are_as_recorded)
+    cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
+}
+
+all() {
+    local kubectl clients deny
+    if kubectl=$(tools/need.sh kubectl); then
+        export PATH="$kubectl:$PATH"
+    else
+        missing+=("kubectl: ${kubectl_tests[*]}")
+    fi
+    if ! clients=$(tools/need.sh clients) || [[ -z $clients ]]; then
+        missing+=("Helm and the Python client: ${client_tests[*]}")
+    fi
+    lint
+
+    step "documentation"
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+    step "tests"
+    local skipped=()
+    case "${missing[*]-}" in *kubectl:*) mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}") ;; esac
+    case "${missing[*]-}" in *Helm*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${client_tests[@]}") ;; esac
+    cargo test --workspace --locked -- "${skipped[@]}"
+
+    # Outside of the workspace, and otherwise not built by anybody until they are needed.
+    step "fuzz targets and benches build"
+    local target=${CARGO_TARGET_DIR:-target}
+    local manifest
+    for manifest in fuzz/Cargo.toml bench/*/Cargo.toml; do
+        cargo check --quiet --manifest-path "$manifest" --target-dir "$target/outside"
+    done
+
+    step "packages"
+    cargo package --workspace --no-verify --allow-dirty --locked --quiet --exclude lockgate-testkit
+
+    step "dependencies"
+    if deny=$(tools/need.sh deny); then
+        export PATH="$deny:$PATH"
+        cargo deny --all-features check bans licenses sources
+        if timeout 120 cargo deny --all-features fetch db; then
+            cargo deny --all-features check --disable-fetch advisories
+        else
+            missing+=("advisories of dependencies: their database cannot be reached")
+        fi
+    else
+        missing+=("cargo deny")
+    fi
+
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        printf '\n== all tests passed that could run; SKIPPED:\n' >&2
+        printf '==   %s\n' "${missing[@]}" >&2
+    else
+        printf '\n== all tests passed, none skipped\n' >&2
+    fi
+}
+
+case ${1:-} in
+    check | all) "$1" ;;
+    *)
+        echo "usage: tools/test.sh check|all" >&2
+        exit 2
+        ;;
+esac
