@@ -197,8 +197,22 @@ async fn out_of_reach(admin: &Client) -> Value {
 
 fn generate(numbers: &mut Numbers) -> (Method, String, &'static str) {
     let method = numbers.pick(&METHODS).clone();
-    let mut path = (*numbers.pick(&PATHS)).to_owned();
-    for _ in 0..=numbers.below(6) {
+    // Half of them begin like a path that is served.
+    let is_usual = numbers.below(2) == 0;
+    let mut path = if is_usual {
+        let place = numbers.pick::<&str>(&["team-a", "team-b", "victim"]);
+        let rest =
+            numbers.pick::<&str>(&["", "/configmaps", "/configmaps/a", "/namespaces/victim"]);
+        format!("/api/v1/namespaces/{place}{rest}")
+    } else {
+        (*numbers.pick(&PATHS)).to_owned()
+    };
+    let words = if is_usual {
+        numbers.below(3).saturating_sub(1)
+    } else {
+        1 + numbers.below(6)
+    };
+    for _ in 0..words {
         let slash = match numbers.below(40) {
             0 => "//",
             1 => "%2F",
