@@ -22,7 +22,7 @@ pub(crate) use wire::{IsEmpty, Pointee, wire_struct};
 /// At most this many strict findings are kept.
 const MAX_STRICT_FINDINGS: usize = 100;
 
-/// Why a document cannot be decoded at all.
+/// A document that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DecodeError {
@@ -32,14 +32,14 @@ pub struct DecodeError {
     pub span: Span,
 }
 
-/// What strict decoding found.
+/// A finding of strict decoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StrictFinding {
-    /// Which rule was broken.
+    /// The rule that was broken.
     pub problem: StrictProblem,
     /// The path of the member, as in `webhooks[0].timeout`.
     pub path: String,
-    /// Where the member's name stands.
+    /// The place of the member's name.
     pub span: Span,
     /// The names known at this place, for a suggestion; empty for repeated members.
     pub known: &'static [FieldName],
@@ -498,7 +498,7 @@ impl Decoder {
     }
 }
 
-/// What a value is, in the words of decode errors.
+/// The type of a value in the words of decode errors.
 pub(crate) fn describe(value: Value<'_>) -> &'static str {
     match value.kind() {
         Kind::Null => "null",

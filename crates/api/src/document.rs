@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use lockgate_go::quote::push_json;
 
-/// How deep a document may nest, in JSON and in YAML.
+/// Deepest nesting of a document, in JSON and in YAML.
 ///
 /// UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/scanner.go (maxNestingDepth).
 pub const MAX_DEPTH: usize = 10_000;
@@ -50,17 +50,17 @@ impl Span {
     }
 }
 
-/// Why a text is not a document.
+/// A text that is not a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SyntaxError {
-    /// What is wrong; for JSON in the words of Go's scanner.
+    /// The text; for JSON in the words of Go's scanner.
     pub message: String,
-    /// Where reading stopped.
+    /// The place where reading stopped.
     pub span: Span,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `null`
@@ -174,7 +174,7 @@ pub struct Value<'d> {
 pub struct Member<'d> {
     /// Its name.
     pub key: &'d str,
-    /// Where the name stands.
+    /// The place of the name.
     pub key_span: Span,
     /// Its value.
     pub value: Value<'d>,
@@ -185,19 +185,19 @@ impl<'d> Value<'d> {
         self.document.node(self.index)
     }
 
-    /// What the value is.
+    /// The type of the value.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.node().kind
     }
 
-    /// Where the value stands in the source.
+    /// The place of the value in the source.
     #[must_use]
     pub fn span(&self) -> Span {
         self.node().span
     }
 
-    /// Whether the value is `null`.
+    /// Returns true for `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.kind() == Kind::Null
@@ -436,7 +436,7 @@ impl Builder {
     }
 }
 
-/// How many repeated members are told.
+/// Most repeated members that are reported.
 const MAX_DUPLICATES: usize = 100;
 
 /// The members that stand twice in an object, as strict decoding lists them: `duplicate field "a.b"`.

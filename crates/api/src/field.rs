@@ -72,7 +72,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What is wrong with a field.
+/// The type of a field error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorType {
     /// A value is needed and none was given.
@@ -148,13 +148,13 @@ impl ErrorType {
 /// One problem with one field: `path: Title: value: detail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of problem it is.
+    /// The type of the error.
     pub error_type: ErrorType,
     /// The path of the field, already printed.
     pub field: String,
     /// The offending value, already printed; empty for types that do not show it.
     value: String,
-    /// What is wrong with it; may be empty.
+    /// The detail; may be empty.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! What every Kubernetes object carries: metadata, selectors, names, times and statuses.
+//! Common parts of Kubernetes objects: metadata, selectors, names, times and statuses.
 
 pub mod label_selector;
 pub mod names;

@@ -1,86 +1,178 @@
-//! Questions that are asked by creating an object, which is answered and not kept: who am I, may I,
-//! may they, whose token is this.
+//! Access reviews and token reviews: objects that are answered and not stored.
 
-use lockgate_admission::request::Operation;
-use lockgate_api::access::{AccessObject, AccessRequest, User};
+use std::sync::Arc;
+
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json as go_json;
 use serde_json::{Value, json};
 
+use crate::authn::Authenticator;
 use crate::authz;
-use crate::call::Call;
+use crate::authz::rbac::Rbac;
 use crate::config::AuthorizationMode;
-use crate::decode::body::Expected;
-use crate::decode::options::WriteOptions;
+use crate::decode::write::Body;
 use crate::error::{Outcome, bad_request, invalid};
 use crate::metadata;
-use crate::registry::Resource;
+use crate::request::Request;
 use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::{Attempt, Facts};
+use crate::write::admission::{Admitter, Submission};
+use crate::write::{Persisted, Recipe, run};
 
-/// Whether objects of a resource are answered and not kept.
-pub(crate) fn is_review(resource: &Resource) -> bool {
-    matches!(
-        resource.group(),
-        "authorization.k8s.io" | "authentication.k8s.io"
-    ) && resource.names.verbs == ["create"]
-        && !resource.is_custom()
+/// Answers reviews.
+#[derive(Debug)]
+pub(crate) struct Reviewer {
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) rbac: Arc<Rbac>,
+    pub(crate) mode: AuthorizationMode,
 }
 
-/// Answers a question.
-pub(crate) async fn create(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-) -> Outcome<Reply> {
-    let options = WriteOptions::of_create(&call.query)?;
-    let mut object = call.read_object(Expected::of(resource), &options)?;
-    metadata::wipe(&mut object);
-    metadata::match_namespace(&mut object, &call.target.namespace)?;
-    let mut facts = Facts::new(
-        Operation::Create,
-        call,
-        resource,
-        options.to_value("CreateOptions"),
-        options.is_dry_run(),
-    );
-    metadata::text(&object, "name").clone_into(&mut facts.name);
-    let name = facts.name.clone();
-    let mut attempt = Attempt::new(server, call, resource, &facts, Some(object), None);
-    let mut object = attempt.mutate(call).await?;
-    validate(resource.kind(), &object)?;
-    attempt.validate(call, Some(&object), &name).await?;
-    attempt.finish(call);
-    object["status"] = match resource.kind() {
-        "TokenReview" => token_review(server, &object).await,
-        "SelfSubjectReview" => json!({"userInfo": call.user}),
-        "SelfSubjectAccessReview" => decide(server, &object, &authz::user(&call.user)),
-        "SelfSubjectRulesReview" => {
-            let namespace = object.pointer("/spec/namespace").and_then(Value::as_str);
-            let rules = rules(
-                server,
-                &authz::user(&call.user),
-                namespace.unwrap_or_default(),
-            );
-            // UPSTREAM: kubernetes pkg/registry/authorization/selfsubjectrulesreview/rest.go answers
-            // with an object of its own.
-            object["metadata"] = json!({});
-            object["spec"] = json!({});
-            rules
+impl Reviewer {
+    /// Answers a review.
+    pub(crate) async fn review(
+        &self,
+        admitter: &Admitter,
+        request: &Request,
+        body: Body,
+    ) -> Outcome<Reply> {
+        let Body {
+            object: mut review,
+            options,
+        } = body;
+        metadata::wipe(&mut review);
+        metadata::match_namespace(&mut review, request.namespace())?;
+        let mut submission = Submission::create(request, &options);
+        metadata::text(&review, "name").clone_into(&mut submission.name);
+        let mut recipe = Answer {
+            reviewer: self,
+            request,
+            name: submission.name.clone(),
+        };
+        let submission = submission.object(review);
+        run(admitter, request, submission, &mut recipe).await
+    }
+
+    async fn token_review(&self, review: &Value) -> Value {
+        let token = review.pointer("/spec/token").and_then(Value::as_str);
+        let audiences = texts(review.pointer("/spec/audiences"));
+        let verified = self
+            .authenticator
+            .token(token.unwrap_or_default(), &audiences)
+            .await;
+        match verified {
+            Ok(verified) => json!({
+                "authenticated": true, "user": verified.user, "audiences": verified.audiences,
+            }),
+            Err(error) => json!({"user": {}, "error": format!("[{error}, unknown]")}),
         }
-        _ => {
-            let spec = object.get("spec").cloned().unwrap_or_default();
-            let user = User {
-                name: text(&spec, "user").to_owned(),
-                uid: text(&spec, "uid").to_owned(),
-                groups: texts(spec.get("groups")),
-                extra: Default::default(),
-            };
-            decide(server, &object, &user)
+    }
+
+    /// The rules that apply to a user in a namespace.
+    fn rules(&self, user: &User, namespace: &str) -> Value {
+        if self.mode == AuthorizationMode::AlwaysAllow {
+            return json!({
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                "incomplete": false,
+            });
         }
-    };
-    Ok(Reply::object(object).created())
+        let found = self.rbac.rules_for(user, namespace);
+        let mut about_resources = Vec::new();
+        let mut about_paths = Vec::new();
+        for rule in &found.rules {
+            let (resources, paths) = rule.shown();
+            about_resources.extend(resources);
+            about_paths.extend(paths);
+        }
+        let mut status = json!({
+            "resourceRules": about_resources,
+            "nonResourceRules": about_paths,
+            "incomplete": false,
+        });
+        match found.errors.as_slice() {
+            [] => {}
+            [error] => status["evaluationError"] = error.clone().into(),
+            errors => status["evaluationError"] = format!("[{}]", errors.join(", ")).into(),
+        }
+        status
+    }
+
+    fn decide(&self, review: &Value, user: &User) -> Value {
+        let path = review.pointer("/spec/nonResourceAttributes");
+        let asked = review
+            .pointer("/spec/resourceAttributes")
+            .cloned()
+            .unwrap_or_default();
+        let (verb, object) = match path {
+            Some(asked) => (text(asked, "verb"), AccessObject::Path(text(asked, "path"))),
+            None => (
+                text(&asked, "verb"),
+                AccessObject::Resource {
+                    group: text(&asked, "group"),
+                    resource: text(&asked, "resource"),
+                    subresource: text(&asked, "subresource"),
+                    namespace: text(&asked, "namespace"),
+                    name: text(&asked, "name"),
+                    field_selector: "",
+                    label_selector: "",
+                },
+            ),
+        };
+        let decision = self
+            .authorizer
+            .authorize(&AccessRequest { user, verb, object });
+        json!({"allowed": decision.allowed})
+    }
+}
+
+/// The answer to one review.
+struct Answer<'a> {
+    reviewer: &'a Reviewer,
+    request: &'a Request,
+    name: String,
+}
+
+impl Recipe for Answer<'_> {
+    type Output = Reply;
+
+    fn prepare(&mut self, review: &mut Value) -> Outcome<()> {
+        validate(self.request.resource.kind(), review)
+    }
+
+    fn name<'n>(&'n self, _: &'n Value) -> &'n str {
+        &self.name
+    }
+
+    async fn persist(&mut self, mut review: Value) -> Outcome<Persisted<Reply>> {
+        let reviewer = self.reviewer;
+        let user = self.request.user();
+        review["status"] = match self.request.resource.kind() {
+            "TokenReview" => reviewer.token_review(&review).await,
+            "SelfSubjectReview" => json!({"userInfo": user}),
+            "SelfSubjectAccessReview" => reviewer.decide(&review, &authz::user(user)),
+            "SelfSubjectRulesReview" => {
+                let namespace = review.pointer("/spec/namespace").and_then(Value::as_str);
+                let rules = reviewer.rules(&authz::user(user), namespace.unwrap_or_default());
+                // UPSTREAM: kubernetes pkg/registry/authorization/selfsubjectrulesreview/rest.go answers
+                // with an object of its own.
+                review["metadata"] = json!({});
+                review["spec"] = json!({});
+                rules
+            }
+            _ => {
+                let spec = review.get("spec").unwrap_or(&Value::Null);
+                let user = User {
+                    name: text(spec, "user").to_owned(),
+                    uid: text(spec, "uid").to_owned(),
+                    groups: texts(spec.get("groups")),
+                    extra: Default::default(),
+                };
+                reviewer.decide(&review, &user)
+            }
+        };
+        Ok(Persisted::Done(Reply::object(review).created()))
+    }
 }
 
 fn text<'v>(value: &'v Value, member: &str) -> &'v str {
@@ -208,75 +300,4 @@ fn check_selector(path: &Path<'_>, selector: &Value) -> Option<FieldError> {
         )),
         _ => None,
     }
-}
-
-async fn token_review(server: &Server, review: &Value) -> Value {
-    let token = review
-        .pointer("/spec/token")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let audiences = texts(review.pointer("/spec/audiences"));
-    match server.authenticator.token(token, &audiences).await {
-        Ok(verified) => json!({
-            "authenticated": true, "user": verified.user, "audiences": verified.audiences,
-        }),
-        Err(error) => json!({"user": {}, "error": format!("[{error}, unknown]")}),
-    }
-}
-
-/// What a user may do in a namespace.
-fn rules(server: &Server, user: &User, namespace: &str) -> Value {
-    if server.settings.authorization_mode == AuthorizationMode::AlwaysAllow {
-        return json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        });
-    }
-    let found = server.rbac.rules_for(user, namespace);
-    let mut about_resources = Vec::new();
-    let mut about_paths = Vec::new();
-    for rule in &found.rules {
-        let (resources, paths) = rule.shown();
-        about_resources.extend(resources);
-        about_paths.extend(paths);
-    }
-    let mut status = json!({
-        "resourceRules": about_resources,
-        "nonResourceRules": about_paths,
-        "incomplete": false,
-    });
-    match found.errors.as_slice() {
-        [] => {}
-        [error] => status["evaluationError"] = error.clone().into(),
-        errors => status["evaluationError"] = format!("[{}]", errors.join(", ")).into(),
-    }
-    status
-}
-
-fn decide(server: &Server, review: &Value, user: &User) -> Value {
-    let path = review.pointer("/spec/nonResourceAttributes");
-    let asked = review
-        .pointer("/spec/resourceAttributes")
-        .cloned()
-        .unwrap_or_default();
-    let (verb, object) = match path {
-        Some(asked) => (text(asked, "verb"), AccessObject::Path(text(asked, "path"))),
-        None => (
-            text(&asked, "verb"),
-            AccessObject::Resource {
-                group: text(&asked, "group"),
-                resource: text(&asked, "resource"),
-                subresource: text(&asked, "subresource"),
-                namespace: text(&asked, "namespace"),
-                name: text(&asked, "name"),
-                field_selector: "",
-                label_selector: "",
-            },
-        ),
-    };
-    let decision = server
-        .authorizer
-        .authorize(&AccessRequest { user, verb, object });
-    json!({"allowed": decision.allowed})
 }

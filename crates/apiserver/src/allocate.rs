@@ -1,4 +1,4 @@
-//! Addresses and ports of services, which are handed out and taken back.
+//! Cluster IPs and node ports of services.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::registry::Resource;
-use crate::server::Server;
 
 /// Addresses are from 10.96.0.0/12, the range that most clusters use.
 const FIRST: u32 = u32::from_be_bytes([10, 96, 0, 1]);
@@ -15,7 +14,7 @@ const LAST: u32 = u32::from_be_bytes([10, 111, 255, 254]);
 /// Ports of nodes are from 30000 to 32767.
 const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// What was handed out.
+/// The addresses and ports that are allocated.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(Mutex<Taken>);
 
@@ -48,7 +47,7 @@ impl Addresses {
         Some(free)
     }
 
-    /// Takes note of what a service has.
+    /// Marks the address and ports of a service as allocated.
     pub(crate) fn reserve(&self, service: &Value) {
         self.each(
             service,
@@ -57,7 +56,7 @@ impl Addresses {
         );
     }
 
-    /// Takes back what a service had.
+    /// Releases the address and ports of a service.
     pub(crate) fn release(&self, service: &Value) {
         self.each(
             service,
@@ -89,8 +88,8 @@ impl Addresses {
     }
 }
 
-impl Server {
-    /// Gives a service the addresses and ports it asks for by asking for none.
+impl Addresses {
+    /// Allocates the cluster IP and the node ports of a service that names none.
     pub(crate) fn allocate(&self, resource: &Resource, object: &mut Value) {
         if !resource.is("", "services") {
             return;
@@ -107,7 +106,7 @@ impl Server {
             return;
         }
         let address = match spec.get("clusterIP").and_then(Value::as_str) {
-            None | Some("") => match self.addresses.address() {
+            None | Some("") => match self.address() {
                 Some(address) => address.to_string(),
                 None => return,
             },
@@ -135,8 +134,7 @@ impl Server {
                     .unwrap_or_default()
                     == 0;
                 if missing
-                    && let (Some(number), Some(members)) =
-                        (self.addresses.port(), port.as_object_mut())
+                    && let (Some(number), Some(members)) = (self.port(), port.as_object_mut())
                 {
                     members.insert(String::from("nodePort"), number.into());
                 }

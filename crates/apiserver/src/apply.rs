@@ -1,23 +1,26 @@
-//! Manifests that are applied when a server starts: created through admission, or merged into what
-//! is there.
+//! Manifests that are applied when a server starts: created through admission, or merged into the
+//! object that exists.
 
-use http::{HeaderMap, HeaderValue};
+use std::sync::Arc;
+
 use lockgate_api::admission::UserInfo;
-use lockgate_api::document::yaml;
+use lockgate_api::document::{self, yaml};
 use lockgate_api::meta::status::Status;
-use lockgate_go::json;
 use lockgate_kinds::tree;
 use serde_json::Value;
 
-use crate::call::{Call, Notes};
-use crate::controllers;
-use crate::error::Failure;
-use crate::http::query::Query;
-use crate::http::request_info::{Target, Verb};
-use crate::metadata;
+use crate::decode::body::{self, Expected};
+use crate::decode::options::WriteOptions;
+use crate::decode::patch::Patch;
+use crate::decode::write::{Body, PatchBody};
+use crate::error::{Failure, Outcome};
+use crate::http::request_info::Verb;
 use crate::registry::{Resource, split_api_version};
-use crate::server::Server;
-use crate::write::{create, patch, strategy};
+use crate::request::{ObjectPath, Recorded, Request};
+use crate::write::{Writer, create, patch};
+
+/// The program that manages the fields of manifests.
+const PROGRAM: &str = "lockgate";
 
 /// The outcome of applying manifests.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,124 +51,101 @@ impl ApplyError {
 }
 
 /// Applies every object of a YAML or JSON stream, in order.
-pub(crate) async fn apply(server: &Server, text: &str) -> Result<Applied, ApplyError> {
+pub(crate) async fn apply(writer: &Writer, text: &str) -> Result<Applied, ApplyError> {
     let documents = yaml::parse_all(text)
         .map_err(|error| ApplyError::new("the manifest", Status::bad_request(error.message)))?;
     let mut applied = Applied::default();
     for document in &documents {
-        let root = tree::from_document(document.root());
+        let root = document.root();
         if root.is_null() {
             continue;
         }
-        let kind = root.get("kind").and_then(Value::as_str);
-        let items = match (kind, root.get("items").and_then(Value::as_array)) {
-            (Some("List"), Some(items)) => items.clone(),
-            _ => vec![root],
-        };
-        for object in items {
-            apply_one(server, object, &mut applied).await?;
+        let is_list = member(root, "kind") == "List";
+        match root.get("items").filter(|_| is_list) {
+            Some(items) => {
+                for item in items.items() {
+                    apply_one(writer, item, &mut applied).await?;
+                }
+            }
+            None => apply_one(writer, root, &mut applied).await?,
         }
     }
     Ok(applied)
 }
 
+fn member<'d>(object: document::Value<'d>, name: &str) -> &'d str {
+    let found = object.get(name).and_then(|value| value.as_str());
+    found.unwrap_or_default()
+}
+
 async fn apply_one(
-    server: &Server,
-    object: Value,
+    writer: &Writer,
+    object: document::Value<'_>,
     applied: &mut Applied,
 ) -> Result<(), ApplyError> {
-    let text = |member: &str| {
-        object
-            .get(member)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let name = metadata::text(&object, "name").to_owned();
+    let (api_version, kind) = (member(object, "apiVersion"), member(object, "kind"));
+    let metadata = |name: &str| object.get("metadata").map_or("", |it| member(it, name));
+    let name = metadata("name");
     let failed = |status| ApplyError::new(format!("{api_version} {kind} {name}"), status);
-    let (group, version) = split_api_version(&api_version);
-    let resource = server
-        .registry
-        .snapshot()
-        .by_kind(group, version, &kind)
-        .cloned();
-    let resource = resource.ok_or_else(|| {
+    let (group, version) = split_api_version(api_version);
+    let snapshot = writer.registry.snapshot();
+    let resource = snapshot.by_kind(group, version, kind).ok_or_else(|| {
         failed(Status::bad_request(String::from(
             "unknown kind; apply its CRD first",
         )))
     })?;
-    let mut namespace = metadata::text(&object, "namespace").to_owned();
-    if resource.names.namespaced && namespace.is_empty() {
-        namespace = String::from("default");
-    }
-    let body = json::to_string(&object);
-    let mut first = call(
-        &resource,
-        Verb::Create,
-        &namespace,
-        "",
-        "application/json",
-        &body,
-    );
-    let (result, notes) = match create::create(server, &mut first, &resource).await {
-        Err(failure) if failure.0.reason == "AlreadyExists" => {
-            let merge = "application/merge-patch+json";
-            let mut second = call(&resource, Verb::Patch, &namespace, &name, merge, &body);
-            let result = patch::patch(server, &mut second, &resource).await;
-            (result, second.notes)
-        }
-        other => (other, first.notes),
+    let namespace = match metadata("namespace") {
+        "" if resource.names.namespaced => "default",
+        namespace => namespace,
     };
-    let reply = result.map_err(|Failure(status)| failed(*status))?;
-    applied.objects.push(reply.into_object());
+    let path = ObjectPath {
+        resource,
+        namespace,
+        name,
+        subresource: "",
+    };
+    let (object, notes) = create_or_merge(writer, path, object)
+        .await
+        .map_err(|Failure(status)| failed(*status))?;
+    applied.objects.push(object);
     applied.warnings.extend_from_slice(notes.warnings.texts());
-    if strategy::is_definition(&resource) {
-        controllers::settle_definition(server, &name).await;
-    }
     Ok(())
 }
 
-fn call(
-    resource: &Resource,
-    verb: Verb,
-    namespace: &str,
-    name: &str,
-    content_type: &'static str,
-    body: &str,
-) -> Call {
-    let mut headers = HeaderMap::new();
-    headers.insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static(content_type),
-    );
-    headers.insert(
-        http::header::USER_AGENT,
-        HeaderValue::from_static("lockgate"),
-    );
-    Call {
-        target: Target {
-            verb,
-            group: resource.group().to_owned(),
-            version: resource.version.clone(),
-            namespace: namespace.to_owned(),
-            resource: resource.plural().to_owned(),
-            name: name.to_owned(),
-            subresource: String::new(),
-            rest: Vec::new(),
-        },
-        query: Query::default(),
-        headers,
-        user: UserInfo {
-            username: String::from("admin"),
-            groups: Some(vec![
-                String::from("system:masters"),
-                String::from("system:authenticated"),
-            ]),
-            ..UserInfo::default()
-        },
-        body: body.to_owned().into(),
-        deadline: None,
-        notes: Notes::default(),
+async fn create_or_merge(
+    writer: &Writer,
+    path: ObjectPath<'_>,
+    object: document::Value<'_>,
+) -> Outcome<(Value, Recorded)> {
+    let resource: &Arc<Resource> = path.resource;
+    let options = WriteOptions::of_program(PROGRAM);
+    let validation = options.field_validation();
+    let decoded = body::decode_element(object, Expected::of(resource), validation)?;
+    let request = Request::internal(admin(), Verb::Create, ObjectPath { name: "", ..path });
+    let body = Body {
+        object: decoded.object,
+        options: options.clone(),
+    };
+    for warning in &decoded.warnings {
+        request.notes.warn(warning);
+    }
+    match create::create(writer, &request, body).await {
+        Err(failure) if failure.is_already_exists() => {}
+        created => return Ok((created?.into_object()?, request.notes.into_recorded())),
+    }
+    let request = Request::internal(admin(), Verb::Patch, path);
+    let patch = Patch::Merge(tree::from_document(object));
+    let merged = patch::patch(writer, &request, PatchBody { patch, options }).await?;
+    Ok((merged.into_object()?, request.notes.into_recorded()))
+}
+
+fn admin() -> UserInfo {
+    UserInfo {
+        username: String::from("admin"),
+        groups: Some(vec![
+            String::from("system:masters"),
+            String::from("system:authenticated"),
+        ]),
+        ..UserInfo::default()
     }
 }

@@ -15,12 +15,12 @@ use lockgate_go::json;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::{Map, Value, json};
 
-use crate::call::Notes;
 use crate::encoding;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
 use crate::private_file;
+use crate::request::Recorded;
 use crate::respond::Reply;
 
 pub use policy::PolicyError;
@@ -197,7 +197,7 @@ impl Event {
         }
     }
 
-    /// Who asks.
+    /// Records the user.
     pub(crate) fn user(&mut self, user: &UserInfo) {
         if let Some(open) = &mut self.0 {
             open.user = user.clone();
@@ -205,7 +205,7 @@ impl Event {
         }
     }
 
-    /// Whom the user is taken for.
+    /// Records the impersonated user.
     pub(crate) fn impersonated(&mut self, user: &UserInfo) {
         if let Some(open) = &mut self.0 {
             open.set(
@@ -215,7 +215,7 @@ impl Event {
         }
     }
 
-    /// What is asked about.
+    /// Records the target.
     pub(crate) fn target(&mut self, target: &Target, name: &str) {
         if let Some(open) = &mut self.0 {
             let mut reference = Map::new();
@@ -240,7 +240,7 @@ impl Event {
         }
     }
 
-    /// What authorization said.
+    /// Records the decision of authorization.
     pub(crate) fn decided(&mut self, allowed: bool) {
         if let Some(open) = &mut self.0 {
             let decision = if allowed { "allow" } else { "forbid" };
@@ -251,7 +251,7 @@ impl Event {
         }
     }
 
-    /// What was sent.
+    /// Records the request body.
     pub(crate) fn request_body(&mut self, body: &[u8]) {
         if let Some(open) = &mut self.0 {
             open.request = encoding::tree(body).or_else(|| Envelope::open(body).ok()?.object());
@@ -259,7 +259,7 @@ impl Event {
         }
     }
 
-    /// What is answered.
+    /// Records the response.
     pub(crate) fn respond(&mut self, reply: &Reply) {
         if let Some(open) = &mut self.0 {
             // A list may be large, and most policies do not write it.
@@ -269,7 +269,7 @@ impl Event {
         }
     }
 
-    /// What is answered when the request fails.
+    /// Records the response of a failure.
     pub(crate) fn respond_status(&mut self, failure: &Failure) {
         if let Some(open) = &mut self.0 {
             let status = serde_json::to_value(&failure.0).unwrap_or_default();
@@ -278,8 +278,8 @@ impl Event {
         }
     }
 
-    /// What admission has to say.
-    pub(crate) fn notes(&mut self, notes: &Notes) {
+    /// Records the annotations of admission.
+    pub(crate) fn notes(&mut self, notes: &Recorded) {
         if let Some(open) = &mut self.0 {
             open.notes.extend(notes.annotations.iter().cloned());
         }

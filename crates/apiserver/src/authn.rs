@@ -1,4 +1,4 @@
-//! Stage 2: who asks.
+//! Stage 2: authentication.
 //!
 //! A client certificate is looked at first, then a bearer token. Who shows neither is anonymous; who
 //! shows a token that nobody knows is turned away. Then a user may be asked to be taken for another.
@@ -29,10 +29,10 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of those who did not.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
-/// Where it is told with which certificate somebody proved who they are.
+/// The extra key of the certificate of a user.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Finds out who asks.
+/// Authenticates requests.
 pub(crate) struct Authenticator {
     pub(crate) tokens: Tokens,
     pub(crate) signer: Arc<Signer>,
@@ -80,7 +80,7 @@ impl Authenticator {
         Ok(verified)
     }
 
-    /// Who asks.
+    /// Authenticates a request.
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Outcome<UserInfo> {
         if let Some(user) = peer.certificate.as_ref().and_then(from_certificate) {
             return Ok(with_group(user, AUTHENTICATED));

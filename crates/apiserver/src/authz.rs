@@ -1,13 +1,16 @@
-//! Stage 3: whether the user may do it.
+//! Stage 3: authorization.
 //!
 //! The same trait answers requests and the variable `authorizer` of match conditions.
 
+mod authorized;
 pub(crate) mod node;
 pub(crate) mod rbac;
 
 use lockgate_api::access::{AccessObject, AccessRequest, User};
 use lockgate_api::admission::UserInfo;
 use lockgate_go::quote::quote;
+
+pub(crate) use authorized::{Asked, Authorized};
 
 /// The user as authorization knows it.
 pub(crate) fn user(info: &UserInfo) -> User {
@@ -19,7 +22,7 @@ pub(crate) fn user(info: &UserInfo) -> User {
     }
 }
 
-/// Why something is refused, in upstream's words.
+/// The reason of a denial, in upstream's words.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
 pub(crate) fn denied(user: &str, request: &AccessRequest<'_>) -> String {

@@ -1,5 +1,5 @@
-//! What is there from the start: namespaces, the roles everybody relies on, the server's own service.
-//! And what was stored before: everything the server is made from is read again.
+//! The objects that exist from the start: namespaces, default roles, the server's own service. And what
+//! was stored before: the effects of all of it are applied again.
 
 mod roles;
 
@@ -7,104 +7,78 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lockgate_api::admission::UserInfo;
-use lockgate_kinds::crd;
-use lockgate_store::{Entry, List, ReadAt, ReadError, Revision, Unavailable, WriteError};
+use lockgate_store::{Entry, List, Revision};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::controllers::{self, namespace_defaults, role_aggregation};
+use crate::config::Controllers;
+use crate::controllers::{namespace_defaults, role_aggregation};
 use crate::encoding;
+use crate::error::{Outcome, internal, read_failed};
 use crate::metadata;
-use crate::persist::effects;
+use crate::persist::{PersistError, Storage};
 use crate::registry::{Resource, Snapshot};
-use crate::server::Server;
-use crate::write::strategy;
+use crate::write::{Writer, strategy};
 
-/// Namespaces that are always there.
+/// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
-/// Makes what is missing, and takes note of what is there.
-pub(crate) async fn load(server: &Server) -> Result<(), Unavailable> {
-    move_custom_objects(server).await?;
-    let snapshot = server.registry.snapshot();
-    let mut resources: Vec<_> = snapshot
-        .resources()
-        .iter()
-        .filter(|resource| effects::has_any(server, resource) && resource.is_storage_version())
-        .collect();
-    // One that is being deleted goes on being emptied, of custom resources too: those come first.
-    resources.sort_by_key(|resource| resource.is("", "namespaces"));
-    for resource in resources {
-        for entry in &everything(server, resource).await? {
-            let object = encoding::parse_entry(entry, resource.type_meta());
-            effects::written(server, resource, &object);
-            // A definition may have been stored by a server that ended before it was established.
-            if strategy::is_definition(resource) && !is_settled(&object) {
-                controllers::settle_definition_later(server, metadata::text(&object, "name"));
-            }
+/// Applies the effects of what is stored, and creates what is missing.
+pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str) -> Outcome<()> {
+    let snapshot = writer.registry.snapshot();
+    move_custom_objects(&writer.storage, &snapshot).await?;
+    let resources = snapshot.resources().iter();
+    for resource in resources.filter(|it| writer.storage.has_effects(it) && it.is_storage_version())
+    {
+        for entry in &everything(&writer.storage, resource).await? {
+            let object = encoding::parse_entry(entry, resource.type_meta())?;
+            writer.storage.restore(resource, object)?;
         }
     }
-    let mut writes = missing_objects(server, &snapshot).await?;
-    writes.extend(roles(server, &snapshot).await?);
-    store(server, writes).await
+    let mut writes = missing_objects(writer, &snapshot, controllers, ca_pem).await?;
+    writes.extend(roles(&writer.storage, &snapshot, controllers).await?);
+    store(&writer.storage, writes).await
 }
 
-/// Moves custom objects to the keys of their own, from where they once shared those of the built-in
-/// resources. What a definition shares a name with stays: it cannot be told from the built-in objects.
-async fn move_custom_objects(server: &Server) -> Result<(), Unavailable> {
-    let snapshot = server.registry.snapshot();
+/// Moves custom objects to keys of their own, from where they once shared those of the built-in
+/// resources. Objects whose definition shares a name with a built-in resource stay: they cannot be told
+/// from the built-in objects.
+async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
     let resources = snapshot.resources().iter();
-    let definitions = resources.filter(|resource| strategy::is_definition(resource));
-    let Some(definitions) = definitions.into_iter().find(|it| it.is_storage_version()) else {
+    let mut definitions = resources.filter(|it| it.is_definition() && it.is_storage_version());
+    let Some(definitions) = definitions.next() else {
         return Ok(());
     };
-    for entry in everything(server, definitions).await? {
-        let object = encoding::parse_entry(&entry, definitions.type_meta());
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    for entry in everything(storage, definitions).await? {
+        let definition = encoding::parse_entry(&entry, definitions.type_meta())?;
+        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
         let (Some(group), Some(plural)) = (text("/spec/group"), text("/spec/names/plural")) else {
             continue;
         };
-        let storage = (group.to_owned(), plural.to_owned());
-        if group.is_empty() || plural.is_empty() || snapshot.stored_in(&storage).is_some() {
+        let built_in = (group.to_owned(), plural.to_owned());
+        if group.is_empty() || plural.is_empty() || snapshot.stored_in(&built_in).is_some() {
             continue;
         }
         let from = encoding::prefix(group, plural, None);
         let to = encoding::prefix(&encoding::custom_space(group), plural, None);
-        let page = server.store.list(List::all(&from)).await.map_err(failed)?;
-        for entry in &page.entries {
-            let rest = entry.key.strip_prefix(&from).unwrap_or_default();
-            let key = format!("{to}{rest}");
-            match server.store.create(&key, entry.value.clone(), None).await {
-                // One that is there was moved by a server that ended before the old one was gone.
-                Ok(_) | Err(WriteError::AlreadyExists(_)) => {}
-                Err(error) => return Err(Unavailable(error.to_string())),
-            }
-            match server.store.delete(&entry.key, entry.revision).await {
-                Ok(_) | Err(WriteError::NotFound | WriteError::Conflict(_)) => {}
-                Err(error) => return Err(Unavailable(error.to_string())),
-            }
-        }
-        if !page.entries.is_empty() {
-            let count = page.entries.len();
+        let count = storage.rename(&from, &to).await?;
+        if count > 0 {
             tracing::info!(
                 group,
                 plural,
                 count,
-                "custom objects have keys of their own now"
+                "custom objects moved to keys of their own"
             );
         }
     }
     Ok(())
 }
 
-async fn everything(server: &Server, resource: &Resource) -> Result<Vec<Entry>, Unavailable> {
-    let prefix = server.prefix(resource, "");
-    let page = server.store.list(List::all(&prefix)).await;
-    Ok(page.map_err(failed)?.entries)
-}
-
-fn failed(error: ReadError) -> Unavailable {
-    Unavailable(error.to_string())
+async fn everything(storage: &Storage, resource: &Resource) -> Outcome<Vec<Entry>> {
+    let prefix = storage.prefix(resource, "");
+    let page = storage.store().list(List::all(&prefix)).await;
+    let page = page.map_err(|error| read_failed(error, 0))?;
+    Ok(page.entries)
 }
 
 /// An object to store, in place of what is there.
@@ -116,10 +90,10 @@ struct Write {
 }
 
 impl Write {
-    fn new(server: &Server, resource: &Arc<Resource>, object: Value) -> Self {
+    fn new(storage: &Storage, resource: &Arc<Resource>, object: Value) -> Self {
         Self {
             resource: Arc::clone(resource),
-            key: server.key(
+            key: storage.key(
                 resource,
                 metadata::text(&object, "namespace"),
                 metadata::text(&object, "name"),
@@ -130,9 +104,8 @@ impl Write {
     }
 }
 
-/// Stores all of them at once: on a disk that costs hardly more than one. Nobody is served yet, so
-/// what they change besides may change afterwards.
-async fn store(server: &Server, writes: Vec<Write>) -> Result<(), Unavailable> {
+/// Stores all of them at once: on a disk that costs hardly more than one.
+async fn store(storage: &Storage, writes: Vec<Write>) -> Outcome<()> {
     let mut stores = JoinSet::new();
     for Write {
         resource,
@@ -141,82 +114,77 @@ async fn store(server: &Server, writes: Vec<Write>) -> Result<(), Unavailable> {
         expected,
     } in writes
     {
-        let store = Arc::clone(&server.store);
-        let bytes = encoding::encode(&object);
-        stores.spawn(async move {
-            let result = match expected {
-                None => store.create(&key, bytes, None).await,
-                Some(expected) => store.update(&key, expected, bytes).await,
-            };
-            (resource, object, result)
-        });
+        let storage = storage.clone();
+        stores.spawn(async move { storage.bootstrap(&resource, &key, expected, object).await });
     }
     while let Some(ended) = stores.join_next().await {
-        let (resource, object, result) = ended.map_err(|error| Unavailable(error.to_string()))?;
-        match result {
-            Ok(_) => effects::written(server, &resource, &object),
-            Err(WriteError::Unavailable(error)) => return Err(error),
-            // Somebody else may be faster, which is as good.
-            Err(_) => {}
+        match ended.map_err(|error| internal(&error.to_string()))? {
+            Err(PersistError::Failed(failure)) => return Err(failure),
+            // Another server on the same store may be faster, which is as good.
+            Ok(()) | Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// Those objects that are to be there and are not.
-async fn missing_objects(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unavailable> {
+/// The objects that should exist and do not.
+async fn missing_objects(
+    writer: &Writer,
+    snapshot: &Snapshot,
+    controllers: Controllers,
+    ca_pem: &str,
+) -> Outcome<Vec<Write>> {
     let mut missing = Vec::new();
     let mut wanted = objects();
     for namespace in NAMESPACES {
-        let of_namespace =
-            namespace_defaults::objects(server.settings.controllers, namespace, &server.ca_pem);
-        let of_namespace = of_namespace.into_iter();
-        wanted.extend(of_namespace.map(|(plural, _, object)| ("", "v1", plural, object)));
+        let defaults = namespace_defaults::objects(controllers, namespace, ca_pem).into_iter();
+        wanted.extend(defaults.map(|(plural, _, object)| ("", "v1", plural, object)));
     }
-    for (group, version, plural, mut object) in wanted {
-        let Some(resource) = snapshot.find(group, version, plural) else {
-            continue;
-        };
-        let key = Write::new(server, resource, object.clone()).key;
-        let (found, _) = server
-            .store
-            .get(&key, ReadAt::Latest)
-            .await
-            .map_err(failed)?;
-        if found.is_some() {
+    for (group, version, plural, object) in wanted {
+        let resource = find(snapshot, group, version, plural)?;
+        let mut write = Write::new(&writer.storage, resource, object);
+        if writer.storage.entry(&write.key).await?.is_some() {
             continue;
         }
-        resource.shape.apply_defaults(&mut object);
-        metadata::fill(&mut object);
-        server.allocate(resource, &mut object);
-        strategy::prepare_create(
-            resource,
-            &mut object,
-            &UserInfo::default(),
-            server.settings.feature_gates,
-        );
-        strategy::canonicalize(resource, &mut object);
-        missing.push(Write::new(server, resource, object));
+        let object = &mut write.object;
+        resource.shape.apply_defaults(object);
+        metadata::fill(object);
+        writer.addresses.allocate(resource, object);
+        strategy::prepare_create(resource, object, &UserInfo::default(), writer.gates);
+        strategy::canonicalize(resource, object);
+        missing.push(write);
     }
     Ok(missing)
 }
 
-/// Roles and bindings that are missing, or that miss something.
-async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unavailable> {
+fn find<'s>(
+    snapshot: &'s Snapshot,
+    group: &str,
+    version: &str,
+    plural: &str,
+) -> Outcome<&'s Arc<Resource>> {
+    let found = snapshot.find(group, version, plural);
+    found.ok_or_else(|| internal(&format!("{plural}.{version}.{group} is not served")))
+}
+
+/// Default roles and bindings that are missing or incomplete.
+async fn roles(
+    storage: &Storage,
+    snapshot: &Snapshot,
+    controllers: Controllers,
+) -> Outcome<Vec<Write>> {
     let mut writes = Vec::new();
-    let mut wanted = roles::wanted();
+    let mut wanted = roles::wanted()?;
     for plural in roles::PLURALS {
-        let Some(resource) = snapshot.find(role_aggregation::GROUP, "v1", plural) else {
-            continue;
-        };
-        let found = everything(server, resource).await?;
+        let resource = find(snapshot, role_aggregation::GROUP, "v1", plural)?;
+        let found = everything(storage, resource).await?;
         let found: HashMap<&str, &Entry> = found.iter().map(|entry| (&*entry.key, entry)).collect();
         for object in wanted.remove(plural).unwrap_or_default() {
-            let mut write = Write::new(server, resource, object);
+            let mut write = Write::new(storage, resource, object);
             match found.get(write.key.as_str()) {
                 None => metadata::fill(&mut write.object),
                 Some(entry) => {
-                    let is = encoding::parse_entry(entry, resource.type_meta());
+                    let is = encoding::parse_entry(entry, resource.type_meta())?;
                     write.expected = Some(entry.revision);
                     if roles::is_for_another_role(&is, &write.object) {
                         // Another object of the same name.
@@ -232,14 +200,13 @@ async fn roles(server: &Server, snapshot: &Snapshot) -> Result<Vec<Write>, Unava
             writes.push(write);
         }
     }
-    if server.settings.controllers.role_aggregation {
+    if controllers.role_aggregation {
         aggregate(&mut writes);
     }
     Ok(writes)
 }
 
-/// Gives new roles that are made from others their rules. Those that are there already are brought
-/// up to date while the server runs.
+/// Gives new aggregated roles their rules. The controller brings those that exist up to date.
 fn aggregate(writes: &mut [Write]) {
     // `admin` has what `edit` has, which has what `view` has.
     for _ in 0..3 {
@@ -260,11 +227,6 @@ fn aggregate(writes: &mut [Write]) {
             }
         }
     }
-}
-
-/// Whether a definition is served and to stay.
-fn is_settled(definition: &Value) -> bool {
-    crd::has_status(definition, "Established", "True") && !metadata::is_deleting(definition)
 }
 
 fn objects() -> Vec<(&'static str, &'static str, &'static str, Value)> {

@@ -12,10 +12,10 @@ use lockgate_api::admission::UserInfo;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_plugins::in_tree::Gates;
 
-/// Who may do what.
+/// The authorization mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AuthorizationMode {
-    /// What roles and bindings say; `system:masters` may do everything.
+    /// RBAC; `system:masters` may do everything.
     #[default]
     Rbac,
     /// The same, and nodes may do what the pods that run on them need.
@@ -24,7 +24,7 @@ pub enum AuthorizationMode {
     AlwaysAllow,
 }
 
-/// A service reference that leads to an address of one's own.
+/// A service reference that is resolved to an address of your choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceMapping {
     /// The namespace of the service.
@@ -37,7 +37,7 @@ pub struct ServiceMapping {
     pub address: String,
 }
 
-/// What is switched on and off, as in v1.36.
+/// Feature gates, with the defaults of v1.36.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
     /// `AdmissionWebhookMatchConditions`: off, stored conditions are ignored and new ones dropped.
@@ -101,7 +101,7 @@ impl FeatureGates {
     }
 }
 
-/// What goes on when nobody asks. The names are those of kube-controller-manager.
+/// The controllers to run, by the names of kube-controller-manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Controllers {
     /// `namespace-controller`: what is in a namespace that is deleted goes.
@@ -227,7 +227,7 @@ impl fmt::Debug for Plugins {
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where to listen. Loopback, lest a test server be open to a network.
+    /// Address to listen on. Loopback, lest a test server be open to a network.
     pub bind_address: IpAddr,
     /// The port; 0 for any free one, so that many servers can run at once.
     pub secure_port: u16,
@@ -241,22 +241,22 @@ pub struct Settings {
     pub token_auth_file: Option<PathBuf>,
     /// Further tokens, for servers that are started by a program.
     pub tokens: Vec<(String, UserInfo)>,
-    /// Whether those who show nothing are let in as `system:anonymous`. On, since probes do so.
+    /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,
-    /// Who may do what.
+    /// The authorization mode.
     pub authorization_mode: AuthorizationMode,
     /// The most requests that only read at a time; zero is no limit. One user has half of them.
     /// Watches, health checks and `system:masters` are not counted. UPSTREAM: 400.
     pub max_requests_inflight: usize,
     /// The most requests that write at a time. UPSTREAM: 200.
     pub max_mutating_requests_inflight: usize,
-    /// What is logged for audit, and how much of it.
+    /// The audit policy.
     pub audit_policy_file: Option<PathBuf>,
-    /// Where to; `-` is standard output. None writes no log.
+    /// The audit log file; `-` is standard output. None writes no log.
     pub audit_log_path: Option<PathBuf>,
     /// The `AdmissionConfiguration`: whom webhooks are called as, and where static manifests are.
     pub admission_control_config_file: Option<PathBuf>,
-    /// What is switched on and off.
+    /// The feature gates.
     pub feature_gates: FeatureGates,
     /// Plugins to switch on.
     pub enable_plugins: Vec<String>,
@@ -266,22 +266,22 @@ pub struct Settings {
     pub plugins: Plugins,
     /// How long pods stay on nodes that are not ready or not reachable.
     pub tolerations: DefaultTolerationSeconds,
-    /// How long a request may take. That of kube-apiserver.
+    /// The timeout of a request. That of kube-apiserver.
     pub request_timeout: Duration,
-    /// Services that lead elsewhere.
+    /// Service references that are resolved to other addresses.
     pub services: Vec<ServiceMapping>,
-    /// What redirects from webhooks mean. They are not followed: they would let a webhook make the
+    /// The treatment of redirects from webhooks. They are refused: following them would let a webhook make the
     /// server call what it should not.
     pub webhook_redirects: Redirects,
-    /// What goes on when nobody asks. kube-apiserver alone has none of it, and tests that are written
+    /// The controllers to run. kube-apiserver alone has none, and tests that are written
     /// for it may want none.
     pub controllers: Controllers,
     /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
     /// look see it go.
     pub namespace_grace: Duration,
-    /// Who is told of every run through admission.
+    /// The observer of every run of admission.
     pub observer: Option<Observer>,
-    /// How long requests under way get when the server stops.
+    /// The time that pending requests get when the server stops.
     pub drain: Duration,
 }
 

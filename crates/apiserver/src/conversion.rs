@@ -17,7 +17,7 @@ use crate::error::{Outcome, internal, plain};
 use crate::registry::custom::conversion::Conversion;
 use crate::registry::{Registry, Resource, Shape};
 
-/// How long a conversion webhook may take.
+/// The timeout of a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Converts objects between the versions that are served.
@@ -110,7 +110,7 @@ fn rename(mut object: Value, to: &Resource) -> Value {
     object
 }
 
-/// Why a conversion webhook failed, in upstream's words.
+/// The failure of a conversion webhook, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 enum WebhookError {
     #[error("{0}")]

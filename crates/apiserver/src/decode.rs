@@ -2,3 +2,6 @@
 
 pub(crate) mod body;
 pub(crate) mod options;
+pub(crate) mod patch;
+pub(crate) mod selection;
+pub(crate) mod write;

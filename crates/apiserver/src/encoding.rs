@@ -1,4 +1,4 @@
-//! How objects are kept: keys, and the bytes behind them.
+//! Stored objects: keys, and the bytes behind them.
 //!
 //! The bytes are the JSON of the object without `apiVersion`, `kind` and `metadata.resourceVersion`,
 //! and begin with its metadata. So what a client reads is made by putting three short texts in front
@@ -14,12 +14,13 @@ use lockgate_go::json;
 use lockgate_store::{Entry, Revision};
 use serde_json::{Map, Value};
 
+use crate::error::{Outcome, corrupt};
 use crate::http::limits;
 
-/// What every stored text begins with.
+/// The beginning of every stored text.
 const HEAD: &str = "{\"metadata\":{";
 
-/// Which objects of a resource a key or a prefix is about.
+/// The prefix of the keys of a resource.
 pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> String {
     let group = if group.is_empty() { "core" } else { group };
     match namespace {
@@ -84,15 +85,30 @@ pub(crate) struct TypeMeta<'t> {
     pub(crate) kind: &'t str,
 }
 
-/// The text of an object for a client. Items of lists of built-in kinds do not say their type.
+/// Appends the text of a stored object for a client. Items of lists of built-in kinds have no type.
 pub(crate) fn render(
     into: &mut String,
-    value: &[u8],
+    entry: &Entry,
+    type_meta: Option<TypeMeta<'_>>,
+) -> Outcome<()> {
+    render_bytes(into, &entry.value, entry.revision, type_meta)
+        .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
+}
+
+/// The text of an object that was stored as these bytes; none if they are no object.
+pub(crate) fn text_of(bytes: &[u8], revision: Revision, type_meta: TypeMeta<'_>) -> Option<String> {
+    let mut text = String::with_capacity(bytes.len() + 96);
+    render_bytes(&mut text, bytes, revision, Some(type_meta))?;
+    Some(text)
+}
+
+fn render_bytes(
+    into: &mut String,
+    bytes: &[u8],
     revision: Revision,
     type_meta: Option<TypeMeta<'_>>,
-) {
-    let stored = std::str::from_utf8(value).unwrap_or(HEAD);
-    let rest = stored.strip_prefix(HEAD).unwrap_or("}}");
+) -> Option<()> {
+    let rest = std::str::from_utf8(bytes).ok()?.strip_prefix(HEAD)?;
     into.push('{');
     if let Some(TypeMeta { api_version, kind }) = type_meta {
         into.push_str("\"apiVersion\":");
@@ -108,14 +124,17 @@ pub(crate) fn render(
         into.push(',');
     }
     into.push_str(rest);
+    Some(())
 }
 
-/// The object as a tree, with its type and its version.
-pub(crate) fn parse(value: &[u8], revision: Revision, shown: TypeMeta<'_>) -> Value {
-    let mut object = tree(value).unwrap_or_default();
-    set_type(&mut object, shown);
-    set_version(&mut object, revision);
-    object
+/// The object of an entry as a tree, with its type and its resourceVersion.
+pub(crate) fn parse_entry(entry: &Entry, type_meta: TypeMeta<'_>) -> Outcome<Value> {
+    let mut object = tree(&entry.value)
+        .filter(|object| object.get("metadata").is_some_and(Value::is_object))
+        .ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+    set_type(&mut object, type_meta);
+    set_version(&mut object, entry.revision);
+    Ok(object)
 }
 
 /// A text as a tree. The fast reader stops at 128 levels, and objects may have more.
@@ -126,7 +145,7 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
     })
 }
 
-/// What is asked of the metadata alone. The rest of the object is not looked at.
+/// Reads members of the metadata. The rest of the object is not parsed.
 pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Option<T> {
     // Stored texts begin with their metadata, whose first byte is the last one of the head.
     let text = value.get(HEAD.len() - 1..)?;
@@ -136,20 +155,21 @@ pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Opt
         .ok()
 }
 
-/// The object of an entry.
-pub(crate) fn parse_entry(entry: &Entry, shown: TypeMeta<'_>) -> Value {
-    parse(&entry.value, entry.revision, shown)
-}
-
-/// Says of which type an object is.
-pub(crate) fn set_type(object: &mut Value, shown: TypeMeta<'_>) {
+/// Sets the `apiVersion` and `kind` of an object.
+pub(crate) fn set_type(object: &mut Value, type_meta: TypeMeta<'_>) {
     if let Some(members) = object.as_object_mut() {
-        members.insert(String::from("apiVersion"), shown.api_version.into());
-        members.insert(String::from("kind"), shown.kind.into());
+        members.insert(String::from("apiVersion"), type_meta.api_version.into());
+        members.insert(String::from("kind"), type_meta.kind.into());
     }
 }
 
-/// Says of which version an object is.
+/// The resourceVersion of an object that was read.
+pub(crate) fn version(object: &Value) -> Option<Revision> {
+    let text = object.pointer("/metadata/resourceVersion")?.as_str()?;
+    text.parse().map(Revision).ok()
+}
+
+/// Sets the resourceVersion of an object.
 pub(crate) fn set_version(object: &mut Value, revision: Revision) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert(String::from("resourceVersion"), revision.to_string().into());
@@ -161,6 +181,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const CONFIG_MAP: TypeMeta<'_> = TypeMeta {
+        api_version: "v1",
+        kind: "ConfigMap",
+    };
+
+    fn entry(value: impl Into<Bytes>) -> Entry {
+        Entry {
+            key: "/core/configmaps/n/a".into(),
+            value: value.into(),
+            created: Revision(7),
+            revision: Revision(7),
+        }
+    }
 
     #[test]
     fn shows_what_was_stored_with_type_and_version() {
@@ -174,19 +208,43 @@ mod tests {
             bytes,
             r#"{"metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
         );
-        let shown = TypeMeta {
-            api_version: "v1",
-            kind: "ConfigMap",
-        };
+        let entry = entry(bytes);
         let mut text = String::new();
-        render(&mut text, &bytes, Revision(7), Some(shown));
+        render(&mut text, &entry, Some(CONFIG_MAP)).unwrap();
         let mut want = object;
         want["metadata"]["resourceVersion"] = "7".into();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), want);
-        assert_eq!(parse(&bytes, Revision(7), shown), want);
+        assert_eq!(parse_entry(&entry, CONFIG_MAP).unwrap(), want);
+        assert_eq!(version(&want), Some(Revision(7)));
         let mut item = String::new();
-        render(&mut item, &bytes, Revision(7), None);
+        render(&mut item, &entry, None).unwrap();
         assert!(item.starts_with(r#"{"metadata":{"resourceVersion":"7","name":"a"}"#));
+    }
+
+    #[test]
+    fn corrupt_bytes_are_an_internal_error() {
+        for bytes in [
+            &b""[..],
+            b"{",
+            b"null",
+            b"{}",
+            b"[1]",
+            b"{\"metadata\":1}",
+            b"\xff",
+        ] {
+            let entry = entry(bytes.to_vec());
+            let failure = parse_entry(&entry, CONFIG_MAP).unwrap_err();
+            assert_eq!(
+                (failure.0.code, failure.0.reason.as_str()),
+                (500, "InternalError")
+            );
+            assert!(
+                failure.0.message.contains("Key: /core/configmaps/n/a,"),
+                "{failure:?}"
+            );
+            let failure = render(&mut String::new(), &entry, None).unwrap_err();
+            assert_eq!(failure.0.code, 500);
+        }
     }
 
     #[test]
@@ -213,7 +271,7 @@ mod tests {
     #[test]
     fn copes_with_an_object_without_metadata() {
         let mut text = String::new();
-        render(&mut text, &encode(&json!({})), Revision(1), None);
-        assert_eq!(text, r#"{"metadata":{"resourceVersion":"1"}}"#);
+        render(&mut text, &entry(encode(&json!({}))), None).unwrap();
+        assert_eq!(text, r#"{"metadata":{"resourceVersion":"7"}}"#);
     }
 }

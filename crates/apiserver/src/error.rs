@@ -1,4 +1,4 @@
-//! The one place where any error becomes a `Status`, in upstream's words.
+//! Failures as `Status` objects, in upstream's words.
 //!
 //! UPSTREAM: apimachinery pkg/api/errors/errors.go
 
@@ -8,11 +8,25 @@ use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 use lockgate_go::quote::quote;
 use lockgate_store::{ReadError, Unavailable};
 
-/// Why a request fails. The client gets it as it is.
+/// The failure of a request, as the client gets it.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure(pub(crate) Box<Status>);
 
-/// What a stage returns.
+impl Failure {
+    /// As upstream's `IsNotFound`, whoever says so.
+    ///
+    /// UPSTREAM: apimachinery pkg/api/errors/errors.go
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.0.code == 404
+    }
+
+    /// As upstream's `IsAlreadyExists`.
+    pub(crate) fn is_already_exists(&self) -> bool {
+        self.0.reason == ALREADY_EXISTS
+    }
+}
+
+/// The result of a stage.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl From<Status> for Failure {
@@ -33,6 +47,8 @@ impl From<Unavailable> for Failure {
         Status::internal_error(&error.to_string()).into()
     }
 }
+
+const ALREADY_EXISTS: &str = "AlreadyExists";
 
 /// The text about a write that lost a race.
 pub(crate) const MODIFIED: &str =
@@ -97,7 +113,7 @@ pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Failure {
     let message = format!("{what} {} already exists", quote(name));
     failure(
         409,
-        "AlreadyExists",
+        ALREADY_EXISTS,
         message,
         Some(details(group, plural, name)),
     )
@@ -114,7 +130,7 @@ pub(crate) fn no_name_found(group: &str, plural: &str, name: &str) -> Failure {
         retry_after_seconds: 1,
         ..details(group, plural, name)
     };
-    failure(409, "AlreadyExists", message, Some(details))
+    failure(409, ALREADY_EXISTS, message, Some(details))
 }
 
 /// 409, by the words a kind is called by.
@@ -265,7 +281,19 @@ pub(crate) fn version_too_large(wanted: u64, current: u64) -> Failure {
     failure(504, "Timeout", message, Some(details))
 }
 
-/// What a failed read means when nothing more is known about it.
+/// 500: stored bytes that are no object.
+///
+/// UPSTREAM: apiserver pkg/storage/errors.go (NewCorruptObjError)
+pub(crate) fn corrupt(key: &str, revision: u64) -> Failure {
+    let message = format!(
+        "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: {revision}, \
+         AdditionalErrorMsg: data from the storage is not decodable"
+    );
+    tracing::error!(key, revision, "a stored object is corrupt");
+    internal(&message)
+}
+
+/// The failure of a read.
 pub(crate) fn read_failed(error: ReadError, wanted: u64) -> Failure {
     match error {
         ReadError::Compacted(compacted) => expired(format!(

@@ -1,4 +1,4 @@
-//! What the admission engine asks about kinds, answered from the registry.
+//! The kinds of the registry, as the admission engine asks for them.
 
 use std::sync::Arc;
 

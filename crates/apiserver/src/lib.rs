@@ -10,66 +10,88 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The modules below are the stages of a request, in order; [`pipeline`](self) composes them.
+//! The modules below form a DAG: each uses only those of its own group and of the groups above it.
+//! [`pipeline`](self) composes them into the stages of a request.
 
 #![warn(missing_docs)]
 
 // All settings, with the reason for each default.
 mod config;
+mod heavy;
+mod tasks;
 mod version;
 
 /// Files that only their owner reads.
 pub mod private_file;
 
-// Starting, what requests share, stopping.
-mod server;
+// Failures as `Status` objects, in upstream's words.
+mod error;
 
-// The order of the stages.
-mod pipeline;
+// The metadata that every object has.
+mod metadata;
 
 // 1. From a socket to a request with a meaning.
 mod http;
 
-// 2. Authentication.
-mod authn;
+// Stored bytes, and the kinds that are served.
+mod encoding;
+
+mod registry;
+
+mod conversion;
 
 // 3. Authorization.
 mod authz;
 
-// 4. From bytes to objects and options.
-mod call;
+// 2. Authentication, which asks authorization about impersonation.
+mod authn;
+
+// A request after authorization.
+mod request;
+
+// 4. From bytes to typed writes.
 mod decode;
 
-// 5 to 7. Mutate, validate, persist: the recipes of the verbs that write, and of those that read.
-mod access_reviews;
+// Parts of the server that are made from stored objects, and what admission asks about them.
 mod allocate;
-mod apply;
-mod encoding;
-mod metadata;
+mod host;
+mod namespaces;
+mod services;
+
+// 7. The bridge to the store.
 mod persist;
+
+// 9. The response.
+mod respond;
+
+// The recipes of the verbs that read.
 mod read;
+
+// 5 to 7. Mutate, validate, persist: the recipes of the verbs that write.
 mod write;
+
+mod access_reviews;
+mod plugins;
 
 // 8. The audit log.
 mod audit;
 
-// 9. The response.
-mod error;
-mod non_resource;
-mod respond;
-
-// The kinds that are served, and what admission asks about them.
-mod conversion;
-mod host;
-mod namespaces;
-mod plugins;
-mod registry;
-mod services;
-
-// Controllers, and what exists from the start.
-mod bootstrap;
+// Writes of the server itself: controllers, what exists from the start, manifests.
+mod apply;
 mod controllers;
+
+mod bootstrap;
+
+// Paths outside the resources.
 mod metrics;
+
+mod non_resource;
+
+// The order of the stages.
+mod pipeline;
+
+// Starting and stopping.
+mod server;
 
 mod test_server;
 

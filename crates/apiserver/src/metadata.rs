@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 
 use crate::error::{Outcome, bad_request};
 
-/// Letters of made-up names: no vowels, so that no words come about, and nothing easily mistaken.
+/// Letters of generated names: no vowels, so that no words result, and nothing easily mistaken.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many are added.
+/// The length of a generated suffix.
 const SUFFIX: usize = 5;
-/// What comes before them is cut to this length.
+/// The longest prefix of a generated name.
 const PREFIX_MAX: usize = 63 - SUFFIX;
 
 /// The metadata of an object. There is none only in an object that is no object.
@@ -136,8 +136,11 @@ pub(crate) fn match_namespace(object: &mut Value, expected: &str) -> Outcome<()>
     Ok(())
 }
 
-/// Drops owners that are named twice. The warning says when, if there were any.
-pub(crate) fn drop_duplicate_owners(object: &mut Value, after_admission: bool) -> Option<String> {
+/// Drops owner references that are there twice, and returns the warning about them.
+pub(crate) fn drop_duplicate_owner_references(
+    object: &mut Value,
+    after_admission: bool,
+) -> Option<String> {
     let owners = of(object)?.get("ownerReferences")?.as_array()?;
     let mut seen = HashSet::with_capacity(owners.len());
     let is_new: Vec<bool> = owners
@@ -198,7 +201,6 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whether the object is on its way out.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
@@ -243,7 +245,7 @@ mod tests {
     fn drops_owners_named_twice() {
         let owner = json!({"uid": "1", "name": "a"});
         let mut object = json!({"metadata": {"ownerReferences": [owner, owner, {"uid": "2"}]}});
-        let warning = drop_duplicate_owners(&mut object, true).unwrap();
+        let warning = drop_duplicate_owner_references(&mut object, true).unwrap();
         assert!(
             warning.ends_with("duplicate UID(s) observed: 1"),
             "{warning}"
@@ -256,6 +258,6 @@ mod tests {
                 .len(),
             2
         );
-        assert_eq!(drop_duplicate_owners(&mut object, true), None);
+        assert_eq!(drop_duplicate_owner_references(&mut object, true), None);
     }
 }

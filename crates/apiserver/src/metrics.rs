@@ -1,4 +1,4 @@
-//! What the server counts about requests, beside what admission counts.
+//! Request metrics, besides those of admission.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

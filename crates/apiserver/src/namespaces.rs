@@ -1,20 +1,31 @@
-//! What admission knows of namespaces. It is always up to date: writes to namespaces change it before
-//! they return.
+//! The namespaces that admission looks at. Writes to namespaces change them before they return.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lockgate_admission::host::{BoxFuture, Namespace, NamespaceError, Namespaces};
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use crate::metadata;
 
-/// The namespaces there are.
-#[derive(Debug, Default)]
-pub(crate) struct NamespaceCache(RwLock<HashMap<String, Arc<Namespace>>>);
+/// The namespaces by name.
+#[derive(Debug)]
+pub(crate) struct NamespaceCache {
+    known: RwLock<HashMap<String, Arc<Namespace>>>,
+    /// Held while a namespace is written and not in the cache yet.
+    order: Arc<Mutex<()>>,
+}
 
 impl NamespaceCache {
-    /// Learns of a namespace.
+    pub(crate) fn new(order: Arc<Mutex<()>>) -> Self {
+        Self {
+            known: RwLock::default(),
+            order,
+        }
+    }
+
+    /// Adds or replaces a namespace.
     pub(crate) fn set(&self, name: &str, object: &Value) {
         let labels = metadata::of(object)
             .and_then(|metadata| metadata.get("labels"))
@@ -27,13 +38,12 @@ impl NamespaceCache {
             terminating: metadata::is_deleting(object)
                 || object.pointer("/status/phase").and_then(Value::as_str) == Some("Terminating"),
         };
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(name.to_owned(), Arc::new(namespace));
     }
 
-    /// Forgets a namespace.
     pub(crate) fn remove(&self, name: &str) {
-        self.0
+        self.known
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
@@ -42,7 +52,7 @@ impl NamespaceCache {
 
 impl Namespaces for NamespaceCache {
     fn cached(&self, name: &str) -> Option<Arc<Namespace>> {
-        self.0
+        self.known
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .get(name)
@@ -51,8 +61,30 @@ impl Namespaces for NamespaceCache {
 
     fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>> {
         Box::pin(async move {
+            // The store may show a namespace already whose write is not over.
+            drop(self.order.lock().await);
             self.cached(name)
                 .ok_or_else(|| NamespaceError::not_found(name))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn waits_for_a_write_that_is_under_way() {
+        let order = Arc::new(Mutex::new(()));
+        let cache = NamespaceCache::new(Arc::clone(&order));
+        let writing = order.lock().await;
+        let mut fetching = cache.fetch("shop");
+        assert!(futures_util::poll!(fetching.as_mut()).is_pending());
+        cache.set("shop", &json!({"metadata": {"name": "shop"}}));
+        drop(writing);
+        assert!(!fetching.await.unwrap().terminating);
+        assert!(cache.fetch("other").await.is_err());
     }
 }

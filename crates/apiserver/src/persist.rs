@@ -1,26 +1,164 @@
-//! Stage 7: the bridge to the store. Every write that other parts of the server are made from changes
-//! them too, before it returns.
+//! Stage 7: the bridge to the store.
+//!
+//! ```text
+//!   insert, swap, remove
+//!     ├─ most resources      the store alone
+//!     ├─ with effects        one at a time: prepare the effect ─► store ─► apply it
+//!     └─ settled by a        the same, then wait until the controller has seen the write:
+//!        controller          definitions are established, namespaces have their default objects
+//! ```
+//!
+//! Parts of the server that are made from stored objects (webhook configurations, roles, namespaces,
+//! definitions, ...) has changed when the write returns, in the order of the writes.
 
 pub(crate) mod effects;
+mod settled;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_store::{Entry, Revision, Unavailable, WriteError};
+use bytes::Bytes;
+use lockgate_store::{Entry, List, ReadAt, Revision, Store, Unavailable, WriteError};
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
-use crate::controllers;
+use crate::conversion::Converter;
 use crate::encoding;
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome, internal, plain, read_failed};
 use crate::http::limits;
-use crate::metadata;
 use crate::registry::Resource;
-use crate::server::Server;
-use crate::write::strategy;
+use crate::request::ObjectPath;
+use crate::tasks::Tasks;
+use effects::Effects;
+use settled::{Settled, Settling};
 
-impl Server {
+/// The longest wait of a new namespace for its default objects. Longer, and a slow webhook for
+/// service accounts would hold up namespaces.
+const NAMESPACE_PATIENCE: Duration = Duration::from_millis(500);
+/// The longest wait of a definition for its status. kube-apiserver does not wait at all; clients
+/// of a local server count on definitions that are served when they are created.
+const DEFINITION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Stored objects. Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub(crate) struct Storage {
+    shared: Arc<Shared>,
+    /// Writes of clients wait for controllers, those of controllers do not.
+    waits: bool,
+}
+
+/// The parts of [`Storage`].
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) converter: Arc<Converter>,
+    pub(crate) effects: Effects,
+    /// Held while something is written that has effects, so that they happen in the order of the writes.
+    pub(crate) order: Arc<Mutex<()>>,
+    /// Set if a controller makes default objects in every namespace.
+    pub(crate) namespaces_settle: bool,
+    pub(crate) settled: Settled,
+    pub(crate) tasks: Tasks,
+}
+
+/// The failure of a write.
+#[derive(Debug)]
+pub(crate) enum PersistError {
+    /// There is an object of that name.
+    AlreadyExists(Box<Entry>),
+    /// The object was changed meanwhile.
+    Conflict,
+    NotFound,
+    Failed(Failure),
+}
+
+impl PersistError {
+    /// The failure of a write of the object with this name.
+    pub(crate) fn about(self, resource: &Resource, name: &str) -> Failure {
+        match self {
+            Self::AlreadyExists(_) => resource.already_exists(name),
+            Self::Conflict => resource.modified(name),
+            Self::NotFound => resource.not_found(name),
+            Self::Failed(failure) => failure,
+        }
+    }
+}
+
+impl From<Failure> for PersistError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<WriteError> for PersistError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::AlreadyExists(entry) => Self::AlreadyExists(entry),
+            WriteError::Conflict(_) => Self::Conflict,
+            WriteError::NotFound => Self::NotFound,
+            WriteError::Unavailable(error) => Self::Failed(error.into()),
+            WriteError::TooLarge => Self::Failed(plain(error.to_string())),
+            other => Self::Failed(internal(&other.to_string())),
+        }
+    }
+}
+
+/// A write to the store.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Insert(Option<Duration>),
+    Swap(Revision),
+}
+
+/// A write that was stored.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) revision: Revision,
+    bytes: Bytes,
+}
+
+impl Stored {
+    /// The object as a client of the resource is shown it: the stored bytes, where they are in its
+    /// version. None where the object must be shown another way.
+    pub(crate) fn text(&self, resource: &Resource) -> Option<String> {
+        let is_shown = resource.is_storage_version() && !resource.is_custom();
+        is_shown
+            .then(|| encoding::text_of(&self.bytes, self.revision, resource.type_meta()))
+            .flatten()
+    }
+}
+
+impl Storage {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            waits: true,
+        }
+    }
+
+    /// The same for controllers, which others wait for.
+    pub(crate) fn without_waiting(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            waits: false,
+        }
+    }
+
+    /// The store itself, for reading.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Returns true if writes to a resource have effects besides the store.
+    pub(crate) fn has_effects(&self, resource: &Resource) -> bool {
+        self.shared.effects.has_any(resource)
+    }
+
+    /// The writes that controllers have seen.
+    pub(crate) fn settled(&self) -> &Settled {
+        &self.shared.settled
+    }
+
     /// The prefix of the keys of a resource, in a namespace or in all.
     pub(crate) fn prefix(&self, resource: &Resource, namespace: &str) -> String {
         let (group, plural) = &resource.storage;
@@ -35,140 +173,260 @@ impl Server {
         key
     }
 
+    /// The newest entry of a key.
+    pub(crate) async fn entry(&self, key: &str) -> Outcome<Option<Entry>> {
+        let found = self.shared.store.get(key, ReadAt::Latest).await;
+        found
+            .map(|(entry, _)| entry)
+            .map_err(|error| read_failed(error, 0))
+    }
+
+    /// The newest state of an object.
+    pub(crate) async fn get(&self, path: ObjectPath<'_>) -> Outcome<Value> {
+        let key = self.key(path.resource, path.namespace, path.name);
+        let entry = self.entry(&key).await?;
+        let entry = entry.ok_or_else(|| path.resource.not_found(path.name))?;
+        self.decode(&entry, path.resource).await
+    }
+
     /// The object of an entry, in the version of a resource.
-    pub(crate) async fn show(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
-        if resource.is_storage_version() {
-            let mut object = encoding::parse_entry(entry, resource.type_meta());
-            resource.shape.read_stored(&mut object);
-            return Ok(object);
-        }
-        let kept = self.converter.storage_resource(resource)?;
-        let object = encoding::parse_entry(entry, kept.type_meta());
-        let mut object = self.converter.convert(object, &kept, resource).await?;
+    pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
+        let mut object = if resource.is_storage_version() {
+            encoding::parse_entry(entry, resource.type_meta())?
+        } else {
+            let stored = self.shared.converter.storage_resource(resource)?;
+            let object = encoding::parse_entry(entry, stored.type_meta())?;
+            let converter = &self.shared.converter;
+            converter.convert(object, &stored, resource).await?
+        };
         resource.shape.read_stored(&mut object);
         Ok(object)
     }
 
-    /// The object as it is stored.
-    pub(crate) async fn to_storage<'o>(
+    /// The bytes that are stored of an object.
+    pub(crate) async fn encode(&self, object: &Value, resource: &Resource) -> Outcome<Bytes> {
+        let (object, _) = self.to_storage(object, resource).await?;
+        Ok(encoding::encode(&object))
+    }
+
+    /// The object in the version in which it is stored, and the resource of that version if it is
+    /// another one.
+    async fn to_storage<'o>(
         &self,
         object: &'o Value,
         resource: &Resource,
-    ) -> Outcome<Cow<'o, Value>> {
+    ) -> Outcome<(Cow<'o, Value>, Option<Arc<Resource>>)> {
         if resource.is_storage_version() {
-            return Ok(Cow::Borrowed(object));
+            return Ok((Cow::Borrowed(object), None));
         }
-        let kept = self.converter.storage_resource(resource)?;
-        let converted = self
-            .converter
-            .convert(object.clone(), resource, &kept)
-            .await?;
-        Ok(Cow::Owned(converted))
+        let converter = &self.shared.converter;
+        let stored = converter.storage_resource(resource)?;
+        let converted = converter.convert(object.clone(), resource, &stored).await?;
+        Ok((Cow::Owned(converted), Some(stored)))
     }
 
     /// Stores a new object.
     pub(crate) async fn insert(
         &self,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         key: &str,
         object: &Value,
         ttl: Option<Duration>,
-    ) -> Result<Revision, WriteError> {
-        let bytes = encoding::encode(object);
-        check_size(resource, &bytes)?;
-        if !effects::has_any(self, resource) {
-            return self.store.create(key, bytes, ttl).await;
-        }
-        let (key, object) = (key.to_owned(), object.clone());
-        self.in_order(resource, move |server, resource| async move {
-            let revision = server.store.create(&key, bytes, ttl).await?;
-            effects::written(&server, &resource, &object);
-            Ok((revision, object))
-        })
-        .await
+    ) -> Result<Stored, PersistError> {
+        self.put(resource, key, object, Change::Insert(ttl)).await
     }
 
-    /// Stores a changed object, if nobody else was faster.
+    /// Stores a changed object in place of the one with this revision.
     pub(crate) async fn swap(
         &self,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         key: &str,
         expected: Revision,
         object: &Value,
-    ) -> Result<Revision, WriteError> {
-        let bytes = encoding::encode(object);
-        check_size(resource, &bytes)?;
-        if !effects::has_any(self, resource) {
-            return self.store.update(key, expected, bytes).await;
-        }
-        let (key, object) = (key.to_owned(), object.clone());
-        self.in_order(resource, move |server, resource| async move {
-            let revision = server.store.update(&key, expected, bytes).await?;
-            effects::written(&server, &resource, &object);
-            Ok((revision, object))
-        })
-        .await
+    ) -> Result<Stored, PersistError> {
+        let change = Change::Swap(expected);
+        self.put(resource, key, object, change).await
     }
 
-    /// Removes an object, if nobody else was faster.
+    async fn put(
+        &self,
+        resource: &Arc<Resource>,
+        key: &str,
+        object: &Value,
+        change: Change,
+    ) -> Result<Stored, PersistError> {
+        let (object, stored) = self.to_storage(object, resource).await?;
+        let bytes = encoding::encode(&object);
+        check_size(resource, &bytes)?;
+        if !self.has_effects(resource) {
+            let revision = self.shared.write(key, change, bytes.clone()).await?;
+            return Ok(Stored { revision, bytes });
+        }
+        let is_new_namespace = resource.is_namespace() && matches!(change, Change::Insert(_));
+        let settling = self.settling(resource, key, is_new_namespace);
+        let resource = stored.as_ref().unwrap_or(resource);
+        let effect = effects::prepare_write(resource, object.into_owned())?;
+        let (key, written) = (key.to_owned(), bytes.clone());
+        let revision = self
+            .in_order(move |shared| async move {
+                let revision = shared.write(&key, change, written).await?;
+                shared.effects.apply(effect);
+                Ok(revision)
+            })
+            .await?;
+        self.settle(settling, revision).await;
+        Ok(Stored { revision, bytes })
+    }
+
+    /// Removes the object with this revision.
     pub(crate) async fn remove(
+        &self,
+        resource: &Arc<Resource>,
+        key: &str,
+        expected: Revision,
+    ) -> Result<Revision, PersistError> {
+        if !self.has_effects(resource) {
+            let (revision, _) = self.shared.store.delete(key, expected).await?;
+            return Ok(revision);
+        }
+        let settling = self.settling(resource, key, false);
+        let (key, removed) = (key.to_owned(), Arc::clone(resource));
+        let revision = self
+            .in_order(move |shared| async move {
+                let (revision, entry) = shared.store.delete(&key, expected).await?;
+                // The object is gone, whether its last state can be read or not.
+                if let Some(effect) = effects::prepare_removal(&removed, &entry) {
+                    shared.effects.apply(effect);
+                }
+                Ok(revision)
+            })
+            .await?;
+        self.settle(settling, revision).await;
+        Ok(revision)
+    }
+
+    /// Makes a write that has effects, one after the other. It is completed though nobody waits for it
+    /// any more: what is stored must be in force.
+    async fn in_order<W>(
+        &self,
+        write: impl FnOnce(Arc<Shared>) -> W,
+    ) -> Result<Revision, PersistError>
+    where
+        W: Future<Output = Result<Revision, PersistError>> + Send + 'static,
+    {
+        let writing = write(Arc::clone(&self.shared));
+        let order = Arc::clone(&self.shared.order);
+        let (answer, answered) = oneshot::channel();
+        self.shared.tasks.spawn_to_end(async move {
+            let _ordered = order.lock().await;
+            // The client may be gone; then nobody waits for the answer.
+            let _ = answer.send(writing.await);
+        });
+        let stopped = |_| Unavailable(String::from("the server is stopping"));
+        answered
+            .await
+            .map_err(|error| Failure::from(stopped(error)))?
+    }
+
+    /// Gives the objects below a prefix keys below another one. Returns how many there were.
+    pub(crate) async fn rename(&self, from: &str, to: &str) -> Outcome<usize> {
+        let store = &self.shared.store;
+        let page = store.list(List::all(from)).await;
+        let page = page.map_err(|error| read_failed(error, 0))?;
+        for entry in &page.entries {
+            let rest = entry.key.strip_prefix(from).unwrap_or_default();
+            let key = format!("{to}{rest}");
+            match store.create(&key, entry.value.clone(), None).await {
+                // Renamed by a server that ended before it removed the old one.
+                Ok(_) | Err(WriteError::AlreadyExists(_)) => {}
+                Err(error) => return Err(internal(&error.to_string())),
+            }
+            self.discard(entry).await?;
+        }
+        Ok(page.entries.len())
+    }
+
+    /// Removes an entry as it is, without effects.
+    pub(crate) async fn discard(&self, entry: &Entry) -> Outcome<()> {
+        match self.shared.store.delete(&entry.key, entry.revision).await {
+            Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
+            Err(error) => Err(internal(&error.to_string())),
+        }
+    }
+
+    /// Stores an object as it is, without waiting. For objects that exist from the start.
+    pub(crate) async fn bootstrap(
+        &self,
+        resource: &Arc<Resource>,
+        key: &str,
+        expected: Option<Revision>,
+        object: Value,
+    ) -> Result<(), PersistError> {
+        let bytes = encoding::encode(&object);
+        let change = expected.map_or(Change::Insert(None), Change::Swap);
+        let effect = self
+            .has_effects(resource)
+            .then(|| effects::prepare_write(resource, object))
+            .transpose()?;
+        self.shared.write(key, change, bytes).await?;
+        if let Some(effect) = effect {
+            self.shared.effects.apply(effect);
+        }
+        Ok(())
+    }
+
+    /// Applies the effects of an object that is stored already.
+    pub(crate) fn restore(&self, resource: &Arc<Resource>, object: Value) -> Outcome<()> {
+        let effect = effects::prepare_write(resource, object)?;
+        self.shared.effects.apply(effect);
+        Ok(())
+    }
+
+    /// Waits until the effects of everything that can be read or watched now are applied.
+    pub(crate) async fn effects_applied(&self) {
+        drop(self.shared.order.lock().await);
+    }
+
+    /// The controller to wait for after a write, told of before the write so that it cannot be missed.
+    fn settling(
         &self,
         resource: &Resource,
         key: &str,
-        expected: Revision,
-    ) -> Result<Revision, WriteError> {
-        if !effects::has_any(self, resource) {
-            return self
-                .store
-                .delete(key, expected)
-                .await
-                .map(|(revision, _)| revision);
-        }
-        let key = key.to_owned();
-        self.in_order(resource, move |server, resource| async move {
-            let (revision, entry) = server.store.delete(&key, expected).await?;
-            let object = encoding::parse_entry(&entry, resource.type_meta());
-            effects::removed(&server, &resource, &object);
-            Ok((revision, object))
-        })
-        .await
+        creates_namespace: bool,
+    ) -> Option<Settling<'_>> {
+        let patience = if resource.is_definition() {
+            DEFINITION_PATIENCE
+        } else if creates_namespace && self.shared.namespaces_settle {
+            NAMESPACE_PATIENCE
+        } else {
+            return None;
+        };
+        self.waits
+            .then(|| self.shared.settled.expect(key, patience))
     }
 
-    /// Makes a write that other parts of the server are made from, one after the other. It goes on when
-    /// nobody waits for it any more: what is stored must be in force.
-    async fn in_order<W>(
-        &self,
-        resource: &Resource,
-        write: impl FnOnce(Arc<Self>, Arc<Resource>) -> W,
-    ) -> Result<Revision, WriteError>
-    where
-        W: Future<Output = Result<(Revision, Value), WriteError>> + Send + 'static,
-    {
-        let stops = || Unavailable(String::from("the server stops"));
-        let server = self.shared().ok_or_else(stops)?;
-        let snapshot = self.registry.snapshot();
-        let found = snapshot.find(resource.group(), &resource.version, resource.plural());
-        let resource = found.cloned().ok_or(WriteError::NotFound)?;
-        let is_definition = strategy::is_definition(&resource);
-        let writing = write(Arc::clone(&server), resource);
-        let (answer, answered) = oneshot::channel();
-        self.tasks.spawn(async move {
-            let written = {
-                let _ordered = server.effects.lock().await;
-                writing.await
-            };
-            let (result, object) = match written {
-                Ok((revision, object)) => (Ok(revision), object),
-                Err(error) => (Err(error), Value::Null),
-            };
-            let stored = result.is_ok();
-            // Who asked for a definition also sees to it that it is established; gone, they do not.
-            if answer.send(result).is_err() && stored && is_definition {
-                let name = metadata::text(&object, "name");
-                controllers::settle_definition_later(&server, name);
+    async fn settle(&self, settling: Option<Settling<'_>>, revision: Revision) {
+        if let Some(settling) = settling {
+            tokio::select! {
+                () = settling.wait(revision) => {}
+                () = self.shared.tasks.stopped() => {}
             }
-        });
-        answered.await.unwrap_or_else(|_| Err(stops().into()))
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    async fn write(&self, key: &str, change: Change, bytes: Bytes) -> Result<Revision, WriteError> {
+        match change {
+            Change::Insert(ttl) => self.store.create(key, bytes, ttl).await,
+            Change::Swap(expected) => self.store.update(key, expected, bytes).await,
+        }
     }
 }
 

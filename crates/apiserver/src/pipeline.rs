@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   1 http        path, method, query, deadline
-//!   2 authn       who asks                       a failure is audited too
-//!   3 authz       may they                       before the body is read: strangers cost nothing
-//!   4 decode ─┐
-//!   5 mutate  │   inside the recipe of the verb; for changes of what exists, 5 and 6 run inside
-//!   6 validate│   the compare-and-swap loop of 7, so that a lost race asks webhooks again
-//!   7 persist─┘
+//!   2 authn       the user                       a failure is audited too
+//!   3 authz       may the user do this           before the body is read: strangers cost nothing
+//!   4 decode      bytes, query and headers become a typed write
+//!   5 mutate   ─┐
+//!   6 validate  │ in the recipe of the verb; `write::run` has the order. For changes of what exists
+//!   7 persist  ─┘ they run in the compare-and-swap loop, so that a lost race asks webhooks again
 //!   8 audit       the event is closed when the answer is known
 //!   9 respond
 //! ```
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,31 +20,40 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
-use lockgate_api::access::{AccessObject, AccessRequest};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
 
-use crate::audit::Event;
-use crate::authn::impersonation;
-use crate::authz;
+use crate::access_reviews::Reviewer;
+use crate::audit::{Audit, Event};
+use crate::authn::service_account::Signer;
+use crate::authn::{Authenticator, impersonation};
 use crate::authz::rbac::MASTERS;
-use crate::call::{Call, Notes};
+use crate::authz::{self, Asked, Authorized};
 use crate::decode::body;
+use crate::decode::write::{Encoded, Write};
 use crate::error::{
-    Failure, Outcome, bad_request, forbidden, method_not_allowed, no_such_resource, timeout,
+    Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, no_such_resource,
+    timeout,
 };
+use crate::heavy::{self, Heavy};
 use crate::http::body::Response;
-use crate::http::in_flight::Permit;
+use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
 use crate::http::listen::{Handler, Peer};
 use crate::http::negotiate::{self, Encoding, Wanted};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
+use crate::metrics::Requests;
+use crate::non_resource::NonResource;
+use crate::read::watch::Shown;
 use crate::read::{get, list, watch};
-use crate::registry::Resource;
+use crate::registry::{Registry, Resource, Subresource};
+use crate::request::Request;
 use crate::respond::{self, Reply, Tables};
-use crate::server::Server;
-use crate::write::{connect, create, delete, patch, strategy, subresource, update};
-use crate::{access_reviews, controllers, non_resource};
+use crate::tasks::Tasks;
+use crate::write::{
+    Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
+};
 
 /// Subresources whose requests last as long as their connection.
 ///
@@ -52,10 +62,30 @@ const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"
 /// Paths of health checks.
 const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The name of the header by which an answer is found in the audit log.
+/// The header by which an answer is found in the audit log.
 const AUDIT_ID: &str = "audit-id";
 
-impl Handler for Server {
+/// The stages with the parts they work with.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) writer: Arc<Writer>,
+    pub(crate) reviewer: Reviewer,
+    pub(crate) signer: Arc<Signer>,
+    pub(crate) non_resource: NonResource,
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) reads_in_flight: InFlight,
+    pub(crate) writes_in_flight: InFlight,
+    /// The threads of large writes.
+    pub(crate) heavy: Heavy,
+    pub(crate) tasks: Tasks,
+    pub(crate) request_timeout: Duration,
+}
+
+impl Handler for Pipeline {
     async fn handle(
         self: Arc<Self>,
         peer: Arc<Peer>,
@@ -64,20 +94,39 @@ impl Handler for Server {
         let (head, incoming) = request.into_parts();
         // A write that has begun ends, whatever becomes of its client: what is stored is audited.
         if !matches!(head.method, Method::GET | Method::HEAD) {
-            let server = Arc::clone(&self);
             let bytes = incoming.size_hint().exact();
-            let answering =
-                self.run_to_end(
-                    bytes,
-                    async move { server.answer(&peer, head, incoming).await },
-                );
-            return answering.await;
+            let pipeline = Arc::clone(&self);
+            let answer = async move { pipeline.answer(&peer, head, incoming).await };
+            return self.run_to_end(bytes, answer).await;
         }
         self.answer(&peer, head, incoming).await
     }
 }
 
-impl Server {
+impl Pipeline {
+    /// Answers a request in a task of its own, which ends when it is done: not when its client goes
+    /// away, nor when the server stops.
+    async fn run_to_end(
+        &self,
+        body_bytes: Option<u64>,
+        answer: impl Future<Output = Response> + Send + 'static,
+    ) -> Response {
+        let answer = self.tasks.track(answer);
+        let answering = if body_bytes.is_none_or(|bytes| bytes > heavy::LARGE) {
+            self.heavy.spawn(answer)
+        } else {
+            tokio::spawn(answer)
+        };
+        match answering.await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "a request ended without an answer");
+                let failure = internal("the request ended without an answer");
+                respond::failed(&failure, Encoding::Json { pretty: false })
+            }
+        }
+    }
+
     /// Answers a request, from its head to its audit event.
     async fn answer(
         self: Arc<Self>,
@@ -96,11 +145,11 @@ impl Server {
             None => respond::page_not_found(),
             Some(info) => {
                 let received = Received {
-                    server: &self,
+                    pipeline: &self,
                     peer,
                     method: &head.method,
                     headers: &head.headers,
-                    query,
+                    query: &query,
                     started,
                 };
                 received.serve(info, &mut incoming, &mut event).await
@@ -128,37 +177,37 @@ impl Server {
     }
 }
 
-/// A request that came in.
-struct Received<'e> {
-    server: &'e Arc<Server>,
-    peer: &'e Peer,
-    method: &'e Method,
-    headers: &'e HeaderMap,
-    query: Query,
+/// A request as it was received.
+struct Received<'r> {
+    pipeline: &'r Pipeline,
+    peer: &'r Peer,
+    method: &'r Method,
+    headers: &'r HeaderMap,
+    query: &'r Query,
     started: Instant,
 }
 
 impl Received<'_> {
     async fn serve(
-        self,
+        &self,
         info: RequestInfo,
         incoming: &mut Incoming,
         event: &mut Event,
     ) -> Response {
-        let pretty = negotiate::wanted(self.headers, &self.query, &negotiate::ACCEPTED)
+        let encoding = negotiate::wanted(self.headers, self.query, &negotiate::ACCEPTED)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
         if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
-            event.target(target, &target.asked_name(&self.query));
+            event.target(target, &target.asked_name(self.query));
         }
         let user = match self.identify(event).await {
             Ok(user) => user,
-            Err(failure) => return self.fail(&failure, pretty, event),
+            Err(failure) => return self.fail(&failure, encoding, event),
         };
         let permit = match self.enter(&user, &info) {
             Ok(permit) => permit,
             Err(()) => return respond::too_many_requests(),
         };
-        let mut response = self.route(info, user, incoming, pretty, event).await;
+        let mut response = self.route(info, user, incoming, encoding, event).await;
         if let Some(permit) = permit {
             response.body_mut().hold(permit);
         }
@@ -183,42 +232,57 @@ impl Received<'_> {
             return Ok(None);
         }
         let in_flight = match *self.method {
-            Method::GET | Method::HEAD => &self.server.reads_in_flight,
-            _ => &self.server.writes_in_flight,
+            Method::GET | Method::HEAD => &self.pipeline.reads_in_flight,
+            _ => &self.pipeline.writes_in_flight,
         };
         in_flight.enter(&user.username).map(Some).ok_or(())
     }
 
     async fn route(
-        self,
+        &self,
         info: RequestInfo,
         user: UserInfo,
         incoming: &mut Incoming,
-        pretty: Encoding,
+        encoding: Encoding,
         event: &mut Event,
     ) -> Response {
-        match info {
+        let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
-                match self.authorize_path(&user, &path, event) {
-                    Ok(()) => non_resource::serve(
-                        self.server,
+                return match self.authorize_path(&user, &path, event) {
+                    Ok(()) => self.pipeline.non_resource.serve(
                         self.method,
                         &segments,
                         self.headers,
-                        &self.query,
+                        self.query,
                     ),
-                    Err(failure) => self.fail(&failure, pretty, event),
-                }
+                    Err(failure) => self.fail(&failure, encoding, event),
+                };
             }
-            RequestInfo::Resource(target) => {
-                self.serve_resource(target, true, user, incoming, pretty, event)
-                    .await
-            }
-            RequestInfo::Unrouted(target) => {
-                self.serve_resource(target, false, user, incoming, pretty, event)
-                    .await
-            }
+            RequestInfo::Resource(target) => (target, true),
+            RequestInfo::Unrouted(target) => (target, false),
+        };
+        let authorized = match self.authorize(target, user, event) {
+            Ok(authorized) => authorized,
+            Err(failure) => return self.fail(&failure, encoding, event),
+        };
+        if !is_routed {
+            return self.fail(&no_such_resource(), encoding, event);
         }
+        let snapshot = self.pipeline.registry.snapshot();
+        let target = authorized.target();
+        let found = snapshot.find(&target.group, &target.version, &target.resource);
+        let Some(resource) = found.cloned() else {
+            return respond::page_not_found();
+        };
+        let mut request = Request::new(authorized, resource);
+        let mut response = match self.limited(&mut request, incoming, event).await {
+            Ok(response) => response,
+            Err(failure) => self.fail(&failure, encoding, event),
+        };
+        let notes = request.notes.into_recorded();
+        respond::add_warnings(&mut response, &notes);
+        event.notes(&notes);
+        response
     }
 
     fn fail(&self, failure: &Failure, encoding: Encoding, event: &mut Event) -> Response {
@@ -228,15 +292,14 @@ impl Received<'_> {
 
     /// Stages 2 and, for impersonation, 3.
     async fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
-        let user = self
-            .server
+        let pipeline = self.pipeline;
+        let user = pipeline
             .authenticator
             .authenticate(self.peer, self.headers)
             .await?;
         event.user(&user);
         event.receive();
-        let other =
-            impersonation::impersonate(&user, self.headers, self.server.authorizer.as_ref())?;
+        let other = impersonation::impersonate(&user, self.headers, pipeline.authorizer.as_ref())?;
         if let Some(other) = &other {
             event.impersonated(other);
         }
@@ -244,205 +307,171 @@ impl Received<'_> {
     }
 
     fn authorize_path(&self, user: &UserInfo, path: &str, event: &mut Event) -> Outcome<()> {
-        let asks = authz::user(user);
+        let asking = authz::user(user);
         let verb = self.method.as_str().to_ascii_lowercase();
         let request = AccessRequest {
-            user: &asks,
+            user: &asking,
             verb: &verb,
             object: AccessObject::Path(path),
         };
-        let allowed = self.server.authorizer.authorize(&request).allowed;
+        let allowed = self.pipeline.authorizer.authorize(&request).allowed;
         event.decided(allowed);
         if allowed {
             return Ok(());
         }
-        Err(forbidden(
-            "",
-            "",
-            "",
-            &authz::denied(&user.username, &request),
-        ))
+        let why = authz::denied(&user.username, &request);
+        Err(forbidden("", "", "", &why))
     }
 
-    async fn serve_resource(
-        self,
-        target: Target,
-        is_routed: bool,
-        user: UserInfo,
-        incoming: &mut Incoming,
-        encoding: Encoding,
-        event: &mut Event,
-    ) -> Response {
-        let snapshot = self.server.registry.snapshot();
-        let mut call = Call {
-            query: self.query.clone(),
-            headers: self.headers.clone(),
-            user,
-            body: Bytes::new(),
-            deadline: None,
-            notes: Notes::default(),
-            target,
+    /// Stage 3. The target that is authorized is the one that is executed and audited.
+    fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
+        let name = target.asked_name(self.query);
+        let (field_selector, label_selector) = target.selectors(self.query);
+        let asked = Asked {
+            name: &name,
+            field_selector,
+            label_selector,
         };
-        let authorized = self.server.authorize(&call, call.target.verb.name());
+        let authorizer = self.pipeline.authorizer.as_ref();
+        let authorized = Authorized::authorize(authorizer, target, user, asked);
         event.decided(authorized.is_ok());
-        if let Err(failure) = authorized {
-            return self.fail(&failure, encoding, event);
-        }
-        if !is_routed {
-            return self.fail(&no_such_resource(), encoding, event);
-        }
-        let Target {
-            group,
-            version,
-            resource,
-            ..
-        } = &call.target;
-        let Some(resource) = snapshot.find(group, version, resource).cloned() else {
-            return respond::page_not_found();
-        };
-        match self.limited(&mut call, &resource, incoming, event).await {
-            Ok(mut response) => {
-                respond::add_notes(&mut response, &call.notes);
-                event.notes(&call.notes);
-                response
-            }
-            Err(failure) => {
-                let mut response = self.fail(&failure, encoding, event);
-                respond::add_notes(&mut response, &call.notes);
-                event.notes(&call.notes);
-                response
-            }
-        }
+        authorized
     }
 
     /// Within the time a request has.
     async fn limited(
         &self,
-        call: &mut Call,
-        resource: &Arc<Resource>,
+        request: &mut Request,
         incoming: &mut Incoming,
         event: &mut Event,
     ) -> Outcome<Response> {
-        if let Some(warning) = &resource.warning {
-            call.notes.warn(warning);
+        if let Some(warning) = &request.resource.warning {
+            request.notes.warn(warning);
         }
-        let is_connection = resource
-            .subresource(&call.target.subresource)
-            .is_some_and(connect::is_connection);
-        if call.target.verb == Verb::Watch || is_connection {
-            return self.dispatch(call, resource, incoming, event).await;
+        let verb = request.target().verb;
+        let part = request.resource.subresource(request.subresource());
+        if verb == Verb::Watch || part.is_some_and(connect::is_connection) {
+            return self.dispatch(request, incoming, event).await;
         }
-        let allowed = allowed_time(&self.query, self.server.settings.request_timeout)?;
-        let allowed = if call.target.verb.writes() {
-            allowed.min(limits::WRITE)
-        } else {
-            allowed
-        };
-        let deadline = self.started + allowed;
+        let allowed = allowed_time(self.query, self.pipeline.request_timeout)?;
         // Deleting a collection takes as long as it takes: each deletion has its own calls.
-        call.deadline = (call.target.verb != Verb::DeleteCollection).then_some(deadline);
-        let whole = self.started + allowed_time(&self.query, self.server.settings.request_timeout)?;
-        match tokio::time::timeout_at(whole.into(), self.dispatch(call, resource, incoming, event))
-            .await
-        {
-            Ok(response) => response,
-            Err(_) => Err(timeout()),
+        if verb != Verb::DeleteCollection {
+            let within = if verb.writes() {
+                allowed.min(limits::WRITE)
+            } else {
+                allowed
+            };
+            request.deadline = Some(self.started + within);
         }
+        let end = self.started + allowed;
+        tokio::time::timeout_at(end.into(), self.dispatch(request, incoming, event))
+            .await
+            .unwrap_or_else(|_| Err(timeout()))
     }
 
     async fn dispatch(
         &self,
-        call: &mut Call,
-        resource: &Arc<Resource>,
+        request: &Request,
         incoming: &mut Incoming,
         event: &mut Event,
     ) -> Outcome<Response> {
-        let wanted = negotiate::wanted(&call.headers, &call.query, resource.shape.accepted())?;
-        let tables = Tables::wanted(wanted, &call.query)?;
-        let verb = call.target.verb;
-        check_scope(&call.target, resource)?;
-        let server = self.server;
-        if !call.target.subresource.is_empty() {
-            let Some(part) = resource.subresource(&call.target.subresource) else {
+        let resource = &request.resource;
+        let wanted = negotiate::wanted(self.headers, self.query, resource.shape.accepted())?;
+        let tables = Tables::wanted(wanted, self.query)?;
+        check_scope(request.target(), resource)?;
+        let verb = request.target().verb;
+        let (part, verbs) = if request.subresource().is_empty() {
+            (None, &resource.names.verbs)
+        } else {
+            let Some(part) = resource.subresource(request.subresource()) else {
                 return Ok(respond::page_not_found());
             };
             if connect::is_connection(part) {
-                return Ok(connect::connect(server, call, resource, part)
-                    .await?
-                    .into_response(wanted));
+                let reply = self.connect(request, part).await?;
+                return reply.into_response(wanted);
             }
-            if !part.verbs.iter().any(|known| known == verb.name()) {
-                return Err(method_not_allowed());
-            }
-            call.body = self.read_body(incoming, verb, event).await?;
-            let reply = subresource::serve(server, call, resource, part).await?;
-            return Ok(finish(reply, wanted, tables, resource, event));
-        }
-        if !resource
-            .names
-            .verbs
-            .iter()
-            .any(|known| known == verb.name())
-        {
+            (Some(part), &part.verbs)
+        };
+        if !verbs.iter().any(|known| known == verb.name()) {
             return Err(method_not_allowed());
         }
-        if verb == Verb::Watch {
-            return watch::watch(server, call, resource, tables).await;
+        let Pipeline { writer, tasks, .. } = self.pipeline;
+        let storage = &writer.storage;
+        if verb == Verb::Watch && part.is_none() {
+            let view = wanted.view;
+            let shown = Shown { view, tables };
+            return watch::watch(storage, tasks, request, self.query, shown).await;
         }
-        call.body = self.read_body(incoming, verb, event).await?;
-        let reply = match verb {
-            Verb::Get => get::get(server, call, resource).await?,
-            Verb::List | Verb::Watch => list::list(server, call, resource).await?,
-            Verb::Create if access_reviews::is_review(resource) => {
-                access_reviews::create(server, call, resource).await?
+        let reply = match (verb, part) {
+            (Verb::Get, None) => get::get(storage, request, self.query).await?,
+            (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
+            (Verb::List | Verb::Watch, _) => list::list(storage, request, self.query).await?,
+            (Verb::Unknown | Verb::Proxy, _) => return Err(method_not_allowed()),
+            (_, part) => {
+                let body = body::read(incoming).await?;
+                event.request_body(&body);
+                let write = self.decode(request, part, &body)?;
+                self.execute(request, write).await?
             }
-            Verb::Create if resource.is("", "bindings") => {
-                subresource::bind_by_name(server, call, resource).await?
-            }
-            Verb::Create => create::create(server, call, resource).await?,
-            Verb::Update => update::update(server, call, resource).await?,
-            Verb::Patch => patch::patch(server, call, resource).await?,
-            Verb::Delete => delete::delete(server, call, resource).await?,
-            Verb::DeleteCollection => delete::delete_collection(server, call, resource).await?,
-            Verb::Unknown | Verb::Proxy => return Err(method_not_allowed()),
         };
-        if verb.writes() && strategy::is_definition(resource) {
-            controllers::settle_definition(server, reply.name()).await;
-        }
-        Ok(finish(reply, wanted, tables, resource, event))
+        event.respond(&reply);
+        let reply = match tables {
+            Some(tables) => reply.into_table(resource, tables)?,
+            None => reply,
+        };
+        reply.into_response(wanted)
     }
 
-    async fn read_body(
+    /// Stage 4.
+    fn decode(
         &self,
-        incoming: &mut Incoming,
-        verb: Verb,
-        event: &mut Event,
-    ) -> Outcome<Bytes> {
-        if !verb.writes() {
-            return Ok(Bytes::new());
+        request: &Request,
+        part: Option<&Subresource>,
+        body: &Bytes,
+    ) -> Outcome<Write> {
+        let encoded = Encoded {
+            headers: self.headers,
+            query: self.query,
+            body,
+        };
+        match part {
+            None => encoded.write(request),
+            Some(part) => encoded.part_write(request, part),
         }
-        let bytes = body::read(incoming).await?;
-        event.request_body(&bytes);
-        Ok(bytes)
+    }
+
+    /// Stages 5 to 7.
+    async fn execute(&self, request: &Request, write: Write) -> Outcome<Reply> {
+        let Pipeline {
+            writer,
+            reviewer,
+            signer,
+            ..
+        } = self.pipeline;
+        match write {
+            Write::Create(body) => create::create(writer, request, body).await,
+            Write::Update(body) => update::update(writer, request, body).await,
+            Write::Patch(body) => patch::patch(writer, request, body).await,
+            Write::Delete(options) => delete::delete(writer, request, options).await,
+            Write::DeleteCollection { options, selection } => {
+                delete::delete_collection(writer, request, &options, &selection).await
+            }
+            Write::Scale(body) => scale::set(writer, request, body).await,
+            Write::Evict(body) => evict::evict(writer, request, body).await,
+            Write::Bind(body) => bind::bind(writer, request, body).await,
+            Write::RequestToken(body) => token_request::create(writer, signer, request, body).await,
+            Write::Review(body) => reviewer.review(&writer.admitter, request, body).await,
+        }
+    }
+
+    /// Stages 4 to 7 of a connection, which has no body.
+    async fn connect(&self, request: &Request, part: &Subresource) -> Outcome<Reply> {
+        let options = connect::decode(part, self.query, &request.target().rest)?;
+        connect::connect(&self.pipeline.writer, request, part, options).await
     }
 }
 
-fn finish(
-    reply: Reply,
-    wanted: Wanted,
-    tables: Option<Tables>,
-    resource: &Resource,
-    event: &mut Event,
-) -> Response {
-    event.respond(&reply);
-    match tables {
-        Some(tables) => reply.into_table(resource, tables),
-        None => reply,
-    }
-    .into_response(wanted)
-}
-
-/// What is asked must be asked where it is: in a namespace or in none.
+/// Checks that the path has a namespace and a name where the resource and the verb need them.
 fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     let namespaced = resource.names.namespaced;
     let is_namespace = resource.is("", "namespaces") && target.namespace == target.name;

@@ -1,8 +1,7 @@
-//! What plugins ask of the server: the objects that are stored, writes in its name, and which resource is
-//! meant by a kind.
+//! The objects that admission plugins look up and write, and the resources of kinds.
 //!
-//! Lookups read the store itself, so that a plugin never decides by what was true a moment ago; what was
-//! parsed once is kept as long as its revision is the newest.
+//! Lookups read the store itself, so that a plugin never decides by an old state; parsed objects are
+//! cached as long as their revision is the newest.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -14,15 +13,19 @@ use lockgate_plugins::{Lookup, Mapper, Mapping};
 use lockgate_store::{Entry, List, ReadAt, Revision};
 use serde_json::Value;
 
-use crate::controllers;
+use crate::decode::body;
 use crate::decode::options::WriteOptions;
-use crate::error::Outcome;
+use crate::decode::write::Body;
+use crate::error::{Outcome, internal};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::{Registry, Resource};
-use crate::server::Server;
-use crate::write::create;
+use crate::request::{ObjectPath, Request, api_server};
 use crate::write::update::{Change, New};
+use crate::write::{Writer, create};
+
+/// The program that manages the fields of what plugins write.
+const PROGRAM: &str = "kube-controller-manager";
 
 /// How many parsed objects are kept. They are few: limits, quotas, classes, accounts, namespaces.
 const MAX_KEPT: usize = 4096;
@@ -31,8 +34,8 @@ const MAX_KEPT: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Objects {
     registry: Arc<Registry>,
-    /// Set when the server is complete.
-    server: OnceLock<Weak<Server>>,
+    /// Set when the engine is complete: plugins are part of the engine that their writes pass.
+    writer: OnceLock<Weak<Writer>>,
     parsed: Mutex<HashMap<String, (Revision, Arc<Value>)>>,
 }
 
@@ -40,19 +43,19 @@ impl Objects {
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
         Self {
             registry,
-            server: OnceLock::new(),
+            writer: OnceLock::new(),
             parsed: Mutex::default(),
         }
     }
 
-    /// Whose objects these are.
-    pub(crate) fn belong_to(&self, server: &Arc<Server>) {
-        let _ = self.server.set(Arc::downgrade(server));
+    /// Reads and writes through this writer.
+    pub(crate) fn use_writer(&self, writer: &Arc<Writer>) {
+        let _ = self.writer.set(Arc::downgrade(writer));
     }
 
-    fn server(&self) -> Result<Arc<Server>, LookupError> {
-        let server = self.server.get().and_then(Weak::upgrade);
-        server.ok_or_else(|| LookupError(String::from("the server stops")))
+    fn writer(&self) -> Result<Arc<Writer>, LookupError> {
+        let writer = self.writer.get().and_then(Weak::upgrade);
+        writer.ok_or_else(|| LookupError(String::from("the server is stopping")))
     }
 
     fn resource(&self, known: Known) -> Option<Arc<Resource>> {
@@ -64,7 +67,7 @@ impl Objects {
 
     async fn parse(
         &self,
-        server: &Server,
+        writer: &Writer,
         resource: &Resource,
         entry: &Entry,
     ) -> Result<Arc<Value>, LookupError> {
@@ -74,7 +77,7 @@ impl Objects {
         {
             return Ok(Arc::clone(object));
         }
-        let object = server.show(entry, resource).await;
+        let object = writer.storage.decode(entry, resource).await;
         let object = Arc::new(object.map_err(|failure| LookupError(failure.0.message))?);
         let mut kept = kept();
         if kept.len() >= MAX_KEPT {
@@ -90,7 +93,7 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<Value>>, LookupError> {
-        let server = self.server()?;
+        let writer = self.writer()?;
         let Some(resource) = self.resource(known) else {
             return Ok(None);
         };
@@ -98,10 +101,10 @@ impl Objects {
         if name.is_empty() || name.contains('/') || namespace.contains('/') {
             return Ok(None);
         }
-        let key = server.key(&resource, namespace, name);
-        let found = server.store.get(&key, ReadAt::Latest).await;
+        let key = writer.storage.key(&resource, namespace, name);
+        let found = writer.storage.store().get(&key, ReadAt::Latest).await;
         match found.map_err(|error| LookupError(error.to_string()))? {
-            (Some(entry), _) => Ok(Some(self.parse(&server, &resource, &entry).await?)),
+            (Some(entry), _) => Ok(Some(self.parse(&writer, &resource, &entry).await?)),
             (None, _) => Ok(None),
         }
     }
@@ -111,52 +114,59 @@ impl Objects {
         known: Known,
         namespace: &str,
     ) -> Result<Vec<Arc<Value>>, LookupError> {
-        let server = self.server()?;
+        let writer = self.writer()?;
         let Some(resource) = self.resource(known) else {
             return Ok(Vec::new());
         };
-        let prefix = server.prefix(&resource, namespace);
-        let page = server.store.list(List::all(&prefix)).await;
+        let prefix = writer.storage.prefix(&resource, namespace);
+        let page = writer.storage.store().list(List::all(&prefix)).await;
         let page = page.map_err(|error| LookupError(error.to_string()))?;
         let mut objects = Vec::with_capacity(page.entries.len());
         for entry in &page.entries {
-            objects.push(self.parse(&server, &resource, entry).await?);
+            objects.push(self.parse(&writer, &resource, entry).await?);
         }
         Ok(objects)
     }
 
     async fn make(&self, known: Known, namespace: &str, object: Value) -> Outcome<()> {
-        let (server, resource) = self.writer(known)?;
-        let json = "application/json";
-        let who = controllers::api_server();
-        let target = (namespace, "");
-        let mut call = controllers::request(who, Verb::Create, &resource, target, json, &object);
-        create::create(&server, &mut call, &resource).await?;
+        let (writer, resource) = self.target(known)?;
+        let path = ObjectPath {
+            resource: &resource,
+            namespace,
+            name: "",
+            subresource: "",
+        };
+        let request = Request::internal(api_server(), Verb::Create, path);
+        let body = Body {
+            object: body::decode_value(object, &resource)?,
+            options: WriteOptions::of_program(PROGRAM),
+        };
+        create::create(&writer, &request, body).await?;
         Ok(())
     }
 
     async fn set_status(&self, known: Known, object: &Value) -> Outcome<Arc<Value>> {
-        let (server, resource) = self.writer(known)?;
-        let (namespace, name) = (
-            metadata::text(object, "namespace"),
-            metadata::text(object, "name"),
-        );
-        let who = controllers::api_server();
-        let mut call = controllers::call(who, Verb::Update, &resource, namespace, name, "status");
-        let options = WriteOptions::default();
-        let change = Change::new(&resource, &options);
-        let changed = change
-            .apply(&server, &mut call, |_, _| Ok(New::Object(object.clone())))
+        let (writer, resource) = self.target(known)?;
+        let path = ObjectPath {
+            resource: &resource,
+            namespace: metadata::text(object, "namespace"),
+            name: metadata::text(object, "name"),
+            subresource: "status",
+        };
+        let request = Request::internal(api_server(), Verb::Update, path);
+        let options = WriteOptions::of_program(PROGRAM);
+        let changed = Change::new(&writer, &request, &options)
+            .apply(|_| Ok(New::Object(object.clone())))
             .await?;
-        Ok(Arc::new(changed.object))
+        Ok(Arc::new(changed.into_object()))
     }
 
-    fn writer(&self, known: Known) -> Outcome<(Arc<Server>, Arc<Resource>)> {
-        let server = self.server();
-        let server = server.map_err(|error| crate::error::internal(&error.to_string()))?;
-        let missing = || crate::error::internal("a resource that plugins write is not served");
+    fn target(&self, known: Known) -> Outcome<(Arc<Writer>, Arc<Resource>)> {
+        let writer = self.writer();
+        let writer = writer.map_err(|error| internal(&error.to_string()))?;
+        let missing = || internal("a resource that plugins write is not served");
         let resource = self.resource(known).ok_or_else(missing)?;
-        Ok((server, resource))
+        Ok((writer, resource))
     }
 }
 

@@ -2,5 +2,4 @@
 
 pub(crate) mod get;
 pub(crate) mod list;
-pub(crate) mod selection;
 pub(crate) mod watch;

@@ -1,4 +1,4 @@
-//! Stage 9: the answer in the form the client wants.
+//! Stage 9: the response in the form the client accepts.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -9,15 +9,15 @@ use lockgate_kinds::table::{self, Headers, Include};
 use lockgate_store::Entry;
 use serde_json::{Value, json};
 
-use crate::call::Notes;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request};
+use crate::error::{Failure, Outcome, bad_request, internal};
 use crate::http::body::{Body, Pieces, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
+use crate::request::Recorded;
 
-/// What is answered.
+/// The answer to a request, before it is encoded.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -30,7 +30,7 @@ enum Payload {
     Text(String),
     /// The same, of a list.
     List(String),
-    /// A list of what is stored, as it is stored.
+    /// A list of stored objects, as they are stored.
     Stored(StoredList),
     Object(Value),
     /// No JSON at all.
@@ -73,14 +73,6 @@ impl Reply {
         }
     }
 
-    /// The name of the object, if it is one.
-    pub(crate) fn name(&self) -> &str {
-        match &self.payload {
-            Payload::Object(object) => crate::metadata::text(object, "name"),
-            _ => "",
-        }
-    }
-
     /// The same with the code of something that was made.
     pub(crate) fn created(mut self) -> Self {
         self.code = 201;
@@ -88,12 +80,12 @@ impl Reply {
     }
 
     /// The answer as a tree.
-    pub(crate) fn into_object(self) -> Value {
+    pub(crate) fn into_object(self) -> Outcome<Value> {
         match self.payload {
-            Payload::Object(object) => object,
+            Payload::Object(object) => Ok(object),
             Payload::Text(text) | Payload::List(text) => parse(&text),
-            Payload::Stored(list) => parse(&list.text()),
-            Payload::Plain(text) => Value::String(text),
+            Payload::Stored(list) => parse(&list.text()?),
+            Payload::Plain(text) => Ok(Value::String(text)),
         }
     }
 
@@ -101,21 +93,22 @@ impl Reply {
     pub(crate) fn json(&self) -> String {
         match &self.payload {
             Payload::Text(text) | Payload::List(text) | Payload::Plain(text) => text.clone(),
-            Payload::Stored(list) => list.text(),
+            // One that cannot be shown is not told of.
+            Payload::Stored(list) => list.text().unwrap_or_default(),
             Payload::Object(object) => json::to_string(object),
         }
     }
 
     /// The answer as a table, if it is an object of a resource or a list of them.
-    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Self {
+    pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Outcome<Self> {
         let (object, is_list) = match self.payload {
             Payload::Object(object) => (object, false),
-            Payload::Text(text) => (parse(&text), false),
-            Payload::List(text) => (parse(&text), true),
-            Payload::Stored(list) => (parse(&list.text()), true),
+            Payload::Text(text) => (parse(&text)?, false),
+            Payload::List(text) => (parse(&text)?, true),
+            Payload::Stored(list) => (parse(&list.text()?)?, true),
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
-                return self;
+                return Ok(self);
             }
         };
         let kind = object.get("kind").and_then(Value::as_str);
@@ -130,19 +123,19 @@ impl Reply {
         } else {
             object
         });
-        self
+        Ok(self)
     }
 
     /// The answer in the form the client wants.
-    pub(crate) fn into_response(self, wanted: Wanted) -> Response {
+    pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
         let payload = match self.payload {
             Payload::Stored(list) => {
                 let as_is = wanted.view == View::Object
                     && wanted.encoding == Encoding::Json { pretty: false };
                 if as_is && list.size() > STREAMED {
-                    return headed(self.code, Body::pieces(list), "application/json");
+                    return Ok(headed(self.code, Body::pieces(list), "application/json"));
                 }
-                Payload::List(list.text())
+                Payload::List(list.text()?)
             }
             payload => payload,
         };
@@ -153,10 +146,10 @@ impl Reply {
                 json::value_to_string(&object)
             }
             (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
-            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text))),
-            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text))),
-            (Payload::Plain(text), _) => return plain_text(self.code, text),
-            (Payload::Stored(list), _) => list.text(),
+            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text)?)),
+            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text)?)),
+            (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
+            (Payload::Stored(list), _) => list.text()?,
         };
         encoded(self.code, text, wanted.encoding)
     }
@@ -190,22 +183,23 @@ impl StoredList {
         self.head.len() + items.sum::<usize>()
     }
 
-    fn text(&self) -> String {
+    fn text(&self) -> Outcome<String> {
         let mut text = String::with_capacity(self.size());
         text.push_str(&self.head);
         for index in 0..self.entries.len() {
-            self.write_item(&mut text, index);
+            self.write_item(&mut text, index)?;
         }
         text.push_str("]}");
-        text
+        Ok(text)
     }
 
-    fn write_item(&self, text: &mut String, index: usize) {
+    fn write_item(&self, text: &mut String, index: usize) -> Outcome<()> {
         if index > 0 {
             text.push(',');
         }
-        if let Some(entry) = self.entries.get(index) {
-            encoding::render(text, &entry.value, entry.revision, None);
+        match self.entries.get(index) {
+            Some(entry) => encoding::render(text, entry, None),
+            None => Ok(()),
         }
     }
 }
@@ -222,7 +216,12 @@ impl Pieces for StoredList {
             Some(written) => written,
         };
         while at < self.entries.len() && text.len() < size {
-            self.write_item(&mut text, at);
+            // The answer has begun: a list that ends in the middle is no list to any client.
+            if self.write_item(&mut text, at).is_err() {
+                tracing::error!("a stored object cannot be shown; its list is cut off");
+                self.written = Some(self.entries.len() + 1);
+                return None;
+            }
             at += 1;
         }
         if at == self.entries.len() {
@@ -234,7 +233,7 @@ impl Pieces for StoredList {
     }
 }
 
-/// How objects become tables for one client.
+/// The tables of one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     version: &'static str,
@@ -243,7 +242,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// What the client asks for; nothing if it wants no tables.
+    /// The tables a client asks for; none if it wants objects.
     pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
         let View::Table(version) = wanted.view else {
             return Ok(None);
@@ -291,8 +290,10 @@ impl Tables {
     }
 }
 
-fn parse(text: &str) -> Value {
-    encoding::tree(text.as_bytes()).unwrap_or_default()
+/// Parses an answer that is to be shown in another form. Stored bytes are not parsed before.
+fn parse(text: &str) -> Outcome<Value> {
+    let parsed = encoding::tree(text.as_bytes());
+    parsed.ok_or_else(|| internal("the stored object is not valid JSON"))
 }
 
 /// The metadata of an object, as an object of its own.
@@ -318,16 +319,22 @@ fn partial_list(list: &Value) -> Value {
     })
 }
 
-fn encoded(code: u16, text: String, encoding: Encoding) -> Response {
+fn encoded(code: u16, text: String, encoding: Encoding) -> Outcome<Response> {
     let (text, media_type) = match encoding {
         Encoding::Json { pretty: false } => (text, "application/json"),
         Encoding::Json { pretty: true } => {
-            let pretty = serde_json::to_string_pretty(&parse(&text)).unwrap_or(text);
+            let pretty = serde_json::to_string_pretty(&parse(&text)?).unwrap_or(text);
             (pretty + "\n", "application/json")
         }
-        Encoding::Yaml => (yaml::write(&parse(&text)), "application/yaml"),
+        Encoding::Yaml => (yaml::write(&parse(&text)?), "application/yaml"),
     };
-    with_type(code, text, media_type)
+    Ok(with_type(code, text, media_type))
+}
+
+/// JSON that was just written, which can be parsed.
+fn written(code: u16, text: String, encoding: Encoding) -> Response {
+    encoded(code, text, encoding)
+        .unwrap_or_else(|failure| plain_text(500, failure.0.message.clone()))
 }
 
 /// An answer of any type.
@@ -347,7 +354,7 @@ fn headed(code: u16, body: Body, media_type: &'static str) -> Response {
 
 /// JSON outside the resources.
 pub(crate) fn document(value: &Value, pretty: bool) -> Response {
-    encoded(200, json::to_string(value), Encoding::Json { pretty })
+    written(200, json::to_string(value), Encoding::Json { pretty })
 }
 
 /// Plain text.
@@ -355,7 +362,7 @@ pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Response {
     with_type(code, text, "text/plain; charset=utf-8")
 }
 
-/// What a path gets that leads nowhere.
+/// 404 for paths that do not exist.
 pub(crate) fn page_not_found() -> Response {
     let mut response = plain_text(404, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -381,7 +388,7 @@ pub(crate) fn too_many_requests() -> Response {
 pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     let status = &failure.0;
     let code = u16::try_from(status.code).unwrap_or(500);
-    let mut response = encoded(code, json::to_string(status), encoding);
+    let mut response = written(code, json::to_string(status), encoding);
     let retry = status
         .details
         .as_ref()
@@ -394,8 +401,8 @@ pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     response
 }
 
-/// Adds what is told besides the answer.
-pub(crate) fn add_notes(response: &mut Response, notes: &Notes) {
+/// Adds the warnings of a request.
+pub(crate) fn add_warnings(response: &mut Response, notes: &Recorded) {
     for text in notes.warnings.headers() {
         if let Ok(value) =
             HeaderValue::from_str(&text).or_else(|_| HeaderValue::from_bytes(text.as_bytes()))

@@ -1,5 +1,5 @@
-//! What calls to webhooks know of services. It is always up to date: writes to services change it
-//! before they return.
+//! The services that webhook calls are resolved with. Writes to services change them before they
+//! return.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,12 +7,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lockgate_admission::https::{Service, ServicePort, Services};
 use serde_json::Value;
 
-/// The services there are, by namespace and name.
+/// The services by namespace and name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServiceCache(Arc<RwLock<HashMap<(String, String), Service>>>);
 
 impl ServiceCache {
-    /// Learns of a service.
+    /// Adds or replaces a service.
     pub(crate) fn set(&self, namespace: &str, name: &str, object: &Value) {
         let text = |pointer: &str| {
             object
@@ -44,7 +44,6 @@ impl ServiceCache {
         known.insert((namespace.to_owned(), name.to_owned()), service);
     }
 
-    /// Forgets a service.
     pub(crate) fn remove(&self, namespace: &str, name: &str) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         known.remove(&(namespace.to_owned(), name.to_owned()));

@@ -1,13 +1,72 @@
-//! Writing: one short recipe per verb over the stages decode, mutate, validate and persist.
+//! Writing: one short recipe per verb. `stages` is the order that all of them share.
 
 pub(crate) mod admission;
+pub(crate) mod bind;
 pub(crate) mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod managed_fields;
+pub(crate) mod evict;
+mod managed_fields;
 pub(crate) mod patch;
 pub(crate) mod scale;
+mod stages;
 pub(crate) mod strategy;
-pub(crate) mod subresource;
 pub(crate) mod token_request;
 pub(crate) mod update;
+
+use std::sync::Arc;
+
+use lockgate_api::access::Authorizer;
+use serde_json::Value;
+
+use crate::allocate::Addresses;
+use crate::authz::rbac::Rbac;
+use crate::authz::rbac::escalation::Guard;
+use crate::config::FeatureGates;
+use crate::error::Outcome;
+use crate::persist::Storage;
+use crate::registry::Registry;
+use crate::request::Request;
+use crate::write::admission::Admitter;
+
+pub(crate) use stages::{Persisted, Recipe, run};
+
+/// The parts of the server that recipes may touch.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    pub(crate) storage: Storage,
+    pub(crate) admitter: Admitter,
+    pub(crate) registry: Arc<Registry>,
+    /// Asked again when an update creates the object it did not find.
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// The rights of users, beyond which they cannot grant any.
+    pub(crate) rbac: Arc<Rbac>,
+    pub(crate) addresses: Arc<Addresses>,
+    pub(crate) gates: FeatureGates,
+}
+
+impl Writer {
+    /// Refuses roles and bindings that grant more than their author has.
+    fn confirm_no_escalation(
+        &self,
+        request: &Request,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Outcome<()> {
+        let guard = Guard {
+            rbac: &self.rbac,
+            authorizer: self.authorizer.as_ref(),
+            user: request.user(),
+            target: request.target(),
+        };
+        guard.check(object, old)
+    }
+
+    /// The same for controllers, whose writes do not wait for controllers.
+    pub(crate) fn for_controllers(&self) -> Self {
+        Self {
+            storage: self.storage.without_waiting(),
+            ..self.clone()
+        }
+    }
+}

@@ -171,7 +171,7 @@ pub fn compile_condition(expression: &str) -> Result<Program, CompileError> {
     program::compile(expression, match_condition_environment(), Some(&Type::Bool))
 }
 
-/// Whether an expression can be a match condition, or why Kubernetes refuses it.
+/// Checks an expression as a match condition.
 ///
 /// The text is what follows `Invalid value: "<expression>": ` in an API error.
 pub fn check_condition(expression: &str) -> Result<(), String> {

@@ -10,12 +10,12 @@ use crate::source::{Issue, render};
 use crate::syntax;
 use crate::types::Type;
 
-/// Why an expression does not become a program.
+/// An expression that does not become a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompileError {
     /// The text is no expression, or not of this environment.
     Issues {
-        /// What is wrong, each with its place.
+        /// The issues, each with its place.
         issues: Vec<Issue>,
         /// All of it as Kubernetes prints it.
         rendered: String,
@@ -62,7 +62,7 @@ impl std::error::Error for CompileError {}
 ///
 /// # Errors
 ///
-/// What Kubernetes says about the expression.
+/// The error Kubernetes reports for the expression.
 pub fn compile(
     expression: &str,
     env: &Environment,
@@ -75,7 +75,7 @@ pub fn compile(
 ///
 /// # Errors
 ///
-/// What Kubernetes says about the expression.
+/// The error Kubernetes reports for the expression.
 pub fn compile_one_of(
     expression: &str,
     env: &Environment,
@@ -110,7 +110,7 @@ pub fn compile_one_of(
 ///
 /// # Errors
 ///
-/// What Kubernetes says about the expression, if it does not compile.
+/// The error Kubernetes reports for an expression that does not compile.
 pub fn estimate_cost(
     expression: &str,
     env: &Environment,
@@ -141,7 +141,7 @@ impl ProgramCache {
     ///
     /// # Errors
     ///
-    /// What `compile` says; errors are not remembered.
+    /// The error of `compile`; errors are not cached.
     pub fn get_or_compile<E>(
         &self,
         expression: &str,

@@ -14,7 +14,7 @@ use crate::syntax::identifier::escape;
 /// Upstream has no such limit; schemas are walked level by level, and ours come from anywhere.
 pub const MAX_SCHEMA_DEPTH: usize = 256;
 
-/// What a schema says about the type of a value.
+/// The type of a value by its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
     /// Nothing, or nothing anybody knows.
@@ -47,7 +47,7 @@ pub enum Format {
     Duration,
 }
 
-/// How lists are compared and added.
+/// The way lists are compared and added.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ListType {
     /// As they are.
@@ -83,7 +83,7 @@ pub struct Schema {
     pub(crate) list_type: ListType,
 }
 
-/// Why a document is no schema.
+/// A document that is no schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaError {
     /// A keyword has a value of the wrong type.

@@ -8,14 +8,14 @@ use std::fmt::Write as _;
 /// A part of a text, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Where it begins.
+    /// The first byte.
     pub start: u32,
-    /// Where it ends: the first byte that is no part of it.
+    /// The byte after the last.
     pub end: u32,
 }
 
 impl Span {
-    /// Whether there is nothing in it.
+    /// Returns true for a span without bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.start >= self.end
@@ -28,7 +28,7 @@ impl Span {
     }
 }
 
-/// How many issues are printed before the rest is only counted.
+/// Most issues that are printed; the rest is only counted.
 const MAX_REPORTED: usize = 100;
 /// Lines longer than this are not echoed below an issue.
 const MAX_SNIPPET_BYTES: usize = 16_384;
@@ -38,9 +38,9 @@ const MAX_SNIPPET_BYTES: usize = 16_384;
 pub struct Issue {
     /// Byte offset where the issue begins; `None` when it concerns the whole text.
     pub offset: Option<u32>,
-    /// What is wrong, in the words Kubernetes uses.
+    /// The text, as Kubernetes words it.
     pub message: String,
-    /// Whether it is shown in the column before the first, where upstream has what it could not place.
+    /// True for an issue upstream cannot place and shows in the column before the first.
     unplaced: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Location {
     pub column: usize,
 }
 
-/// Where a byte offset lies in `text`.
+/// The line and column of a byte offset in `text`.
 #[must_use]
 pub fn location(text: &str, offset: u32) -> Location {
     let before = text.get(..offset as usize).unwrap_or(text);

@@ -17,9 +17,9 @@ pub enum IndexError {
     OutOfRange(i64),
     /// The start of a range is after its end.
     InvalidRange {
-        /// Where the range was to start.
+        /// The start of the range.
         start: i64,
-        /// Where it was to end.
+        /// The end of the range.
         end: i64,
     },
 }
@@ -138,7 +138,7 @@ pub fn replace(text: &str, old: &str, new: &str, limit: i64) -> String {
     }
 }
 
-/// How many bytes [`replace`] would return, without building them.
+/// The number of bytes [`replace`] would return, without building them.
 #[must_use]
 pub fn replaced_len(text: &str, old: &str, new: &str, limit: i64) -> usize {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -74,7 +74,7 @@ impl Type {
         Self::Opaque("optional_type".into(), Arc::new([of]))
     }
 
-    /// Whether anything may be inside.
+    /// Returns true for a type that accepts any value.
     #[must_use]
     pub fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn | Self::Any)
@@ -84,7 +84,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Any | Self::Error)
     }
 
-    /// What an optional type holds.
+    /// The type inside an optional type.
     pub(crate) fn optional_inner(&self) -> Option<&Self> {
         match self {
             Self::Opaque(name, params) if &**name == "optional_type" => params.first(),
@@ -109,7 +109,7 @@ impl Type {
         }
     }
 
-    /// Whether both are the same type, name for name.
+    /// Returns true if both are the same type, name for name.
     #[must_use]
     pub fn is_exactly(&self, other: &Self) -> bool {
         self.same(other, true)

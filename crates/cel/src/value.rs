@@ -169,7 +169,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether it is a list.
+    /// Returns true for a list.
     #[must_use]
     pub fn is_list(&self) -> bool {
         matches!(
@@ -178,7 +178,7 @@ impl<'a> Value<'a> {
         )
     }
 
-    /// Whether it is a map.
+    /// Returns true for a map.
     #[must_use]
     pub fn is_map(&self) -> bool {
         matches!(
@@ -187,7 +187,7 @@ impl<'a> Value<'a> {
         )
     }
 
-    /// How many elements a list has.
+    /// The number of elements of a list; `None` for anything else.
     #[must_use]
     pub fn list_len(&self) -> Option<usize> {
         match self {
@@ -239,7 +239,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// How many entries a map has.
+    /// The number of entries of a map; `None` for anything else.
     #[must_use]
     pub fn map_len(&self) -> Option<usize> {
         match self {
@@ -343,7 +343,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether `optional.ofNonZeroValue` takes the value for nothing.
+    /// Returns true for a value `optional.ofNonZeroValue` makes none of.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,

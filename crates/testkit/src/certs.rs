@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
-};
+use lockgate_certs::Leaf;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -13,10 +10,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 /// A certificate authority.
 #[derive(Debug)]
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
+pub struct Authority(lockgate_certs::Authority);
 
 /// A certificate with its key.
 #[derive(Debug, Clone)]
@@ -27,83 +21,64 @@ pub struct Identity {
     pub key_pem: String,
 }
 
+impl From<lockgate_certs::Pair> for Identity {
+    fn from(pair: lockgate_certs::Pair) -> Self {
+        Self {
+            certificate_pem: pair.certificate_pem,
+            key_pem: pair.key_pem,
+        }
+    }
+}
+
 impl Authority {
     /// Makes an authority with a common name of its own.
     ///
     /// # Panics
     ///
-    /// There is no randomness.
+    /// There is no entropy source.
     #[must_use]
     pub fn new(common_name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, common_name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("an authority");
-        Self {
-            pem: certificate.pem(),
-            issuer: Issuer::new(params, key),
-        }
+        Self(lockgate_certs::Authority::new(common_name).expect("an authority"))
     }
 
     /// The certificate of the authority, as a `caBundle` holds it.
     #[must_use]
     pub fn pem(&self) -> &str {
-        &self.pem
+        self.0.pem()
     }
 
     /// Issues a certificate for names and addresses.
     #[must_use]
     pub fn issue(&self, names: &[&str]) -> Identity {
-        self.sign(leaf(names))
+        self.sign(&leaf(names))
     }
 
-    /// Issues a certificate that ended with the year 2020.
+    /// Issues a certificate that expired with the year 2020.
     #[must_use]
     pub fn issue_expired(&self, names: &[&str]) -> Identity {
-        let mut params = leaf(names);
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(2021, 1, 1);
-        self.sign(params)
+        self.sign(&leaf(names).valid_in_years(2020, 2021))
     }
 
-    /// Issues a certificate that begins with the year 4000.
+    /// Issues a certificate that becomes valid with the year 4000.
     #[must_use]
     pub fn issue_for_later(&self, names: &[&str]) -> Identity {
-        let mut params = leaf(names);
-        params.not_before = date_time_ymd(4000, 1, 1);
-        params.not_after = date_time_ymd(4001, 1, 1);
-        self.sign(params)
+        self.sign(&leaf(names).valid_in_years(4000, 4001))
     }
 
-    /// Issues a certificate as they were made long ago: its only name is the common name.
+    /// Issues a certificate without subject alternative names: its only name is the common name.
     #[must_use]
     pub fn issue_legacy(&self, common_name: &str) -> Identity {
-        let mut params = leaf(&[]);
-        params
-            .distinguished_name
-            .push(DnType::CommonName, common_name);
-        self.sign(params)
+        self.sign(&Leaf::server(common_name, [""; 0]).or_client())
     }
 
     /// Issues a certificate that is good for clients only.
     #[must_use]
     pub fn issue_for_clients(&self, names: &[&str]) -> Identity {
-        let mut params = leaf(names);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
+        self.sign(&leaf(names).client_only())
     }
 
-    fn sign(&self, params: CertificateParams) -> Identity {
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Identity {
-            certificate_pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        }
+    fn sign(&self, leaf: &Leaf) -> Identity {
+        self.0.issue(leaf).expect("a certificate").into()
     }
 }
 
@@ -112,17 +87,10 @@ impl Identity {
     ///
     /// # Panics
     ///
-    /// There is no randomness.
+    /// There is no entropy source.
     #[must_use]
     pub fn self_signed(names: &[&str]) -> Self {
-        let mut params = leaf(names);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate");
-        Self {
-            certificate_pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        }
+        leaf(names).self_signed().expect("a certificate").into()
     }
 
     /// The settings of a TLS server with this certificate; with an authority of clients, they
@@ -166,15 +134,6 @@ impl Identity {
     }
 }
 
-fn leaf(names: &[&str]) -> CertificateParams {
-    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-    let mut params = CertificateParams::new(names).expect("names or addresses");
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "webhook");
-    params.extended_key_usages = vec![
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
-    params
+fn leaf(names: &[&str]) -> Leaf {
+    Leaf::server("webhook", names.iter().copied()).or_client()
 }

@@ -19,7 +19,7 @@ use crate::document::{Document, SyntaxError, Value, json, yaml};
 use crate::meta::status::Status;
 use crate::meta::type_meta::TypeMeta;
 
-/// Where upstream builds the scheme that knows the answers; part of one error text.
+/// The place where upstream builds the scheme of the answers; part of one error text.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 
 /// Of an error's body, this much is shown.
@@ -36,42 +36,42 @@ pub struct HttpAnswer<'b> {
     pub body: &'b [u8],
 }
 
-/// What was asked, as far as the answer must fit it.
+/// The parts of the question that the answer must fit.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'q> {
     /// The version of the review that was sent.
     pub version: ReviewVersion,
     /// The `uid` that was sent.
     pub uid: &'q str,
-    /// Whether the webhook may change the object.
+    /// True for a mutating webhook.
     pub may_patch: bool,
 }
 
 /// A webhook's decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the request may go on.
+    /// True admits the request.
     pub allowed: bool,
-    /// Why not.
+    /// The reason of a denial.
     pub status: Option<Status>,
     /// Changes to the object; empty when there are none.
     pub patch: Vec<u8>,
-    /// What kind of patch it is; empty without one.
+    /// The type of the patch; empty without one.
     pub patch_type: String,
-    /// What goes into the audit log.
+    /// The audit annotations.
     pub audit_annotations: BTreeMap<String, String>,
-    /// What the client is told besides.
+    /// The warnings for the client.
     pub warnings: Vec<String>,
 }
 
-/// Why there is no decision.
+/// A response without a decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
     /// The webhook did not answer with a review.
     #[error("{message}")]
     Call {
-        /// What went wrong.
+        /// The text of the error.
         message: String,
         /// The status code that goes with it, when the webhook sent one.
         code: Option<i32>,
@@ -320,7 +320,7 @@ fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Resu
     })
 }
 
-/// What is wrong with the members of another kind is found before the kind itself is.
+/// Decodes an object of another kind: errors of its members precede that of the kind.
 fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), WrongType> {
     decode_value::<T>(root)
         .map(|_| ())

@@ -9,7 +9,7 @@ use lockgate_go::json::to_string;
 
 use super::{GROUP, GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo};
 
-/// What a webhook is asked about.
+/// The request a webhook is asked about.
 #[derive(Debug, Clone, Copy)]
 pub struct Review<'r> {
     /// The kind of `object`, after conversion to what the webhook asked for.
@@ -30,13 +30,13 @@ pub struct Review<'r> {
     pub namespace: &'r str,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'r str,
-    /// Who asks.
+    /// The user of the request.
     pub user_info: &'r UserInfo,
     /// The new object as JSON.
     pub object: Option<&'r str>,
     /// The stored object as JSON.
     pub old_object: Option<&'r str>,
-    /// Whether nothing will be stored.
+    /// True for a dry run.
     pub dry_run: bool,
     /// The options of the operation as JSON.
     pub options: Option<&'r str>,

@@ -29,7 +29,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Who asks.
+    /// The user of a request.
     pub struct UserInfo = "v1.UserInfo" {
         /// The name.
         username: String = "username", omit_empty, text("string");
@@ -37,7 +37,7 @@ wire_struct! {
         uid: String = "uid", omit_empty, text("string");
         /// The groups.
         groups: Option<Vec<String>> = "groups", omit_empty, texts("string");
-        /// What the authenticator adds.
+        /// Further attributes from the authenticator.
         extra: Option<BTreeMap<String, Vec<String>>> = "extra", omit_empty, texts_map("v1.ExtraValue");
     }
 }
@@ -89,13 +89,13 @@ macro_rules! review_types {
                     namespace: String = "namespace", omit_empty, text("string");
                     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
                     operation: String = "operation", always, text((concat!(stringify!($version), ".Operation")));
-                    /// Who asks.
+                    /// The user of the request.
                     user_info: UserInfo = "userInfo", always, object;
                     /// The object as it would be stored.
                     object: Option<RawJson> = "object", always, raw;
                     /// The object as it is stored.
                     old_object: Option<RawJson> = "oldObject", always, raw;
-                    /// Whether nothing will be stored.
+                    /// True for a dry run.
                     dry_run: Option<bool> = "dryRun", omit_empty, opt_boolean;
                     /// The options of the operation.
                     options: Option<RawJson> = "options", always, raw;
@@ -107,17 +107,17 @@ macro_rules! review_types {
                 pub struct AdmissionResponse = (concat!(stringify!($version), ".AdmissionResponse")) {
                     /// The `uid` of the question.
                     uid: String = "uid", always, text("types.UID");
-                    /// Whether it may happen.
+                    /// True admits the request.
                     allowed: bool = "allowed", always, boolean;
-                    /// Why not.
+                    /// The reason of a denial.
                     status: Option<Status> = "status", omit_empty, opt_object;
                     /// Changes to the object, as a JSON Patch.
                     patch: Option<Bytes> = "patch", omit_empty, bytes;
                     /// `JSONPatch`.
                     patch_type: Option<String> = "patchType", omit_empty, opt_text((concat!(stringify!($version), ".PatchType")));
-                    /// What goes into the audit log.
+                    /// The audit annotations.
                     audit_annotations: Option<BTreeMap<String, String>> = "auditAnnotations", omit_empty, text_map;
-                    /// What the client is told besides.
+                    /// The warnings for the client.
                     warnings: Option<Vec<String>> = "warnings", omit_empty, texts("string");
                 }
             }

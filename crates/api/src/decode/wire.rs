@@ -29,7 +29,7 @@ impl Serialize for RawJson {
     }
 }
 
-/// Whether a member marked `omit_empty` is left out, by Go's rule for its type: an empty text,
+/// Emptiness by Go's rule, by which a member marked `omit_empty` is left out: an empty text,
 /// list or map, zero, false, and a nil pointer.
 pub(crate) trait IsEmpty {
     fn is_empty_value(&self) -> bool;
@@ -65,7 +65,7 @@ impl<T: Pointee> IsEmpty for Option<T> {
     }
 }
 
-/// What stands inside an `Option`. In Go a list or map can be nil by itself and is left out when
+/// The type inside an `Option`. In Go a list or map can be nil by itself and is left out when
 /// empty; for anything else the `Option` is a pointer, which is left out only when nil.
 pub(crate) trait Pointee {
     fn is_empty_inside(&self) -> bool {

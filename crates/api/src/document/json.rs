@@ -49,7 +49,7 @@ struct Reader<'s> {
     source: &'s [u8],
     at: usize,
     builder: Builder,
-    /// What kind each open container is; runs parallel to the builder's own stack.
+    /// The type of each open container; runs parallel to the builder's own stack.
     kinds: Vec<Kind>,
 }
 

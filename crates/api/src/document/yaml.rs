@@ -176,7 +176,7 @@ struct Loader {
     builder: Builder,
     open: Vec<Open>,
     anchors: HashMap<usize, Finished>,
-    /// How many nodes were made, and how many of those by following aliases.
+    /// The number of nodes made, and of those made by following aliases.
     made: usize,
     copied: usize,
 }
@@ -184,14 +184,14 @@ struct Loader {
 /// A container whose end was not yet read.
 struct Open {
     shape: Shape,
-    /// What a map reads next.
+    /// The part of an entry a map reads next.
     next: Next,
     /// Its node; none for what is written in place after `<<`, whose members join the map around.
     index: Option<u32>,
     anchor: usize,
-    /// Which names the maps of a list given to `<<` had so far; the first one counts.
+    /// The names in the maps of a list given to `<<` so far; the first one counts.
     merged: HashSet<String>,
-    /// How deep its children go so far.
+    /// The height of its children so far.
     height: usize,
 }
 
@@ -215,7 +215,7 @@ enum Next {
 #[derive(Clone, Copy)]
 struct Finished {
     index: u32,
-    /// How many nodes it spans.
+    /// The number of nodes it spans.
     size: usize,
     height: usize,
 }
@@ -374,7 +374,7 @@ impl Loader {
             .is_some_and(|open| open.shape == Shape::Object && open.next == Next::Key)
     }
 
-    /// Whether the next value is to be merged into the map around it.
+    /// Returns true if the next value is merged into the map around it.
     fn merges(&self) -> bool {
         self.open.last().is_some_and(|open| match open.shape {
             Shape::Array => false,
@@ -408,7 +408,7 @@ fn refuse(message: &str, span: Span) -> Step {
     Err(Problem::other(message.to_owned(), span))
 }
 
-/// Whether aliases make up more of the document than a person would write.
+/// Returns true if aliases make up more of the document than a person would write.
 ///
 /// UPSTREAM: go.yaml.in/yaml/v2 decode.go (allowedAliasRatio).
 fn is_excessive(made: usize, copied: usize) -> bool {

@@ -27,12 +27,12 @@ wire_struct! {
         key: String = "key", always, text("string");
         /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
         operator: String = "operator", always, text("v1.LabelSelectorOperator");
-        /// What the label is compared with.
+        /// The values the label is compared with.
         values: Option<Vec<String>> = "values", omit_empty, texts("string");
     }
 }
 
-/// Whether the values of expressions must be label values. Objects stored before that was checked
+/// The check of the values of expressions. Objects stored before values were checked
 /// may keep theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpressionValues {
@@ -43,7 +43,7 @@ pub enum ExpressionValues {
 }
 
 impl LabelSelector {
-    /// Whether the selector asks for nothing, and so selects everything.
+    /// Returns true for a selector that selects everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.match_labels.as_ref().is_none_or(BTreeMap::is_empty)

@@ -153,13 +153,13 @@ pub fn check_path_segment_prefix(value: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether `value` is a dotted sequence of lower-case labels.
+/// Returns true for a dotted sequence of lower-case labels.
 #[must_use]
 pub fn is_subdomain(value: &str) -> bool {
     value.split('.').all(is_lower_label)
 }
 
-/// Whether `value` is lower-case alphanumeric with inner dashes.
+/// Returns true for lower-case alphanumerics with inner dashes.
 fn is_lower_label(value: &str) -> bool {
     let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     has_shape(value, edge, |byte| edge(byte) || byte == b'-')
@@ -172,7 +172,8 @@ fn is_name_part(value: &str) -> bool {
     })
 }
 
-/// Whether the first and last bytes are `edge` and all are `inner`; an empty text has no edges.
+/// Returns true if the first and last bytes are `edge` and all are `inner`; an empty text has no
+/// edges.
 fn has_shape(value: &str, edge: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = value.as_bytes();
     match (bytes.first(), bytes.last()) {

@@ -20,13 +20,13 @@ wire_struct! {
         uid: String = "uid", omit_empty, text("types.UID");
         /// The opaque version of the stored object.
         resource_version: String = "resourceVersion", omit_empty, text("string");
-        /// How often the desired state changed.
+        /// The number of changes of the desired state.
         generation: i64 = "generation", omit_empty, int64;
-        /// When the object was created.
+        /// The time of creation.
         creation_timestamp: Option<Time> = "creationTimestamp", omit_empty, time;
-        /// When deletion was asked for.
+        /// The time from which the object is to be deleted.
         deletion_timestamp: Option<Time> = "deletionTimestamp", omit_empty, opt_time;
-        /// How long deletion may take.
+        /// The grace period of deletion.
         deletion_grace_period_seconds: Option<i64> = "deletionGracePeriodSeconds", omit_empty, opt_int64;
         /// Labels.
         labels: Option<BTreeMap<String, String>> = "labels", omit_empty, text_map;
@@ -34,9 +34,9 @@ wire_struct! {
         annotations: Option<BTreeMap<String, String>> = "annotations", omit_empty, text_map;
         /// Objects this one depends on.
         owner_references: Option<Vec<OwnerReference>> = "ownerReferences", omit_empty, objects;
-        /// What must happen before the object is removed.
+        /// The finalizers that must be removed before the object is.
         finalizers: Option<Vec<String>> = "finalizers", omit_empty, texts("string");
-        /// Who owns which fields.
+        /// The field managers and the fields they own.
         managed_fields: Option<Vec<ManagedFieldsEntry>> = "managedFields", omit_empty, objects;
     }
 }
@@ -52,9 +52,9 @@ wire_struct! {
         name: String = "name", always, text("string");
         /// The owner's identity.
         uid: String = "uid", always, text("types.UID");
-        /// Whether this owner is the managing controller.
+        /// True if this owner is the managing controller.
         controller: Option<bool> = "controller", omit_empty, opt_boolean;
-        /// Whether the owner waits for this object before it goes.
+        /// True if foreground deletion of the owner waits for this object.
         block_owner_deletion: Option<bool> = "blockOwnerDeletion", omit_empty, opt_boolean;
     }
 }
@@ -68,7 +68,7 @@ wire_struct! {
         operation: String = "operation", omit_empty, text("v1.ManagedFieldsOperationType");
         /// The version the field set is written in.
         api_version: String = "apiVersion", omit_empty, text("string");
-        /// When the entry last changed.
+        /// The time of the last change.
         time: Option<Time> = "time", omit_empty, opt_time;
         /// The format of `fieldsV1`.
         fields_type: String = "fieldsType", omit_empty, text("string");
@@ -86,17 +86,17 @@ wire_struct! {
         self_link: String = "selfLink", omit_empty, text("string");
         /// The version the list was read at.
         resource_version: String = "resourceVersion", omit_empty, text("string");
-        /// Where the next page starts.
+        /// The token of the next page.
         continue_token: String = "continue", omit_empty, text("string");
-        /// How many items follow after this page.
+        /// The number of items after this page.
         remaining_item_count: Option<i64> = "remainingItemCount", omit_empty, opt_int64;
-        /// Which part of a sharded list this is.
+        /// The shard of a sharded list.
         shard_info: Option<ShardInfo> = "shardInfo", omit_empty, opt_object;
     }
 }
 
 wire_struct! {
-    /// Which part of a sharded list was asked for.
+    /// The shard that was asked for.
     pub struct ShardInfo = "v1.ShardInfo" {
         /// The selector of the shard.
         selector: String = "selector", always, text("string");

@@ -8,7 +8,7 @@ use std::fmt;
 use super::names;
 use crate::field::{FieldError, FieldErrors, Path, Shown, aggregate};
 
-/// How a requirement compares.
+/// The operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// `=`
@@ -157,19 +157,19 @@ impl Requirement {
         &self.key
     }
 
-    /// How it compares.
+    /// The operator.
     #[must_use]
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// What it compares with.
+    /// The values the label is compared with.
     #[must_use]
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// Whether the label's value, or its absence, satisfies the requirement.
+    /// Returns true if the label's value, or its absence, satisfies the requirement.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         match (self.operator, value) {
@@ -250,7 +250,7 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// What upstream's parser says.
+    /// The error of upstream's parser.
     ///
     /// ```
     /// use lockgate_api::meta::selector::Selector;
@@ -273,19 +273,19 @@ impl Selector {
         &self.requirements
     }
 
-    /// Whether nothing is required.
+    /// Returns true for a selector that selects everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether the labels satisfy every requirement.
+    /// Returns true if the labels satisfy every requirement.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Whether the labels that `look_up` knows satisfy every requirement.
+    /// Returns true if the labels that `look_up` knows satisfy every requirement.
     #[must_use]
     pub fn matches_with<'l>(&self, look_up: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.requirements

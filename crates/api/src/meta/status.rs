@@ -17,9 +17,9 @@ wire_struct! {
         metadata: ListMeta = "metadata", always, object;
         /// `Success` or `Failure`.
         status: String = "status", omit_empty, text("string");
-        /// What happened, for people.
+        /// The message, for people.
         message: String = "message", omit_empty, text("string");
-        /// What happened, for programs.
+        /// The reason, for programs.
         reason: String = "reason", omit_empty, text("v1.StatusReason");
         /// More about it.
         details: Option<StatusDetails> = "details", omit_empty, opt_object;
@@ -29,7 +29,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What an outcome is about.
+    /// The object and the causes of an outcome.
     pub struct StatusDetails = "v1.StatusDetails" {
         /// The object's name.
         name: String = "name", omit_empty, text("string");
@@ -41,7 +41,7 @@ wire_struct! {
         uid: String = "uid", omit_empty, text("types.UID");
         /// The problems one by one.
         causes: Option<Vec<StatusCause>> = "causes", omit_empty, objects;
-        /// When to try again.
+        /// Seconds after which to retry.
         retry_after_seconds: i32 = "retryAfterSeconds", omit_empty, int32;
     }
 }
@@ -49,7 +49,7 @@ wire_struct! {
 wire_struct! {
     /// One problem.
     pub struct StatusCause = "v1.StatusCause" {
-        /// What kind of problem.
+        /// The type of the cause.
         reason: String = "reason", omit_empty, text("v1.CauseType");
         /// The problem in words.
         message: String = "message", omit_empty, text("string");

@@ -24,7 +24,7 @@ impl Time {
         Self { unix_seconds }
     }
 
-    /// Whether this is Go's zero time, the start of the year 1, which stands for no time at all.
+    /// Returns true for Go's zero time, the start of the year 1, which stands for no time at all.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.unix_seconds == ZERO_UNIX_SECONDS
@@ -40,7 +40,7 @@ impl Time {
     ///
     /// # Errors
     ///
-    /// What Go's parser would say.
+    /// The error of Go's parser.
     pub fn parse(text: &str) -> Result<Self, ParseTimeError> {
         let Rfc3339 { unix_seconds, .. } = Rfc3339::parse(text)?;
         Ok(Self { unix_seconds })

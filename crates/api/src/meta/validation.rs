@@ -16,7 +16,7 @@ const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 const FIELD_MANAGER_MAX_BYTES: usize = 128;
 const SUBRESOURCE_MAX_BYTES: usize = 256;
 
-/// How the name of a kind is checked.
+/// The rule for names of a kind.
 #[derive(Debug, Clone, Copy)]
 pub struct NameRules {
     /// Checks a whole name.
@@ -43,7 +43,7 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
     validate_scoped_metadata(meta, Scope::Cluster, rules, path)
 }
 
-/// Where objects of a kind live.
+/// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// In no namespace.

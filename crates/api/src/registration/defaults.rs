@@ -10,9 +10,9 @@ use super::hub::{Configuration, ConfigurationKind, Version, Webhook};
 pub struct DefaultDifference {
     /// The JSON name of the member.
     pub field: &'static str,
-    /// What v1 puts there; `None` where v1 has no default and requires a value.
+    /// The default of v1; `None` where v1 requires a value.
     pub v1: Option<&'static str>,
-    /// What v1beta1 puts there.
+    /// The default of v1beta1.
     pub v1beta1: &'static str,
 }
 

@@ -33,7 +33,7 @@ impl Version {
     }
 }
 
-/// Which of the two kinds a configuration is.
+/// The kind of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConfigurationKind {
     /// `ValidatingWebhookConfiguration`
@@ -86,21 +86,21 @@ impl Configuration {
 pub struct Webhook {
     /// A domain name with at least three segments.
     pub name: String,
-    /// Where it is.
+    /// The URL or service.
     pub client_config: ClientConfig,
-    /// What it is called for; nothing without rules.
+    /// The requests it is called for; none without rules.
     pub rules: Option<Vec<Rule>>,
     /// `Fail` or `Ignore`: what a failed call means.
     pub failure_policy: Option<String>,
     /// `Exact` or `Equivalent`: whether other versions of a resource match too.
     pub match_policy: Option<String>,
-    /// Which namespaces it is called for.
+    /// The namespaces it is called for.
     pub namespace_selector: Option<LabelSelector>,
-    /// Which objects it is called for.
+    /// The objects it is called for.
     pub object_selector: Option<LabelSelector>,
-    /// What calling it changes elsewhere.
+    /// The side effects of a call.
     pub side_effects: Option<String>,
-    /// How long a call may take.
+    /// The timeout of a call.
     pub timeout_seconds: Option<i32>,
     /// Versions of `AdmissionReview` it reads, the preferred first.
     pub admission_review_versions: Option<Vec<String>>,
@@ -110,7 +110,7 @@ pub struct Webhook {
     pub match_conditions: Option<Vec<MatchCondition>>,
 }
 
-/// Where a webhook is: a URL or a service.
+/// The URL or service of a webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientConfig {
     /// A URL.
@@ -134,7 +134,7 @@ pub struct ServiceReference {
     pub port: Option<i32>,
 }
 
-/// What a webhook is called for. All five parts must match.
+/// The requests a webhook is called for. All five parts must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.

@@ -1,4 +1,4 @@
-//! What happens to a configuration between decoding and storing: the server's own fields, then
+//! The steps of a configuration between decoding and storing: the server's own fields, then
 //! validation, then warnings.
 //!
 //! UPSTREAM: k8s.io/apiserver pkg/registry/rest/{create,update}.go and kubernetes
@@ -14,14 +14,14 @@ use crate::meta::validation::{PATH_SEGMENT_NAMES, validate_metadata, validate_me
 /// Names with this ending belong to configurations from manifest files on the server.
 pub const STATIC_SUFFIX: &str = ".static.k8s.io";
 
-/// What a caller has to know to write a configuration.
+/// The context of a write of a configuration.
 #[derive(Clone, Copy)]
 pub struct Request<'r> {
     /// The version the client speaks.
     pub version: Version,
     /// Compiles match conditions.
     pub expressions: &'r dyn ExpressionChecker,
-    /// Whether configurations from manifest files exist, so that their names are refused.
+    /// True if configurations from manifest files exist, so that their names are refused.
     pub static_manifests: bool,
 }
 
@@ -66,7 +66,7 @@ pub fn prepare_create(
         .collect())
 }
 
-/// What is wrong with a new configuration whose server fields are set.
+/// Validates a new configuration whose server fields are set.
 #[must_use]
 pub fn errors_on_create(configuration: &Configuration, request: &Request<'_>) -> FieldErrors {
     let mut errors = validate(configuration, request.version, request.expressions);

@@ -2,7 +2,8 @@
 //!
 //! Errors come in a fixed order and none hides another. Some rules were added to the API after
 //! objects that break them were stored; an update of such an object is held to the older rules.
-//! What an old object excuses is computed once, from the whole object, and applies to every webhook
+//! The rules an old object excuses are computed once, from the whole object, and apply to every
+//! webhook
 //! of the new one.
 //!
 //! UPSTREAM: kubernetes pkg/apis/admissionregistration/validation/validation.go.
@@ -27,7 +28,7 @@ const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const ALL_SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const TIMEOUT_SECONDS: std::ops::RangeInclusive<i32> = 1..=30;
 
-/// Which release's language an expression is compiled in.
+/// The release whose language an expression is compiled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Environment {
     /// An expression new to the object: only what the previous release knows too.
@@ -43,12 +44,12 @@ pub trait ExpressionChecker {
     ///
     /// # Errors
     ///
-    /// What is wrong, as it stands after the value in the API's error. An expression that compiles
+    /// The text that follows the value in the API's error. An expression that compiles
     /// and still makes no program has [`PROGRAM_FAILED`] before the reason.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), String>;
 }
 
-/// How the reason starts why an expression makes no program. The API calls that an internal error
+/// The start of the reason why an expression makes no program. The API calls that an internal error
 /// and does not show the expression.
 pub const PROGRAM_FAILED: &str = "program instantiation failed: ";
 
@@ -110,7 +111,7 @@ pub fn validate_update(
     validate_with(new, &strictness, expressions)
 }
 
-/// Which of the newer rules apply.
+/// The newer rules that apply.
 struct Strictness<'o> {
     match_conditions_changed: bool,
     no_side_effects: bool,

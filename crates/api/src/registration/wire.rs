@@ -78,21 +78,21 @@ macro_rules! registration_types {
                 pub struct ValidatingWebhook = (concat!(stringify!($version), ".ValidatingWebhook")) {
                     /// Its name.
                     name: String = "name", always, text("string");
-                    /// Where it is.
+                    /// The URL or service.
                     client_config: WebhookClientConfig = "clientConfig", always, object;
-                    /// What it is called for.
+                    /// The requests it is called for.
                     rules: Option<Vec<RuleWithOperations>> = "rules", omit_empty, objects;
-                    /// What a failed call means.
+                    /// The effect of a failed call.
                     failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text((concat!(stringify!($version), ".FailurePolicyType")));
-                    /// Whether other versions match.
+                    /// `Equivalent` matches other versions of a resource too.
                     match_policy: Option<String> = "matchPolicy", omit_empty, opt_text((concat!(stringify!($version), ".MatchPolicyType")));
-                    /// Which namespaces.
+                    /// The namespaces it is called for.
                     namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
-                    /// Which objects.
+                    /// The objects it is called for.
                     object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
-                    /// What calling it changes elsewhere.
+                    /// The side effects of a call.
                     side_effects: Option<String> = "sideEffects", $required, opt_text((concat!(stringify!($version), ".SideEffectClass")));
-                    /// How long a call may take.
+                    /// The timeout of a call.
                     timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
                     /// Review versions it reads.
                     admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
@@ -106,25 +106,25 @@ macro_rules! registration_types {
                 pub struct MutatingWebhook = (concat!(stringify!($version), ".MutatingWebhook")) {
                     /// Its name.
                     name: String = "name", always, text("string");
-                    /// Where it is.
+                    /// The URL or service.
                     client_config: WebhookClientConfig = "clientConfig", always, object;
-                    /// What it is called for.
+                    /// The requests it is called for.
                     rules: Option<Vec<RuleWithOperations>> = "rules", omit_empty, objects;
-                    /// What a failed call means.
+                    /// The effect of a failed call.
                     failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text((concat!(stringify!($version), ".FailurePolicyType")));
-                    /// Whether other versions match.
+                    /// `Equivalent` matches other versions of a resource too.
                     match_policy: Option<String> = "matchPolicy", omit_empty, opt_text((concat!(stringify!($version), ".MatchPolicyType")));
-                    /// Which namespaces.
+                    /// The namespaces it is called for.
                     namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
-                    /// Which objects.
+                    /// The objects it is called for.
                     object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
-                    /// What calling it changes elsewhere.
+                    /// The side effects of a call.
                     side_effects: Option<String> = "sideEffects", $required, opt_text((concat!(stringify!($version), ".SideEffectClass")));
-                    /// How long a call may take.
+                    /// The timeout of a call.
                     timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
                     /// Review versions it reads.
                     admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
-                    /// Whether it is called again after others changed the object.
+                    /// `IfNeeded` calls it again after others changed the object.
                     reinvocation_policy: Option<String> = "reinvocationPolicy", omit_empty, opt_text("v1.ReinvocationPolicyType");
                     /// Expressions that must hold.
                     match_conditions: Option<Vec<MatchCondition>> = "matchConditions", omit_empty, objects;
@@ -132,7 +132,7 @@ macro_rules! registration_types {
             }
 
             wire_struct! {
-                /// Where a webhook is.
+                /// The URL or service of a webhook.
                 pub struct WebhookClientConfig = (concat!(stringify!($version), ".WebhookClientConfig")) {
                     /// A URL.
                     url: Option<String> = "url", omit_empty, opt_text("string");
@@ -182,7 +182,7 @@ registration_types! {
 }
 
 wire_struct! {
-    /// What a webhook is called for.
+    /// The requests a webhook is called for.
     pub struct RuleWithOperations = "v1.RuleWithOperations" {
         /// The operations.
         operations: Option<Vec<String>> = "operations", omit_empty, texts("v1.OperationType");

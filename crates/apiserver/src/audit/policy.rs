@@ -1,4 +1,4 @@
-//! What is logged: the first rule that matches a request decides.
+//! The audit policy: the first rule that matches a request decides.
 
 use lockgate_admission::audit::Level;
 use lockgate_api::admission::UserInfo;
@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use crate::http::request_info::Target;
 
-/// Why a policy cannot be used.
+/// The error in an audit policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PolicyError(String);
 
-/// What is logged.
+/// An audit policy.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
     rules: Vec<Rule>,
     omit_stages: Vec<String>,
 }
 
-/// What is logged of some requests.
+/// A rule of an audit policy.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) level: Level,
@@ -108,7 +108,7 @@ impl Policy {
         })
     }
 
-    /// Whether a stage is never told.
+    /// Returns true if a stage is never logged.
     pub(super) fn omits(&self, stage: &str) -> bool {
         self.omit_stages.iter().any(|omitted| omitted == stage)
     }
@@ -196,7 +196,7 @@ impl Rule {
         })
     }
 
-    /// Whether a stage is not told.
+    /// Returns true if a stage is not logged.
     pub(super) fn omits(&self, stage: &str) -> bool {
         self.omit_stages.iter().any(|omitted| omitted == stage)
     }

@@ -1,4 +1,4 @@
-//! Being taken for somebody else, by those who may.
+//! Impersonation.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/filters/impersonation
 
@@ -108,7 +108,7 @@ fn readable(name: &str, value: &HeaderValue) -> Outcome<String> {
     }
 }
 
-/// What was asked for, as Go shows it.
+/// The requested user, as Go shows it.
 fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
     let list = |texts: &[String]| {
         let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();

@@ -28,7 +28,7 @@ pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// UPSTREAM: go-jose jwt/validation.go (DefaultLeeway)
 const LEEWAY: i64 = 60;
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Claims {
     #[serde(rename = "aud", default, deserialize_with = "one_or_many")]
@@ -49,7 +49,7 @@ pub(crate) struct Claims {
     pub(crate) subject: String,
 }
 
-/// What a token is bound to.
+/// The objects a token is bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Bound {
     #[serde(default)]

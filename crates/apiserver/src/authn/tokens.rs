@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use lockgate_api::admission::UserInfo;
 use sha2::{Digest as _, Sha256};
 
-/// Why a token file cannot be used.
+/// The error in a token file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct TokenFileError {

@@ -55,7 +55,7 @@ impl Rbac {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Learns of a role or a cluster role.
+    /// Adds or replaces a role or a cluster role.
     pub(crate) fn set_role(&self, namespace: &str, name: &str, role: &Value) {
         let rules = objects(role, "rules").map(Rule::read).collect();
         self.change(|state| {
@@ -65,14 +65,13 @@ impl Rbac {
         });
     }
 
-    /// Forgets a role.
     pub(crate) fn remove_role(&self, namespace: &str, name: &str) {
         self.change(|state| {
             state.roles.remove(&(namespace.to_owned(), name.to_owned()));
         });
     }
 
-    /// Learns of a binding.
+    /// Adds or replaces a binding.
     pub(crate) fn set_binding(&self, namespace: &str, name: &str, binding: &Value) {
         let reference = binding.get("roleRef").unwrap_or(&Value::Null);
         let in_cluster = text(reference, "kind") == "ClusterRole";
@@ -95,7 +94,6 @@ impl Rbac {
         });
     }
 
-    /// Forgets a binding.
     pub(crate) fn remove_binding(&self, namespace: &str, name: &str) {
         self.change(|state| {
             if let Some(bindings) = state.bindings.get_mut(namespace) {
@@ -108,7 +106,7 @@ impl Rbac {
     }
 }
 
-/// What somebody may do in a namespace.
+/// The rules that apply to a user in a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     /// In the order of bindings, those of the cluster first.
@@ -125,7 +123,7 @@ impl Rbac {
         state.roles.get(&role).cloned()
     }
 
-    /// What a user may do in a namespace.
+    /// The rules that apply to a user in a namespace.
     ///
     /// UPSTREAM: kubernetes pkg/registry/rbac/validation/rule.go (VisitRulesFor)
     pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> Rules {

@@ -1,4 +1,4 @@
-//! The roles and bindings everybody relies on. What is missing is added to what is there; what
+//! The default roles and bindings. What is missing is added to what is stored; what
 //! somebody added stays, and an object that says so is left alone.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, component-helpers
@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::controllers::role_aggregation;
+use crate::error::{Outcome, internal};
 
 /// One object to a line, by plural. Made by `tools/rbac-generator`.
 const POLICY: &str = include_str!("rbac.json");
-/// Says whether an object is kept up to date.
+/// The annotation that disables reconciliation of an object.
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// The plurals, in the order in which the objects are made.
@@ -23,13 +24,15 @@ pub(super) const PLURALS: [&str; 4] = [
     "rolebindings",
 ];
 
-/// What there is to be, by plural.
-pub(super) fn wanted() -> BTreeMap<String, Vec<Value>> {
-    let policy: BTreeMap<String, Vec<Value>> = serde_json::from_str(POLICY).unwrap_or_default();
+/// The default roles and bindings, by plural.
+pub(super) fn wanted() -> Outcome<BTreeMap<String, Vec<Value>>> {
+    let unreadable = || internal("the default roles of this build cannot be read");
+    let policy: BTreeMap<String, Vec<Value>> =
+        serde_json::from_str(POLICY).map_err(|_| unreadable())?;
     let objects = policy.into_iter().map(|(plural, rows)| {
-        let objects = rows.into_iter().filter_map(|row| object(&plural, row));
-        let objects = objects.collect();
-        (plural, objects)
+        let objects = rows.into_iter().map(|row| object(&plural, row));
+        let objects: Option<Vec<Value>> = objects.collect();
+        Ok((plural, objects.ok_or_else(unreadable)?))
     });
     objects.collect()
 }
@@ -72,7 +75,7 @@ fn object(plural: &str, row: Value) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// What an object is to become so that it has everything that is wanted. None if it has, or if it is
+/// The object completed by everything that is wanted. None if it is complete, or if it is
 /// to be left alone.
 pub(super) fn reconciled(found: &Value, wanted: &Value) -> Option<Value> {
     let protected = found
@@ -94,7 +97,7 @@ pub(super) fn reconciled(found: &Value, wanted: &Value) -> Option<Value> {
     (object != *found).then_some(object)
 }
 
-/// Whether a binding is for another role than the one that is wanted, which cannot be changed.
+/// Returns true if a binding is for another role than the wanted one, which cannot be changed.
 pub(super) fn is_for_another_role(found: &Value, wanted: &Value) -> bool {
     wanted.get("roleRef").is_some() && found.get("roleRef") != wanted.get("roleRef")
 }
@@ -182,7 +185,7 @@ fn add_selectors(object: &mut Value, wanted: &Value) {
     extend(&mut object[rule], selectors, missing);
 }
 
-/// What a rule allows.
+/// The permissions of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule<'r> {
     verbs: Vec<&'r str>,
@@ -238,7 +241,7 @@ impl<'r> Rule<'r> {
         parts
     }
 
-    /// Whether it allows what a rule with one of everything does.
+    /// Returns true if it allows what a rule with one of everything allows.
     fn covers(&self, part: &Self) -> bool {
         let all = |list: &[&str], wanted: &[&str]| {
             list.contains(&"*") || wanted.iter().all(|item| list.contains(item))
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn knows_what_upstream_makes() {
-        let wanted = wanted();
+        let wanted = wanted().unwrap();
         let counts: Vec<usize> = PLURALS.map(|plural| wanted[plural].len()).into();
         assert_eq!(counts, [69, 50, 7, 7]);
         let find = |plural: &str, name: &str| {

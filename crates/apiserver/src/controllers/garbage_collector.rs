@@ -1,5 +1,5 @@
-//! Collecting what nobody owns any more, and doing what the finalizers `orphan` and
-//! `foregroundDeletion` say. Every change is a write like any other: webhooks are asked.
+//! The garbage collector: deletes objects whose owners are gone, and acts on the finalizers `orphan` and
+//! `foregroundDeletion`. Every change is a write like any other and passes admission.
 //!
 //! ```text
 //!   owner deleted      dependents without another owner go (background)
@@ -11,23 +11,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockgate_store::{Entry, ReadAt};
+use lockgate_store::Entry;
 use serde_json::Value;
 
 use super::owner_graph::{Graph, Meta, Reference};
-use super::{account, call};
-use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
-use crate::error::{Failure, Outcome, internal, read_failed};
+use super::{Context, account, options};
+use crate::decode::options::{DeleteOptions, Preconditions};
+use crate::error::{Outcome, corrupt, internal};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::{Resource, Snapshot, split_api_version};
-use crate::server::Server;
+use crate::request::{ObjectPath, Request};
 use crate::write::delete::{Deletion, FOREGROUND, ORPHAN};
-use crate::write::update::{Change, New};
+use crate::write::update::Change;
 
 const ACCOUNT: &str = "generic-garbage-collector";
 
-/// Whether an object has owners that count, and can be one. Events neither have nor are.
+/// Returns true for events, which neither have nor are owners.
 pub(super) fn is_ignored(key: &str) -> bool {
     let (group, plural, _) = split(key);
     matches!(group, "core" | "events.k8s.io") && plural == "events"
@@ -42,7 +42,7 @@ fn split(key: &str) -> (&str, &str, &str) {
 
 /// An object to look at.
 struct Item<'i> {
-    resource: &'i Resource,
+    resource: &'i Arc<Resource>,
     namespace: &'i str,
     name: &'i str,
     entry: Entry,
@@ -67,23 +67,23 @@ enum OwnerState {
 
 /// Looks at one object. Returns the keys of those to look at next.
 pub(super) async fn look(
-    server: &Server,
+    context: &Context,
     graph: &Mutex<Graph>,
     key: &str,
 ) -> Outcome<Vec<Arc<str>>> {
-    let snapshot = server.registry.snapshot();
-    let Some(item) = Item::find(server, &snapshot, key).await? else {
+    let snapshot = context.writer.registry.snapshot();
+    let Some(item) = Item::find(context, &snapshot, key).await? else {
         return Ok(Vec::new());
     };
     if item.meta.orphans_dependents() {
-        item.orphan_dependents(server, graph, &snapshot).await?;
+        item.orphan_dependents(context, graph, &snapshot).await?;
         return Ok(Vec::new());
     }
     if item.meta.waits_for_dependents() {
-        return item.wait_for_dependents(server, graph).await;
+        return item.wait_for_dependents(context, graph).await;
     }
     if !item.meta.is_deleting() && !item.meta.references().is_empty() {
-        item.collect(server, graph, &snapshot).await?;
+        item.collect(context, graph, &snapshot).await?;
     }
     Ok(Vec::new())
 }
@@ -102,13 +102,8 @@ fn served<'s>(snapshot: &'s Snapshot, key: &str) -> Option<&'s Arc<Resource>> {
         .or(first)
 }
 
-async fn read(server: &Server, key: &str) -> Outcome<Option<Entry>> {
-    let (entry, _) = server
-        .store
-        .get(key, ReadAt::Latest)
-        .await
-        .map_err(|error| read_failed(error, 0))?;
-    Ok(entry)
+fn read_meta(entry: &Entry) -> Outcome<Meta> {
+    Meta::read(entry).ok_or_else(|| corrupt(&entry.key, entry.revision.0))
 }
 
 fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
@@ -117,14 +112,16 @@ fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
 
 impl<'i> Item<'i> {
     /// The object with a key. None if it is gone.
-    async fn find(server: &Server, snapshot: &'i Snapshot, key: &'i str) -> Outcome<Option<Self>> {
-        let found = read(server, key).await?;
-        let Some((entry, meta)) = found.and_then(|entry| {
-            let meta = Meta::read(&entry)?;
-            Some((entry, meta))
-        }) else {
+    async fn find(
+        context: &Context,
+        snapshot: &'i Snapshot,
+        key: &'i str,
+    ) -> Outcome<Option<Self>> {
+        let found = context.writer.storage.entry(key).await?;
+        let Some(entry) = found else {
             return Ok(None);
         };
+        let meta = read_meta(&entry)?;
         let resource = served(snapshot, key)
             .ok_or_else(|| internal("the kind of the object is not served"))?;
         let (_, _, rest) = split(key);
@@ -144,14 +141,14 @@ impl<'i> Item<'i> {
     /// Deletes the object if no owner of it is left, and frees it of those that are gone otherwise.
     async fn collect(
         &self,
-        server: &Server,
+        context: &Context,
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
     ) -> Outcome<()> {
         let mut owners = Owners::default();
         for reference in self.meta.references() {
             let uid = reference.uid.as_str();
-            match self.owner(server, graph, snapshot, reference).await? {
+            match self.owner(context, graph, snapshot, reference).await? {
                 None => return Ok(()),
                 Some(OwnerState::Solid) => owners.solid += 1,
                 Some(OwnerState::Dangling) => owners.dangling.push(uid),
@@ -163,7 +160,7 @@ impl<'i> Item<'i> {
             if owners.dangling.is_empty() {
                 return Ok(());
             }
-            return self.disown(server, &owners.dangling).await;
+            return self.disown(context, &owners.dangling).await;
         }
         let policy = if !owners.waiting.is_empty() && lock(graph).has_dependents(&self.meta.uid) {
             let in_a_circle = {
@@ -173,11 +170,14 @@ impl<'i> Item<'i> {
             };
             if in_a_circle && self.blocks_owners() {
                 // Nobody of a circle would go first: this one waits, its owners need not.
-                self.unblock(server).await?;
-                let key = server.key(self.resource, self.namespace, self.name);
-                return match Item::find(server, snapshot, &key).await? {
+                self.unblock(context).await?;
+                let key = context
+                    .writer
+                    .storage
+                    .key(self.resource, self.namespace, self.name);
+                return match Item::find(context, snapshot, &key).await? {
                     Some(freed) if freed.meta.uid == self.meta.uid => {
-                        freed.delete(server, "Foreground").await
+                        freed.delete(context, "Foreground").await
                     }
                     _ => Ok(()),
                 };
@@ -190,14 +190,14 @@ impl<'i> Item<'i> {
         } else {
             "Background"
         };
-        self.delete(server, policy).await
+        self.delete(context, policy).await
     }
 
-    /// What has become of an owner. None if the reference can never be right: an object of the
+    /// The state of an owner. None if the reference can never be right: an object of the
     /// cluster cannot be owned by one in a namespace, and is left alone.
     async fn owner(
         &self,
-        server: &Server,
+        context: &Context,
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
         reference: &Reference,
@@ -214,12 +214,14 @@ impl<'i> Item<'i> {
             return Ok(None);
         }
         // An owner in another namespace is none: it is looked for where the object is.
-        let key = server.key(resource, self.namespace, &reference.name);
-        let owner = read(server, &key)
-            .await?
-            .as_ref()
-            .and_then(Meta::read)
-            .filter(|owner| owner.uid == reference.uid);
+        let key = context
+            .writer
+            .storage
+            .key(resource, self.namespace, &reference.name);
+        // One that cannot be read may be there still: its dependents stay.
+        let owner = context.writer.storage.entry(&key).await?;
+        let owner = owner.as_ref().map(read_meta).transpose()?;
+        let owner = owner.filter(|owner| owner.uid == reference.uid);
         Ok(Some(match owner {
             None => OwnerState::Dangling,
             Some(owner) if owner.waits_for_dependents() => OwnerState::Waiting,
@@ -230,7 +232,7 @@ impl<'i> Item<'i> {
     /// Lets the object go when nothing that blocks it is left. Returns what is in the way.
     async fn wait_for_dependents(
         &self,
-        server: &Server,
+        context: &Context,
         graph: &Mutex<Graph>,
     ) -> Outcome<Vec<Arc<str>>> {
         let (blocking, in_the_way) = {
@@ -242,7 +244,7 @@ impl<'i> Item<'i> {
             (blocking, keys)
         };
         if !blocking {
-            self.remove_finalizer(server, FOREGROUND).await?;
+            self.remove_finalizer(context, FOREGROUND).await?;
         }
         Ok(in_the_way)
     }
@@ -250,27 +252,27 @@ impl<'i> Item<'i> {
     /// Takes the references to the object from its dependents, and lets it go.
     async fn orphan_dependents(
         &self,
-        server: &Server,
+        context: &Context,
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
     ) -> Outcome<()> {
         let mut failed = None;
         let keys = lock(graph).dependents_of(&self.meta.uid);
         for key in keys {
-            let freed = match Item::find(server, snapshot, &key).await {
-                Ok(Some(dependent)) => dependent.disown(server, &[&self.meta.uid]).await,
+            let freed = match Item::find(context, snapshot, &key).await {
+                Ok(Some(dependent)) => dependent.disown(context, &[&self.meta.uid]).await,
                 other => other.map(drop),
             };
             failed = freed.err().or(failed);
         }
         match failed {
             Some(failure) => Err(failure),
-            None => self.remove_finalizer(server, ORPHAN).await,
+            None => self.remove_finalizer(context, ORPHAN).await,
         }
     }
 
-    async fn remove_finalizer(&self, server: &Server, name: &str) -> Outcome<()> {
-        self.change(server, |object| {
+    async fn remove_finalizer(&self, context: &Context, name: &str) -> Outcome<()> {
+        self.change(context, |object| {
             metadata::change(object, |metadata| {
                 let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
                 if let Some(finalizers) = finalizers {
@@ -285,8 +287,8 @@ impl<'i> Item<'i> {
     }
 
     /// Takes the references to these owners away.
-    async fn disown(&self, server: &Server, uids: &[&str]) -> Outcome<()> {
-        self.change(server, |object| {
+    async fn disown(&self, context: &Context, uids: &[&str]) -> Outcome<()> {
+        self.change(context, |object| {
             change_references(object, |references| {
                 references.retain(|reference| {
                     let uid = reference.get("uid").and_then(Value::as_str);
@@ -303,8 +305,8 @@ impl<'i> Item<'i> {
     }
 
     /// Lets the owners go without waiting for the object.
-    async fn unblock(&self, server: &Server) -> Outcome<()> {
-        self.change(server, |object| {
+    async fn unblock(&self, context: &Context) -> Outcome<()> {
+        self.change(context, |object| {
             change_references(object, |references| {
                 let references = references.iter_mut().filter_map(Value::as_object_mut);
                 for reference in references.filter(|it| it.contains_key("blockOwnerDeletion")) {
@@ -315,65 +317,49 @@ impl<'i> Item<'i> {
         .await
     }
 
-    async fn change(&self, server: &Server, change: impl Fn(&mut Value)) -> Outcome<()> {
-        let mut call = call(
-            account(ACCOUNT),
-            Verb::Patch,
-            self.resource,
-            self.namespace,
-            self.name,
-            "",
-        );
-        call.deadline = Some(std::time::Instant::now() + server.settings.request_timeout);
-        let options = WriteOptions::default();
+    fn request(&self, context: &Context, verb: Verb) -> Request {
+        let path = ObjectPath {
+            resource: self.resource,
+            namespace: self.namespace,
+            name: self.name,
+            subresource: "",
+        };
+        let mut request = Request::internal(account(ACCOUNT), verb, path);
+        request.deadline = Some(std::time::Instant::now() + context.settings.request_timeout);
+        request
+    }
+
+    async fn change(&self, context: &Context, change: impl Fn(&mut Value) + Sync) -> Outcome<()> {
+        let request = self.request(context, Verb::Patch);
+        let options = options();
         let it = Change {
             uid: Some(&self.meta.uid),
-            ..Change::new(self.resource, &options)
+            ..Change::new(&context.writer, &request, &options)
         };
-        let changed = it
-            .apply(server, &mut call, |_, old| {
-                let mut object = old.cloned().unwrap_or_default();
-                change(&mut object);
-                Ok(New::Object(object))
-            })
-            .await;
+        let changed = it.edit(change).await;
         unless_gone(changed.map(drop))
     }
 
-    async fn delete(&self, server: &Server, policy: &str) -> Outcome<()> {
-        let mut call = call(
-            account(ACCOUNT),
-            Verb::Delete,
-            self.resource,
-            self.namespace,
-            self.name,
-            "",
-        );
-        call.deadline = Some(std::time::Instant::now() + server.settings.request_timeout);
-        let deletion = Deletion {
-            server,
-            resource: self.resource,
-            namespace: self.namespace.to_owned(),
-            admission_name: Some(self.name.to_owned()),
-            name: self.name.to_owned(),
-        };
+    async fn delete(&self, context: &Context, policy: &str) -> Outcome<()> {
+        let request = self.request(context, Verb::Delete);
         let options = DeleteOptions {
             propagation_policy: Some(policy.to_owned()),
-            // What was decided holds for the object that was looked at.
+            // The decision holds for the object that was looked at.
             preconditions: Some(Preconditions {
                 uid: Some(self.meta.uid.clone()),
                 resource_version: Some(self.entry.revision.to_string()),
             }),
             ..DeleteOptions::default()
         };
-        unless_gone(deletion.run(&mut call, options).await.map(drop))
+        let deletion = Deletion::of(&context.writer, &request);
+        unless_gone(deletion.run(options).await.map(drop))
     }
 }
 
 /// An object that is gone, or another one by now, needs nothing any more.
 fn unless_gone(result: Outcome<()>) -> Outcome<()> {
     match result {
-        Err(Failure(status)) if status.code == 404 => Ok(()),
+        Err(failure) if failure.is_not_found() => Ok(()),
         other => other,
     }
 }

@@ -1,37 +1,33 @@
-//! What every namespace has: the service account `default`, and the certificate of the authority
-//! with which the server is verified.
+//! The objects of every namespace: the service account `default`, and the config map
+//! `kube-root-ca.crt` with which clients verify the server.
 //!
 //! UPSTREAM: kubernetes pkg/controller/serviceaccount/serviceaccounts_controller.go,
 //! pkg/controller/certificates/rootcacertpublisher
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use lockgate_admission::host::Namespaces as _;
-use lockgate_store::ReadAt;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
-use super::{account, call, request};
+use super::owner_graph::Meta;
+use super::{Context, account, options};
 use crate::config::Controllers;
-use crate::decode::options::WriteOptions;
+use crate::decode::body;
+use crate::decode::write::Body;
 use crate::encoding;
-use crate::error::{Failure, Outcome, read_failed};
+use crate::error::Outcome;
 use crate::http::request_info::Verb;
 use crate::metadata;
-use crate::server::Server;
+use crate::registry::Resource;
+use crate::request::{ObjectPath, Request};
+use crate::write::Writer;
 use crate::write::create;
-use crate::write::update::{Change, New};
+use crate::write::update::Change;
 
 pub(super) const SERVICE_ACCOUNT: &str = "default";
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
-/// How long the creation of a namespace waits for what the namespace has. Longer, and a webhook that
-/// is slow about service accounts would hold up namespaces.
-const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a namespace is to have: plurals and objects, and who makes them.
+/// The default objects of a namespace, with their plurals and the names of their controllers.
 pub(crate) fn objects(
     controllers: Controllers,
     namespace: &str,
@@ -72,150 +68,104 @@ pub(super) fn namespace_of(key: &str) -> Option<&str> {
 }
 
 /// Makes what a namespace lacks. Returns whether it lacked anything.
-pub(super) async fn look(server: &Server, namespace: &str) -> Outcome<bool> {
+pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
+    let writer = &context.writer;
+    let snapshot = writer.registry.snapshot();
     let mut changed = false;
     let mut failed = None;
-    for (plural, who, object) in objects(server.settings.controllers, namespace, &server.ca_pem) {
-        let known = server.namespaces.cached(namespace);
-        if known.is_none_or(|namespace| namespace.terminating) {
+    for (plural, controller, object) in objects(
+        context.settings.enabled,
+        namespace,
+        &context.settings.ca_pem,
+    ) {
+        let (Some(namespaces), Some(resource)) = (
+            snapshot.find("", "v1", "namespaces"),
+            snapshot.find("", "v1", plural),
+        ) else {
+            return Ok(false);
+        };
+        // One that is being deleted takes no new objects.
+        let key = writer.storage.key(namespaces, "", namespace);
+        let found = writer.storage.entry(&key).await?;
+        if found.is_none_or(|entry| Meta::read(&entry).is_none_or(|meta| meta.is_deleting())) {
             return Ok(false);
         }
-        match ensure(server, namespace, plural, who, object).await {
+        let default = Default {
+            writer,
+            resource,
+            namespace,
+            controller,
+            object,
+        };
+        match default.ensure().await {
             Ok(was_missing) => changed |= was_missing,
-            Err(failure) if is_over(&failure) => {}
             Err(failure) => failed = Some(failure),
         }
     }
     failed.map_or(Ok(changed), Err)
 }
 
-/// Whether the namespace went, or somebody else was faster.
-fn is_over(Failure(status): &Failure) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 404
-        || status.reason == "AlreadyExists"
-        || causes
-            .flatten()
-            .any(|cause| cause.reason == "NamespaceTerminating")
-}
-
-async fn ensure(
-    server: &Server,
-    namespace: &str,
-    plural: &str,
-    who: &str,
+/// A default object of a namespace.
+struct Default<'d> {
+    writer: &'d Writer,
+    resource: &'d Arc<Resource>,
+    namespace: &'d str,
+    controller: &'d str,
     object: Value,
-) -> Outcome<bool> {
-    let snapshot = server.registry.snapshot();
-    let Some(resource) = snapshot.find("", "v1", plural) else {
-        return Ok(false);
-    };
-    let name = metadata::text(&object, "name").to_owned();
-    let key = server.key(resource, namespace, &name);
-    let (entry, _) = server
-        .store
-        .get(&key, ReadAt::Latest)
-        .await
-        .map_err(|error| read_failed(error, 0))?;
-    let Some(entry) = entry else {
-        let target = (namespace, "");
-        let json = "application/json";
-        let mut call = request(account(who), Verb::Create, resource, target, json, &object);
-        create::create(server, &mut call, resource).await?;
-        return Ok(true);
-    };
-    let found = encoding::parse_entry(&entry, resource.type_meta());
-    let described = |object: &Value| {
-        let annotations = metadata::of(object).and_then(|metadata| metadata.get("annotations"));
-        let text = annotations.and_then(|annotations| annotations.get(DESCRIPTION)?.as_str());
-        text.is_some_and(|text| !text.is_empty())
-    };
-    // Accounts are anybody's to change; the certificate is not.
-    let right = object.get("data").is_none()
-        || found.get("data") == object.get("data") && described(&found);
-    if right || metadata::is_deleting(&found) {
-        return Ok(false);
-    }
-    let mut call = call(account(who), Verb::Update, resource, namespace, &name, "");
-    let options = WriteOptions::default();
-    Change::new(resource, &options)
-        .apply(server, &mut call, |_, old| {
-            let mut changed = old.cloned().unwrap_or_default();
-            changed["data"] = object["data"].clone();
-            metadata::change(&mut changed, |metadata| {
-                let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-                annotations[DESCRIPTION] = object["metadata"]["annotations"][DESCRIPTION].clone();
-            });
-            Ok(New::Object(changed))
-        })
-        .await?;
-    Ok(true)
 }
 
-/// Those who wait until namespaces have what every namespace has.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>);
+/// Returns true if the object has its description.
+fn is_described(object: &Value) -> bool {
+    let annotations = metadata::of(object).and_then(|metadata| metadata.get("annotations"));
+    let text = annotations.and_then(|annotations| annotations.get(DESCRIPTION)?.as_str());
+    text.is_some_and(|text| !text.is_empty())
+}
 
-impl Waiting {
-    fn add(&self, namespace: &str) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting
-            .entry(namespace.to_owned())
-            .or_default()
-            .push(sender);
-        receiver
+impl Default<'_> {
+    fn request(&self, verb: Verb, name: &str) -> Request {
+        let path = ObjectPath {
+            resource: self.resource,
+            namespace: self.namespace,
+            name,
+            subresource: "",
+        };
+        Request::internal(account(self.controller), verb, path)
     }
 
-    /// Forgets those who gave up.
-    fn tidy(&self, namespace: &str) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(senders) = waiting.get_mut(namespace) {
-            senders.retain(|sender| !sender.is_closed());
-            if senders.is_empty() {
-                waiting.remove(namespace);
-            }
+    /// Creates or corrects the object. Returns whether that was necessary.
+    async fn ensure(self) -> Outcome<bool> {
+        let storage = &self.writer.storage;
+        let name = metadata::text(&self.object, "name").to_owned();
+        let key = storage.key(self.resource, self.namespace, &name);
+        let Some(entry) = storage.entry(&key).await? else {
+            let request = self.request(Verb::Create, "");
+            let body = Body {
+                object: body::decode_value(self.object, self.resource)?,
+                options: options(),
+            };
+            create::create(self.writer, &request, body).await?;
+            return Ok(true);
+        };
+        let found = encoding::parse_entry(&entry, self.resource.type_meta())?;
+        let object = &self.object;
+        // Service accounts may be changed by anybody; the certificate may not.
+        let is_right = object.get("data").is_none()
+            || found.get("data") == object.get("data") && is_described(&found);
+        if is_right || metadata::is_deleting(&found) {
+            return Ok(false);
         }
-    }
-
-    /// Tells them that a namespace was looked at.
-    pub(super) fn tell(&self, namespace: &str) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for sender in waiting.remove(namespace).into_iter().flatten() {
-            let _ = sender.send(());
-        }
-    }
-}
-
-/// To be made before a namespace is stored: waits afterwards until the namespace has what every
-/// namespace has, for a moment at most.
-#[derive(Debug)]
-pub(crate) struct Settling<'s> {
-    server: &'s Server,
-    namespace: String,
-    told: oneshot::Receiver<()>,
-}
-
-impl<'s> Settling<'s> {
-    /// None if namespaces have nothing.
-    pub(crate) fn new(server: &'s Server, namespace: &str) -> Option<Self> {
-        let controllers = server.settings.controllers;
-        (controllers.service_account || controllers.root_ca).then(|| Self {
-            server,
-            namespace: namespace.to_owned(),
-            told: server.waiting.add(namespace),
-        })
-    }
-
-    /// Waits.
-    pub(crate) async fn settle(mut self) {
-        let _ = tokio::time::timeout(PATIENCE, &mut self.told).await;
-    }
-}
-
-impl Drop for Settling<'_> {
-    fn drop(&mut self) {
-        self.told.close();
-        self.server.waiting.tidy(&self.namespace);
+        let request = self.request(Verb::Update, &name);
+        let options = options();
+        Change::new(self.writer, &request, &options)
+            .edit(|changed| {
+                changed["data"] = object["data"].clone();
+                metadata::change(changed, |metadata| {
+                    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+                    annotations[DESCRIPTION] =
+                        object["metadata"]["annotations"][DESCRIPTION].clone();
+                });
+            })
+            .await?;
+        Ok(true)
     }
 }

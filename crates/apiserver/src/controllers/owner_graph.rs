@@ -1,4 +1,4 @@
-//! Who owns whom, as far as it matters: objects that have owners, and owners whose dependents go
+//! The graph of owner references: objects that have owners, and owners whose dependents are deleted
 //! first. An object without owners takes no room here.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -12,12 +12,12 @@ use serde::de::IgnoredAny;
 use crate::encoding;
 use crate::write::delete::{FOREGROUND, ORPHAN};
 
-/// How many owners that are gone are remembered.
+/// The number of deleted owners that are remembered.
 ///
 /// UPSTREAM: kubernetes pkg/controller/garbagecollector/graph_builder.go (absentOwnerCache)
 const GONE_MAX: usize = 500;
 
-/// What matters of an object's metadata.
+/// The members of an object's metadata that the graph is made from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Meta {
@@ -57,12 +57,12 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
-    /// Whether it goes when its dependents are gone.
+    /// Foreground deletion: it is removed after its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
         self.is_deleting() && self.has_finalizer(FOREGROUND)
     }
 
-    /// Whether it goes when its dependents are free of it.
+    /// It is removed after its dependents were orphaned.
     pub(super) fn orphans_dependents(&self) -> bool {
         self.is_deleting() && self.has_finalizer(ORPHAN)
     }
@@ -83,7 +83,7 @@ struct Owner {
     words: u64,
 }
 
-/// Who owns whom.
+/// The owner references of all objects.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     /// By key.
@@ -255,7 +255,7 @@ impl Graph {
         keys.cloned().collect()
     }
 
-    /// Whether an object owns any other.
+    /// Returns true if an object owns another one.
     pub(super) fn has_dependents(&self, uid: &str) -> bool {
         self.by_owner.contains_key(uid)
     }
@@ -272,14 +272,14 @@ impl Graph {
         keys.filter(blocks).cloned().collect()
     }
 
-    /// Whether the object with this key waits for its dependents to go.
+    /// Returns true if the object with this key waits for the deletion of its dependents.
     pub(super) fn is_waiting(&self, key: &str) -> bool {
         self.dependents
             .get(key)
             .is_some_and(|dependent| self.waiting.contains_key(&dependent.uid))
     }
 
-    /// Whether an object was seen to go.
+    /// Returns true if an object was deleted recently.
     pub(super) fn is_gone(&self, uid: &str) -> bool {
         self.gone.uids.contains(uid)
     }

@@ -12,14 +12,13 @@ use lockgate_plugins::quota::{Counted, Usage, counted_by, status_of};
 use lockgate_store::{Entry, Event, List};
 use serde_json::Value;
 
-use super::{account, call};
-use crate::decode::options::WriteOptions;
+use super::{Context, account, options};
 use crate::encoding;
 use crate::error::{Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::Resource;
-use crate::server::Server;
+use crate::request::{ObjectPath, Request};
 use crate::write::update::{Change, New};
 
 /// Where quotas are.
@@ -102,42 +101,47 @@ fn is_unsettled(entry: &Entry, previous: Option<&Entry>) -> bool {
 }
 
 /// Counts what is used in a namespace, and says so in its quotas. Tells whether anything changed.
-pub(super) async fn look(server: &Server, namespace: &str) -> Outcome<bool> {
-    let snapshot = server.registry.snapshot();
+pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
+    let snapshot = context.writer.registry.snapshot();
     let quotas = snapshot
         .find("", "v1", "resourcequotas")
         .ok_or_else(|| internal("quotas are not served"))?;
     // Nothing is charged meanwhile, and what was charged is stored.
-    let _counting = server.quotas.count(namespace).await;
+    let _counting = context.quotas.count(namespace).await;
     let mut changed = false;
-    for entry in &entries(server, quotas, namespace).await? {
-        let quota = server.show(entry, quotas).await?;
+    for entry in &entries(context, quotas, namespace).await? {
+        let quota = context.writer.storage.decode(entry, quotas).await?;
         let mut usage: Vec<Usage> = Vec::new();
         for counted in counted_by(&quota) {
-            let objects = objects(server, &counted, namespace).await?;
+            let objects = objects(context, &counted, namespace).await?;
             usage.push((counted, objects));
         }
         let status = status_of(&quota, &usage).map_err(|error| internal(&error.to_string()))?;
         if let Some(status) = status {
-            changed |= write(server, quotas, &quota, status).await?;
+            changed |= write(context, quotas, &quota, status).await?;
         }
     }
     Ok(changed)
 }
 
-async fn entries(server: &Server, resource: &Resource, namespace: &str) -> Outcome<Vec<Entry>> {
-    let prefix = server.prefix(resource, namespace);
-    let page = server.store.list(List::all(&prefix)).await;
+async fn entries(context: &Context, resource: &Resource, namespace: &str) -> Outcome<Vec<Entry>> {
+    let prefix = context.writer.storage.prefix(resource, namespace);
+    let page = context
+        .writer
+        .storage
+        .store()
+        .list(List::all(&prefix))
+        .await;
     Ok(page.map_err(|error| read_failed(error, 0))?.entries)
 }
 
 /// The objects of a resource in a namespace; nothing when it is not served.
 async fn objects(
-    server: &Server,
+    context: &Context,
     counted: &Counted,
     namespace: &str,
 ) -> Outcome<Option<Vec<Arc<Value>>>> {
-    let snapshot = server.registry.snapshot();
+    let snapshot = context.writer.registry.snapshot();
     let mut resources = snapshot.resources().iter();
     let found = resources.find(|resource| {
         resource.group() == counted.group
@@ -148,38 +152,44 @@ async fn objects(
     let Some(resource) = found else {
         return Ok(None);
     };
-    let entries = entries(server, resource, namespace).await?;
-    let key = server.prefix(resource, "");
+    let entries = entries(context, resource, namespace).await?;
+    let key = context.writer.storage.prefix(resource, "");
     // The others are one as good as another.
     let is_looked_at = SHRINKING.contains(&key.as_str());
     let mut objects = Vec::with_capacity(entries.len());
     for entry in &entries {
         objects.push(Arc::new(match is_looked_at {
-            true => server.show(entry, resource).await?,
+            true => context.writer.storage.decode(entry, resource).await?,
             false => Value::Null,
         }));
     }
     Ok(Some(objects))
 }
 
-async fn write(server: &Server, quotas: &Resource, quota: &Value, status: Value) -> Outcome<bool> {
-    let (namespace, name) = (
-        metadata::text(quota, "namespace"),
-        metadata::text(quota, "name"),
-    );
-    let who = account("resourcequota-controller");
-    let mut call = call(who, Verb::Update, quotas, namespace, name, "status");
-    let options = WriteOptions::default();
+async fn write(
+    context: &Context,
+    quotas: &Arc<Resource>,
+    quota: &Value,
+    status: Value,
+) -> Outcome<bool> {
+    let path = ObjectPath {
+        resource: quotas,
+        namespace: metadata::text(quota, "namespace"),
+        name: metadata::text(quota, "name"),
+        subresource: "status",
+    };
+    let user = account("resourcequota-controller");
+    let request = Request::internal(user, Verb::Update, path);
+    let options = options();
     let mut object = quota.clone();
     object["status"] = status;
-    let change = Change::new(quotas, &options);
-    let written = change
-        .apply(server, &mut call, |_, _| Ok(New::Object(object.clone())))
+    let written = Change::new(&context.writer, &request, &options)
+        .apply(|_| Ok(New::Object(object.clone())))
         .await;
     match written {
         Ok(_) => Ok(true),
         // It is gone, and with it what it limited.
-        Err(failure) if failure.0.code == 404 => Ok(false),
+        Err(failure) if failure.is_not_found() => Ok(false),
         Err(failure) => Err(failure),
     }
 }

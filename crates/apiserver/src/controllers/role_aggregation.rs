@@ -10,12 +10,15 @@ use lockgate_go::json;
 use lockgate_store::List;
 use serde_json::{Value, json};
 
-use super::{account, request};
+use super::{Context, account};
+use crate::decode::options::WriteOptions;
+use crate::decode::patch::Patch;
+use crate::decode::write::PatchBody;
 use crate::encoding;
 use crate::error::{Outcome, read_failed};
 use crate::http::request_info::Verb;
 use crate::metadata;
-use crate::server::Server;
+use crate::request::{ObjectPath, Request};
 use crate::write::patch;
 
 const ACCOUNT: &str = "clusterrole-aggregation-controller";
@@ -55,23 +58,22 @@ fn compile(selector: &Value) -> Option<Selector> {
     decoded.value.compile().ok()
 }
 
-/// Brings every role up to date that is made from others. Returns whether any was not.
-pub(super) async fn look(server: &Server) -> Outcome<bool> {
-    let snapshot = server.registry.snapshot();
+/// Brings every aggregated role up to date. Returns whether any was not.
+pub(super) async fn look(context: &Context) -> Outcome<bool> {
+    let writer = &context.writer;
+    let snapshot = writer.registry.snapshot();
     let Some(resource) = snapshot.find(GROUP, "v1", "clusterroles") else {
         return Ok(false);
     };
-    let page = server
-        .store
-        .list(List::all(&server.prefix(resource, "")))
-        .await
-        .map_err(|error| read_failed(error, 0))?;
+    let prefix = writer.storage.prefix(resource, "");
+    let page = writer.storage.store().list(List::all(&prefix)).await;
+    let page = page.map_err(|error| read_failed(error, 0))?;
     // In the order of keys, which is that of names.
     let roles: Vec<Value> = page
         .entries
         .iter()
         .map(|entry| encoding::parse_entry(entry, resource.type_meta()))
-        .collect();
+        .collect::<Outcome<_>>()?;
     let mut changed = false;
     let mut failed = None;
     for role in &roles {
@@ -89,19 +91,20 @@ pub(super) async fn look(server: &Server) -> Outcome<bool> {
         if !rules.is_empty() {
             configuration["rules"] = rules.into();
         }
-        let mut call = request(
-            account(ACCOUNT),
-            Verb::Patch,
+        let path = ObjectPath {
             resource,
-            ("", name),
-            "application/apply-patch+yaml",
-            &configuration,
-        );
-        call.query =
-            crate::http::query::Query::parse(&format!("fieldManager={ACCOUNT}&force=true"));
-        match patch::patch(server, &mut call, resource).await {
+            namespace: "",
+            name,
+            subresource: "",
+        };
+        let request = Request::internal(account(ACCOUNT), Verb::Patch, path);
+        let body = PatchBody {
+            patch: Patch::Apply(configuration),
+            options: WriteOptions::of_forced_apply(ACCOUNT),
+        };
+        match patch::patch(writer, &request, body).await {
             Ok(_) => changed = true,
-            Err(failure) if failure.0.code == 404 => {}
+            Err(failure) if failure.is_not_found() => {}
             Err(failure) => failed = Some(failure),
         }
     }

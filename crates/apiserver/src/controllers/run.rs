@@ -1,5 +1,5 @@
-//! One look at everything that is stored, then every change of it, in order; and the work that
-//! follows from them, some of it at a time.
+//! The loop of the controllers: everything that is stored is read once, then every change is watched,
+//! and the work that follows is done by a few workers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,50 +7,60 @@ use std::time::{Duration, Instant};
 use lockgate_store::{Event, List, ReadAt, ReadError, Revision};
 use tokio::task::JoinSet;
 
-use super::owner_graph::Graph;
+use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
-use super::{garbage_collector, namespace_defaults, resource_quota, role_aggregation};
+use super::{
+    Context, definition, garbage_collector, namespace, namespace_defaults, resource_quota,
+    role_aggregation,
+};
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
-use crate::server::Server;
+use crate::tasks::Tasks;
 
-/// How much is done at once.
+/// The workers of a loop.
 ///
 /// UPSTREAM: kubernetes pkg/controller/garbagecollector/config (ConcurrentGCSyncs)
 const WORKERS: usize = 20;
-/// How many objects are read at once in the beginning.
+/// The page size of the initial list.
 const PAGE: usize = 500;
-/// How long to wait before storage that failed is asked again.
+/// The pause before storage that failed is read again.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
-/// How often quotas are counted though nothing happened.
+
+/// How often the usage of quotas is counted again without an event.
 ///
 /// UPSTREAM: kubernetes pkg/controller/resourcequota/config (ResourceQuotaSyncPeriod, five minutes); what is
 /// counted here is in this process.
 const QUOTA_RESYNC: Duration = Duration::from_secs(30);
-/// What all keys begin with.
-const EVERYTHING: &str = "/";
 
-/// Where namespaces and cluster roles are.
+/// Prefixes of keys.
+const EVERYTHING: &str = "/";
 const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
+const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
-/// Starts whatever the settings ask for.
-pub(crate) fn start(server: &Arc<Server>) {
-    let on = server.settings.controllers;
+/// Starts the controllers that are enabled. Definitions are always established, and by workers of their
+/// own: requests wait for them, and nothing slow may be in front of them.
+pub(crate) fn start(context: Context, tasks: &Tasks) {
+    let context = Arc::new(context);
+    let on = context.settings.enabled;
+    let controllers = |prefix| Controllers {
+        context: Arc::clone(&context),
+        prefix,
+        graph: Arc::default(),
+        queue: Queue::default(),
+        quotas: resource_quota::Namespaces::default(),
+        running: JoinSet::new(),
+    };
+    tasks.spawn(controllers(DEFINITIONS).run());
     if on != Switches::all(false) {
-        let controllers = Controllers {
-            server: Arc::clone(server),
-            graph: Arc::default(),
-            queue: Queue::default(),
-            quotas: resource_quota::Namespaces::default(),
-            running: JoinSet::new(),
-        };
-        server.spawn(controllers.run());
+        tasks.spawn(controllers(EVERYTHING).run());
     }
 }
 
 struct Controllers {
-    server: Arc<Server>,
+    context: Arc<Context>,
+    /// The prefix of the keys that are watched.
+    prefix: &'static str,
     graph: Arc<Mutex<Graph>>,
     queue: Queue,
     quotas: resource_quota::Namespaces,
@@ -60,24 +70,25 @@ struct Controllers {
 impl Controllers {
     async fn run(mut self) {
         loop {
-            // Whoever falls behind what storage keeps begins anew.
+            // A loop that fell behind the history of the store begins anew.
             match self.follow().await {
                 ReadError::Compacted(_) => {}
                 error => {
-                    tracing::warn!(%error, "the controllers cannot read what is stored");
+                    tracing::warn!(%error, "the controllers cannot read the store");
                     tokio::time::sleep(STORAGE_PAUSE).await;
                 }
             }
         }
     }
 
-    /// Looks at everything, then follows the changes until that fails.
+    /// Reads everything, then watches until that fails.
     async fn follow(&mut self) -> ReadError {
         let revision = match self.read_everything().await {
             Ok(revision) => revision,
             Err(error) => return error,
         };
-        let mut watch = match self.server.store.watch(EVERYTHING, revision).await {
+        let store = Arc::clone(self.context.writer.storage.store());
+        let mut watch = match store.watch(self.prefix, revision).await {
             Ok(watch) => watch,
             Err(error) => return error,
         };
@@ -110,9 +121,10 @@ impl Controllers {
         }
     }
 
-    /// Reads what is stored into a graph of its own: whoever is at work still must not take half of
-    /// one for all there is.
+    /// Reads what is stored into a graph of its own: workers that are busy must not take half of it for
+    /// all there is.
     async fn read_everything(&mut self) -> Result<Revision, ReadError> {
+        let store = Arc::clone(self.context.writer.storage.store());
         let graph: Arc<Mutex<Graph>> = Arc::default();
         let mut at = ReadAt::Latest;
         let mut last: Option<Arc<str>> = None;
@@ -121,9 +133,9 @@ impl Controllers {
                 at,
                 after: last.as_deref(),
                 limit: Some(PAGE),
-                ..List::all(EVERYTHING)
+                ..List::all(self.prefix)
             };
-            let page = self.server.store.list(list).await?;
+            let page = store.list(list).await?;
             for entry in &page.entries {
                 let event = Event::Put {
                     entry: entry.clone(),
@@ -143,10 +155,16 @@ impl Controllers {
         }
     }
 
-    /// Notes what follows from a change.
+    /// Queues the work that follows from a change.
     fn observe(&mut self, graph: &Mutex<Graph>, event: &Event) {
-        let on = self.server.settings.controllers;
         let key = event.key();
+        if self.prefix == DEFINITIONS {
+            if let Some(name) = key.strip_prefix(DEFINITIONS) {
+                self.queue.add(Work::Definition(name.into()));
+            }
+            return;
+        }
+        let on = self.context.settings.enabled;
         if on.garbage_collector && !garbage_collector::is_ignored(key) {
             let look = {
                 let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,6 +183,9 @@ impl Controllers {
         {
             self.queue.add(Work::Quotas(namespace.into()));
         }
+        if on.namespace {
+            self.observe_deletion(event);
+        }
         if on.service_account || on.root_ca {
             let namespace = match key.strip_prefix(NAMESPACES) {
                 Some(name) => matches!(event, Event::Put { .. }).then_some(name),
@@ -172,6 +193,28 @@ impl Controllers {
             };
             if let Some(name) = namespace {
                 self.queue.add(Work::Namespace(name.into()));
+            }
+        }
+    }
+
+    /// A namespace that is being deleted is emptied, again when something in it is gone.
+    fn observe_deletion(&mut self, event: &Event) {
+        let key = event.key();
+        match event {
+            Event::Put { entry, .. } => {
+                if let Some(name) = key.strip_prefix(NAMESPACES)
+                    && Meta::read(entry).is_some_and(|meta| meta.is_deleting())
+                {
+                    let at = Instant::now() + self.context.settings.namespace_grace;
+                    self.queue.add_later(Work::EmptyNamespace(name.into()), at);
+                }
+            }
+            Event::Delete { .. } => {
+                // group, plural, namespace, name
+                let mut parts = key.trim_start_matches('/').splitn(4, '/').skip(2);
+                if let (Some(namespace), Some(_)) = (parts.next(), parts.next()) {
+                    self.queue.hurry(Work::EmptyNamespace(namespace.into()));
+                }
             }
         }
     }
@@ -186,44 +229,68 @@ impl Controllers {
         while self.running.len() < WORKERS
             && let Some(work) = self.queue.take(Instant::now())
         {
-            let (server, graph) = (Arc::clone(&self.server), Arc::clone(&self.graph));
+            let (context, graph) = (Arc::clone(&self.context), Arc::clone(&self.graph));
             self.running.spawn(async move {
-                let (came, look) = match perform(&server, &graph, &work).await {
+                let (came, look) = match perform(&context, &graph, &work).await {
                     Ok(came) => came,
                     Err(failure) => {
-                        tracing::debug!(?work, error = failure.0.message, "tried again later");
+                        let error = failure.0.message;
+                        tracing::debug!(?work, error, "a controller failed, retrying");
                         (Came::Failed, Vec::new())
                     }
                 };
-                if let Work::Namespace(name) = &work {
-                    server.waiting.tell(name);
-                }
                 (work, came, look)
             });
         }
     }
 }
 
+/// Does one piece of work, and tells those who wait for it, also when it failed.
 async fn perform(
-    server: &Server,
+    context: &Context,
     graph: &Mutex<Graph>,
     work: &Work,
 ) -> Outcome<(Came, Vec<Arc<str>>)> {
-    let changed = match work {
+    let storage = &context.writer.storage;
+    let revision = storage.store().revision().await?;
+    // Events are published before effects are applied; admission looks at what these have made.
+    storage.effects_applied().await;
+    let done = match work {
         Work::Collect(key) => {
-            let look = garbage_collector::look(server, graph, key).await?;
+            let look = garbage_collector::look(context, graph, key).await?;
             return Ok((Came::Done, look));
         }
-        Work::Namespace(name) => namespace_defaults::look(server, name).await?,
-        Work::Quotas(namespace) => {
-            // Usage changes as often as there is something to count.
-            resource_quota::look(server, namespace).await?;
-            return Ok((Came::Done, Vec::new()));
+        Work::Namespace(name) => {
+            let changed = namespace_defaults::look(context, name).await;
+            storage
+                .settled()
+                .tell(&format!("{NAMESPACES}{name}"), revision);
+            changed.map(changed_or_done)
         }
-        Work::Aggregate => role_aggregation::look(server).await?,
+        // Usage changes as often as there is something to count.
+        Work::Quotas(namespace) => resource_quota::look(context, namespace)
+            .await
+            .map(|_| Came::Done),
+        Work::EmptyNamespace(name) => namespace::look(context, name).await.map(done_or_failed),
+        Work::Definition(name) => {
+            let settled = definition::look(context, name).await;
+            storage
+                .settled()
+                .tell(&format!("{DEFINITIONS}{name}"), revision);
+            settled.map(done_or_failed)
+        }
+        Work::Aggregate => role_aggregation::look(context).await.map(changed_or_done),
     };
-    let came = if changed { Came::Changed } else { Came::Done };
-    Ok((came, Vec::new()))
+    Ok((done?, Vec::new()))
+}
+
+/// Work that is not done is retried.
+fn done_or_failed(is_done: bool) -> Came {
+    if is_done { Came::Done } else { Came::Failed }
+}
+
+fn changed_or_done(changed: bool) -> Came {
+    if changed { Came::Changed } else { Came::Done }
 }
 
 async fn until(due: Option<Instant>) {

@@ -1,4 +1,4 @@
-//! What is to be done, each thing once, and again later when it did not work out.
+//! The work queue of the controllers: each item once, and again later when it failed.
 //!
 //! ```text
 //!   add ─► ready ─► running ─► done
@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause. What a webhook refuses is asked about once a minute in the end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How often in a row something may be changed before it looks as if somebody else changed it back.
+/// The longest pause of a deletion that finalizers hold: their removal is no event of its own.
+const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
+/// Changes in a row after which it looks as if somebody else reverts them.
 const PATIENCE: u32 = 8;
 
 /// One thing to look at.
@@ -23,15 +25,19 @@ const PATIENCE: u32 = 8;
 pub(super) enum Work {
     /// The object with this key: whether it is to be collected, or its dependents are.
     Collect(Arc<str>),
-    /// What every namespace has.
+    /// The default objects of a namespace.
     Namespace(Arc<str>),
-    /// What is used of the quotas of this namespace.
+    /// The usage of the quotas of a namespace.
     Quotas(Arc<str>),
+    /// The contents of a namespace that is being deleted.
+    EmptyNamespace(Arc<str>),
+    /// The status of a definition of custom resources.
+    Definition(Arc<str>),
     /// The rules of cluster roles that are made from those of others.
     Aggregate,
 }
 
-/// What came of it.
+/// The result of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Result {
     /// There is nothing to do until something changes.
@@ -79,7 +85,9 @@ impl Queue {
             State::Later(at) => {
                 // Collecting is told of news only. The others hear of their own writes too, and with
                 // somebody who undoes them would never rest.
-                if !matches!(work, Work::Collect(_)) && item.tries > PATIENCE {
+                let hears_itself =
+                    matches!(work, Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate);
+                if hears_itself && item.tries > PATIENCE {
                     return;
                 }
                 let at = *at;
@@ -87,6 +95,30 @@ impl Queue {
                 self.later.remove(&(at, work.clone()));
                 self.ready.push_back(work);
             }
+        }
+    }
+
+    /// Adds something to look at in a while. What is there already keeps its time.
+    pub(super) fn add_later(&mut self, work: Work, at: Instant) {
+        match self.items.get_mut(&work) {
+            None => {
+                let (state, tries) = (State::Later(at), 0);
+                self.items.insert(work.clone(), Item { state, tries });
+                self.later.insert((at, work));
+            }
+            Some(item) => {
+                if let State::Running { again } = &mut item.state {
+                    *again = true;
+                }
+            }
+        }
+    }
+
+    /// Looks at something again at once that failed before.
+    pub(super) fn hurry(&mut self, work: Work) {
+        let failed = |item: &Item| item.tries > 0 && matches!(item.state, State::Later(_));
+        if self.items.get(&work).is_some_and(failed) {
+            self.add(work);
         }
     }
 
@@ -130,11 +162,11 @@ impl Queue {
             }
             Result::Changed => {
                 item.tries = item.tries.saturating_add(1);
-                (item.tries > PATIENCE).then(|| pause(item.tries - PATIENCE))
+                (item.tries > PATIENCE).then(|| pause(&work, item.tries - PATIENCE))
             }
             Result::Failed => {
                 item.tries = item.tries.saturating_add(1);
-                Some(pause(item.tries))
+                Some(pause(&work, item.tries))
             }
         };
         match pause {
@@ -151,9 +183,13 @@ impl Queue {
     }
 }
 
-fn pause(tries: u32) -> Duration {
+fn pause(work: &Work, tries: u32) -> Duration {
     let doublings = tries.saturating_sub(1).min(16);
-    (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)
+    let longest = match work {
+        Work::EmptyNamespace(_) | Work::Definition(_) => LONGEST_DELETION_PAUSE,
+        Work::Collect(_) | Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate => LONGEST_PAUSE,
+    };
+    (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)
 }
 
 #[cfg(test)]
@@ -179,6 +215,22 @@ mod tests {
         queue.finish(object("a"), Result::Done, now);
         assert_eq!(queue.take(now), None);
         assert!(queue.items.is_empty());
+    }
+
+    #[test]
+    fn hurries_only_what_failed() {
+        let now = Instant::now();
+        let at = now + Duration::from_secs(1);
+        let mut queue = Queue::default();
+        queue.hurry(object("a"));
+        assert_eq!(queue.take(at), None, "nobody asked for it");
+        queue.add_later(object("a"), at);
+        queue.hurry(object("a"));
+        assert_eq!(queue.take(now), None, "it waits for its time");
+        assert_eq!(queue.take(at), Some(object("a")));
+        queue.finish(object("a"), Result::Failed, at);
+        queue.hurry(object("a"));
+        assert_eq!(queue.take(at), Some(object("a")));
     }
 
     #[test]

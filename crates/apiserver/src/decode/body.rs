@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
-use lockgate_api::meta::type_meta::TypeMeta;
+use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
@@ -68,7 +68,7 @@ pub(crate) struct Decoded {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Decodes an object of an expected kind, with the defaults of its version.
+/// Decodes a body as an object of an expected kind, with the defaults of its version.
 pub(crate) fn decode(
     body: &[u8],
     sent: Sent,
@@ -82,18 +82,48 @@ pub(crate) fn decode(
             summary(body)
         ))
     };
-    let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error))?;
-    let mut found = parsed.type_meta().map_err(|error| unrecognized(&error))?;
-    if let Shape::Custom(_) = expected.shape {
-        // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without defaults for the type.
-        if found.kind.is_empty() {
-            let missing = "Object 'Kind' is missing in '";
-            return Err(unrecognized(&format!(
-                "{missing}{}'",
-                String::from_utf8_lossy(body)
-            )));
-        }
+    let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error.to_string()))?;
+    let found = parsed.type_meta();
+    let found = found.map_err(|error| unrecognized(&error.to_string()))?;
+    // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without
+    // defaults for the type.
+    if matches!(expected.shape, Shape::Custom(_)) && found.kind.is_empty() {
+        return Err(unrecognized(&format!(
+            "Object 'Kind' is missing in '{}'",
+            String::from_utf8_lossy(body)
+        )));
     }
+    decode_typed(found, expected, validation, || match &parsed {
+        Parsed::Document(document) => expected.shape.decode(document.root()),
+        // Protobuf bodies have no unknown-field findings.
+        Parsed::Protobuf(envelope) => {
+            let decoded = expected.shape.decode_protobuf(envelope.raw);
+            decoded.map(|object| (object, Vec::new()))
+        }
+    })
+}
+
+/// Decodes an element of a document, which is an object of an expected kind, with the defaults of its
+/// version.
+pub(crate) fn decode_element(
+    root: document::Value<'_>,
+    expected: Expected<'_>,
+    validation: FieldValidation,
+) -> Outcome<Decoded> {
+    if is_deeper_than(root, limits::BODY_DEPTH) {
+        return Err(bad_request(ParseError::TooDeep.to_string()));
+    }
+    let found = TypeMeta::read(root).map_err(|error| bad_request(error.to_string()))?;
+    decode_typed(found, expected, validation, || expected.shape.decode(root))
+}
+
+/// Decodes an object that says of itself that it is of the type `found`.
+fn decode_typed(
+    mut found: TypeMeta,
+    expected: Expected<'_>,
+    validation: FieldValidation,
+    decode: impl FnOnce() -> Result<(Value, Vec<String>), String>,
+) -> Outcome<Decoded> {
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
     }
@@ -118,15 +148,7 @@ pub(crate) fn decode(
             expected.api_version()
         )));
     }
-    let decoded = match &parsed {
-        Parsed::Document(document) => expected.shape.decode(document.root()),
-        // Whatever the wire does not know, nobody minds.
-        Parsed::Protobuf(envelope) => expected
-            .shape
-            .decode_protobuf(envelope.raw)
-            .map(|object| (object, Vec::new())),
-    };
-    let (object, findings) = decoded.map_err(|error| cannot(&error))?;
+    let (object, findings) = decode().map_err(|error| cannot(&error))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -143,6 +165,25 @@ pub(crate) fn decode(
     }
 }
 
+/// A body that cannot be parsed, in the words of Go's parsers.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ParseError {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    NoType(Box<ParseError>),
+    #[error("{0}")]
+    Type(TypeMetaError),
+    #[error("{0}")]
+    Protobuf(String),
+    #[error("yaml: invalid leading UTF-8 octet")]
+    NotUtf8,
+    #[error("a protobuf body cannot be read as text")]
+    NotText,
+    #[error("exceeded max depth of {}", limits::BODY_DEPTH)]
+    TooDeep,
+}
+
 /// A body that was taken apart as far as its form goes.
 #[derive(Debug)]
 pub(crate) enum Parsed<'b> {
@@ -152,21 +193,21 @@ pub(crate) enum Parsed<'b> {
 
 impl<'b> Parsed<'b> {
     /// Takes a body apart; the error is in upstream's words.
-    pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, String> {
+    pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, ParseError> {
         if sent == Sent::Protobuf {
-            return Envelope::open(body).map(Self::Protobuf);
+            let envelope =
+                Envelope::open(body).map_err(|error| ParseError::Protobuf(error.to_string()));
+            return envelope.map(Self::Protobuf);
         }
         parse(body, sent)
             .map(Self::Document)
-            .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+            .map_err(|error| ParseError::NoType(Box::new(error)))
     }
 
-    /// What the body says it is.
-    pub(crate) fn type_meta(&self) -> Result<TypeMeta, String> {
+    /// The type the body says it is of.
+    pub(crate) fn type_meta(&self) -> Result<TypeMeta, ParseError> {
         match self {
-            Self::Document(document) => {
-                TypeMeta::read(document.root()).map_err(|error| error.to_string())
-            }
+            Self::Document(document) => TypeMeta::read(document.root()).map_err(ParseError::Type),
             Self::Protobuf(envelope) => {
                 let (group, version) = envelope.group_version();
                 Ok(TypeMeta {
@@ -197,19 +238,34 @@ fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
     }
 }
 
+/// Decodes an object that is a tree already, with the defaults of its version. Unknown fields are
+/// dropped.
+pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> {
+    let (mut object, _) = resource.shape.decode_value(value).map_err(|error| {
+        bad_request(format!(
+            "{} in version {} cannot be handled as a {}: {error}",
+            resource.kind(),
+            quote(&resource.version),
+            resource.kind()
+        ))
+    })?;
+    resource.shape.apply_defaults(&mut object);
+    Ok(object)
+}
+
 /// Parses a body; the error is in the words of Go's parser.
-pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, String> {
+pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, ParseError> {
     let parsed = match sent {
         Sent::Json => json::parse(body),
-        Sent::Protobuf => return Err(String::from("it is no text")),
+        Sent::Protobuf => return Err(ParseError::NotText),
         Sent::Yaml => match std::str::from_utf8(body) {
             Ok(text) => yaml::parse(text),
-            Err(_) => return Err(String::from("yaml: invalid leading UTF-8 octet")),
+            Err(_) => return Err(ParseError::NotUtf8),
         },
     };
-    let document = parsed.map_err(|error| error.message)?;
+    let document = parsed.map_err(|error| ParseError::Syntax(error.message))?;
     if is_deeper_than(document.root(), limits::BODY_DEPTH) {
-        return Err(format!("exceeded max depth of {}", limits::BODY_DEPTH));
+        return Err(ParseError::TooDeep);
     }
     Ok(document)
 }

@@ -15,7 +15,7 @@ const GROUP: &str = "meta.k8s.io";
 /// The longest name of a field manager.
 const MANAGER_MAX: usize = 128;
 
-/// What happens to members nobody knows.
+/// The treatment of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -34,6 +34,8 @@ pub(crate) struct WriteOptions {
     field_validation: String,
     /// For server-side apply.
     pub(crate) force: Option<bool>,
+    /// The field manager of a client that names none: its program, by its user agent.
+    default_manager: String,
 }
 
 impl WriteOptions {
@@ -43,6 +45,41 @@ impl WriteOptions {
             field_manager: query.text("fieldManager").to_owned(),
             field_validation: query.text("fieldValidation").to_owned(),
             force: query.flag("force"),
+            default_manager: String::new(),
+        }
+    }
+
+    /// The options of a write of the server itself.
+    pub(crate) fn of_program(program: &str) -> Self {
+        Self::default().by(program)
+    }
+
+    /// The options of a server-side apply that takes over what others own.
+    pub(crate) fn of_forced_apply(field_manager: &str) -> Self {
+        Self {
+            field_manager: field_manager.to_owned(),
+            force: Some(true),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the user agent, whose program manages fields unless the client names a field manager.
+    pub(crate) fn by(mut self, agent: &str) -> Self {
+        let program = agent.split('/').next().unwrap_or_default();
+        self.default_manager = program
+            .chars()
+            .filter(|letter| !letter.is_control())
+            .take(MANAGER_MAX)
+            .collect();
+        self
+    }
+
+    /// The manager of the fields that are written.
+    pub(crate) fn manager(&self) -> &str {
+        if self.field_manager.is_empty() {
+            &self.default_manager
+        } else {
+            &self.field_manager
         }
     }
 
@@ -124,12 +161,11 @@ impl WriteOptions {
         }
     }
 
-    /// Whether nothing is to be stored.
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
 
-    /// What happens to members nobody knows.
+    /// The treatment of unknown and duplicate fields.
     pub(crate) fn field_validation(&self) -> FieldValidation {
         match self.field_validation.as_str() {
             "Ignore" => FieldValidation::Ignore,
@@ -174,7 +210,7 @@ fn dry_run_errors(values: &[String]) -> FieldErrors {
     )]
 }
 
-/// What must hold for an object to be changed.
+/// Preconditions of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
@@ -265,7 +301,6 @@ impl DeleteOptions {
         }
     }
 
-    /// Whether nothing is to be deleted.
     pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
@@ -324,6 +359,16 @@ mod tests {
         );
         assert!(options.is_dry_run());
         assert_eq!(options.field_validation(), FieldValidation::Warn);
+    }
+
+    #[test]
+    fn names_a_field_manager_after_the_program_of_a_client() {
+        let options = WriteOptions::of_create(&Query::default()).unwrap();
+        assert_eq!(options.by("kubectl/v1.36 (linux)").manager(), "kubectl");
+        let options = WriteOptions::of_create(&Query::parse("fieldManager=me")).unwrap();
+        assert_eq!(options.by("kubectl/v1.36").manager(), "me");
+        let long = "x".repeat(200);
+        assert_eq!(WriteOptions::of_program(&long).manager().len(), MANAGER_MAX);
     }
 
     #[test]

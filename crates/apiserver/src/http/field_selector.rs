@@ -7,7 +7,7 @@ use lockgate_go::quote::quote;
 pub(crate) struct Term {
     pub(crate) field: String,
     pub(crate) value: String,
-    /// Whether the field must have the value, or must not.
+    /// False if the field must not have the value.
     pub(crate) equal: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which form a client sends and which it wants.
+//! Content negotiation: `Content-Type` and `Accept`.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/negotiation/negotiate.go
 
@@ -18,14 +18,14 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// How an answer is written.
+/// The encoding of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json { pretty: bool },
     Yaml,
 }
 
-/// What an answer shows of an object.
+/// The part of an object that a response shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     /// All of it.
@@ -36,7 +36,7 @@ pub(crate) enum View {
     Table(&'static str),
 }
 
-/// What a client wants.
+/// The response that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) encoding: Encoding,
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What everybody gets who does not say what they want.
+    /// The response without an `Accept` header.
     pub(crate) const PLAIN: Self = Self {
         encoding: Encoding::Json { pretty: false },
         view: View::Object,

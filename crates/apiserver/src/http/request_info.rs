@@ -1,4 +1,4 @@
-//! What a path and a method mean.
+//! The verb and the target of a path and a method.
 //!
 //! ```text
 //!   /api/v1/namespaces/shop/pods/web/log        /apis/apps/v1/deployments
@@ -13,7 +13,7 @@ use lockgate_api::meta::selector::Selector;
 use super::field_selector;
 use super::query::{Query, unescape};
 
-/// What is asked of a resource. The words are those of authorization.
+/// A verb, in the words of authorization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -48,7 +48,7 @@ impl Verb {
         }
     }
 
-    /// Whether it may change something.
+    /// Returns true if it may change something.
     pub(crate) fn writes(self) -> bool {
         !matches!(
             self,
@@ -56,13 +56,13 @@ impl Verb {
         )
     }
 
-    /// Whether label and field selectors choose what it is about.
+    /// Returns true if label and field selectors select its objects.
     fn selects(self) -> bool {
         matches!(self, Self::List | Self::Watch | Self::DeleteCollection)
     }
 }
 
-/// What a request is about.
+/// The meaning of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestInfo {
     /// A resource.
@@ -90,7 +90,7 @@ pub(crate) struct Target {
     pub(crate) resource: String,
     pub(crate) name: String,
     pub(crate) subresource: String,
-    /// What follows the subresource: the path given to a proxy.
+    /// The path after the subresource, which is given to a proxy.
     pub(crate) rest: Vec<String>,
 }
 

@@ -1,17 +1,12 @@
 //! Certificates: the server's own authority, its leaf, and whom it trusts to speak for users.
 //!
-//! What is absent is made; with a folder it is kept there, so that a kubeconfig survives a restart.
+//! Missing certificates are made; with a folder they are stored there, so that a kubeconfig survives a restart.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
-};
+use lockgate_certs::{Authority, Error, Leaf, Pair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -20,41 +15,42 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::{metadata, private_file};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
-/// The lifetime of the authority: kubeconfigs and clusters trust it by hand.
-const AUTHORITY_DAYS: u32 = 3650;
-/// The lifetime of what it issues. The server's is renewed at a start, an admin's is made at each.
-const LEAF_DAYS: u32 = 365;
-/// How long before its end a certificate is renewed.
+/// The server's certificate is renewed at a start when it ends within so many days.
 const RENEW_DAYS: u32 = 90;
 
-/// Why the server cannot speak TLS.
+/// The failure to set up TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read or written.
     #[error("cannot use `{path}`: {source}")]
     File {
-        /// Which.
+        /// The file, or the certificate or key.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A certificate or key does not say what it should.
     #[error("{what}: {why}")]
     Material {
-        /// Which.
+        /// The file, or the certificate or key.
         what: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
 
-fn material(what: &str) -> impl Fn(rcgen::Error) -> TlsError {
+fn material(what: &str) -> impl Fn(Error) -> TlsError {
     let what = what.to_owned();
-    move |error| TlsError::Material {
-        what: what.clone(),
-        why: error.to_string(),
+    move |error| match error {
+        Error::Name { name, reason, .. } => TlsError::Material {
+            what: format!("the host name `{name}`"),
+            why: reason,
+        },
+        error => TlsError::Material {
+            what: what.clone(),
+            why: error.to_string(),
+        },
     }
 }
 
@@ -107,7 +103,7 @@ impl Identity {
                     let path = file("apiserver.crt");
                     std::fs::remove_file(&path).map_err(failed(path))?;
                 }
-                let (certificate, key) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
+                let (certificate, key) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts))?;
                 write(&file("apiserver.key"), &key, 0o600)?;
                 write(&file("apiserver.crt"), &certificate, 0o644)?;
                 (certificate, key)
@@ -124,7 +120,7 @@ impl Identity {
     /// Makes an identity that is gone with the process.
     pub(crate) fn make(hosts: &[String]) -> Result<Self, TlsError> {
         let (ca_pem, ca_key_pem) = make_authority(None)?;
-        let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts)?)?;
+        let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts))?;
         Ok(Self {
             ca_pem,
             ca_key_pem,
@@ -133,26 +129,17 @@ impl Identity {
         })
     }
 
-    /// A certificate with which a user proves who it is: its name and its groups.
+    /// Issues a client certificate to a user in a group.
     pub(crate) fn issue_to_user(
         &self,
         name: &str,
-        groups: &[&str],
+        group: &str,
     ) -> Result<(String, String), TlsError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        for group in groups {
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, *group);
-        }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        good_for(&mut params, LEAF_DAYS);
-        issue(&self.ca_pem, &self.ca_key_pem, &params)
+        let leaf = Leaf::client(name, Some(group));
+        issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
-    /// What rustls needs to serve. Certificates of users are asked for and not required.
+    /// The settings of rustls. Client certificates are requested and not required.
     pub(crate) fn server_config(
         &self,
         client_ca: Option<&Path>,
@@ -198,17 +185,8 @@ impl Identity {
     }
 }
 
-/// Sets for how long a certificate is good, from an hour ago: clocks differ.
-fn good_for(params: &mut CertificateParams, days: u32) {
-    let now =
-        Duration::from_secs(u64::try_from(metadata::now().unix_seconds()).unwrap_or_default());
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(Duration::from_secs(3600));
-    params.not_after = epoch + now + days * DAY;
-}
-
-/// Whether the server's certificate is good for a while, and for no longer than it would be if it
-/// were made now.
+/// Returns true if the server's certificate is good for a while, and for no longer than one that
+/// would be made now.
 fn is_fresh(pem: &str) -> bool {
     let Some(Ok(certificate)) = CertificateDer::pem_slice_iter(pem.as_bytes()).next() else {
         return false;
@@ -218,7 +196,7 @@ fn is_fresh(pem: &str) -> bool {
     };
     let left = parsed.validity().not_after.timestamp() - metadata::now().unix_seconds();
     let days = |days: u32| i64::from(days) * 24 * 3600;
-    (days(RENEW_DAYS)..=days(LEAF_DAYS)).contains(&left)
+    (days(RENEW_DAYS)..=days(lockgate_certs::LEAF_DAYS)).contains(&left)
 }
 
 fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -237,72 +215,35 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, T
 
 /// Makes an authority, with a key that is there already or one of its own.
 fn make_authority(key_pem: Option<&str>) -> Result<(String, String), TlsError> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "lockgate-ca");
-    good_for(&mut params, AUTHORITY_DAYS);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let failed = material("the server's own authority");
-    let key = match key_pem {
-        Some(pem) => KeyPair::from_pem(pem).map_err(&failed)?,
-        None => KeyPair::generate().map_err(&failed)?,
+    const NAME: &str = "lockgate-ca";
+    let authority = match key_pem {
+        Some(pem) => Authority::renew(NAME, pem),
+        None => Authority::new(NAME),
     };
-    let certificate = params.self_signed(&key).map_err(&failed)?;
-    Ok((certificate.pem(), key.serialize_pem()))
+    let authority = authority.map_err(material("the server's own authority"))?;
+    Ok((authority.pem().to_owned(), authority.key_pem().to_owned()))
 }
 
-fn server_leaf(hosts: &[String]) -> Result<CertificateParams, TlsError> {
+fn server_leaf(hosts: &[String]) -> Leaf {
     let names = [
         "localhost",
         "kubernetes",
         "kubernetes.default",
         "kubernetes.default.svc",
+        "127.0.0.1",
+        "::1",
     ];
-    let mut params = CertificateParams::new(names.map(String::from))
-        .map_err(material("the server's certificate"))?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "kube-apiserver");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    good_for(&mut params, LEAF_DAYS);
-    let loopback = [
-        IpAddr::from([127, 0, 0, 1]),
-        IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-    ];
-    params
-        .subject_alt_names
-        .extend(loopback.map(SanType::IpAddress));
-    for host in hosts {
-        let name = match host.parse::<IpAddr>() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(
-                host.as_str()
-                    .try_into()
-                    .map_err(material(&format!("the host name `{host}`")))?,
-            ),
-        };
-        if !params.subject_alt_names.contains(&name) {
-            params.subject_alt_names.push(name);
-        }
-    }
-    Ok(params)
+    let names = names.into_iter().chain(hosts.iter().map(String::as_str));
+    Leaf::server("kube-apiserver", names)
 }
 
-fn issue(
-    ca_pem: &str,
-    ca_key_pem: &str,
-    params: &CertificateParams,
-) -> Result<(String, String), TlsError> {
-    let failed = material("the server's own authority");
-    let ca_key = KeyPair::from_pem(ca_key_pem).map_err(&failed)?;
-    let issuer = Issuer::from_ca_cert_pem(ca_pem, ca_key).map_err(&failed)?;
-    let key = KeyPair::generate().map_err(&failed)?;
-    let certificate = params.signed_by(&key, &issuer).map_err(&failed)?;
-    Ok((certificate.pem(), key.serialize_pem()))
+fn issue(ca_pem: &str, ca_key_pem: &str, leaf: &Leaf) -> Result<(String, String), TlsError> {
+    let issued = Authority::from_pem(ca_pem, ca_key_pem).and_then(|ca| ca.issue(leaf));
+    let Pair {
+        certificate_pem,
+        key_pem,
+    } = issued.map_err(material("the server's own authority"))?;
+    Ok((certificate_pem, key_pem))
 }
 
 /// The key that signs tokens, from the folder of the certificates; made if it is not there.
@@ -311,8 +252,7 @@ pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
     match private_file::read(&path) {
         Ok(pem) => Ok(pem),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let key = KeyPair::generate().map_err(material("the key of tokens"))?;
-            let pem = key.serialize_pem();
+            let pem = lockgate_certs::private_key_pem().map_err(material("the key of tokens"))?;
             write(&path, &pem, 0o600)?;
             Ok(pem)
         }

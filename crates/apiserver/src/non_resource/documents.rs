@@ -23,7 +23,7 @@ fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .flat_map(|text| text.split(','))
 }
 
-/// Whether the client has the document already.
+/// Returns true if the client has the document already.
 fn is_known(document: &Document, headers: &HeaderMap) -> bool {
     let etag = etag(document);
     let known = headers

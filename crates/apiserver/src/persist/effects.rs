@@ -1,16 +1,39 @@
-//! What a write changes besides the store: webhook configurations, namespaces, roles, services, definitions.
-//! Each is in force when the write returns.
+//! The effects of a write besides the store: webhook configurations, namespaces, roles, services,
+//! definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
 
+use std::sync::Arc;
+
+use lockgate_admission::engine::Engine;
+use lockgate_api::registration::{Configuration, ConfigurationKind};
+use lockgate_store::Entry;
 use serde_json::Value;
 
-use crate::controllers;
+use crate::allocate::Addresses;
+use crate::authz::node::NodeAuthorizer;
+use crate::authz::rbac::Rbac;
+use crate::encoding;
+use crate::error::{Failure, Outcome, internal};
 use crate::metadata;
-use crate::registry::Resource;
-use crate::registry::custom;
-use crate::server::Server;
+use crate::namespaces::NamespaceCache;
+use crate::registry::{Registry, Resource, custom};
+use crate::services::ServiceCache;
 
-/// What an object of a resource is to other parts of the server.
-enum Effect {
+/// The parts of the server that are made from stored objects.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    pub(crate) engine: Engine,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) namespaces: Arc<NamespaceCache>,
+    pub(crate) rbac: Arc<Rbac>,
+    pub(crate) addresses: Arc<Addresses>,
+    pub(crate) services: ServiceCache,
+    /// The pods of nodes, where nodes are authorized by them.
+    pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
+}
+
+/// A kind of object that other parts of the server are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
     Registration,
     Namespace,
     Role,
@@ -20,7 +43,7 @@ enum Effect {
     Pod,
 }
 
-fn effect(server: &Server, resource: &Resource) -> Option<Effect> {
+fn kind(resource: &Resource) -> Option<Kind> {
     if resource.is_custom() {
         return None;
     }
@@ -28,97 +51,149 @@ fn effect(server: &Server, resource: &Resource) -> Option<Effect> {
         (
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => Effect::Registration,
-        ("", "namespaces") => Effect::Namespace,
-        ("", "services") => Effect::Service,
-        // Which node a pod runs on matters where nodes are asked about.
-        ("", "pods") if server.nodes.is_some() => Effect::Pod,
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Effect::Role,
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Effect::Binding,
-        ("apiextensions.k8s.io", "customresourcedefinitions") => Effect::Definition,
+        ) => Kind::Registration,
+        ("", "namespaces") => Kind::Namespace,
+        ("", "services") => Kind::Service,
+        ("", "pods") => Kind::Pod,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
         _ => return None,
     })
 }
 
-/// Whether writes to a resource change anything besides the store.
-pub(crate) fn has_any(server: &Server, resource: &Resource) -> bool {
-    effect(server, resource).is_some()
+/// An effect that only remains to be applied.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    Register(Box<Configuration>),
+    Unregister(ConfigurationKind, Named),
+    /// An object as it is stored.
+    Put(Kind, Named, Value),
+    /// The last state of an object that is gone; null if it cannot be read.
+    Removed(Kind, Named, Value),
 }
 
-/// Takes note of an object as it was stored.
-pub(crate) fn written(server: &Server, resource: &Resource, object: &Value) {
-    let (namespace, name) = (
-        metadata::text(object, "namespace"),
-        metadata::text(object, "name"),
-    );
-    match effect(server, resource) {
-        Some(Effect::Registration) => {
-            if let Some(configuration) = stored_configuration(server, resource, object) {
-                server.engine.register(&configuration);
-            }
-        }
-        Some(Effect::Namespace) => {
-            server.namespaces.set(name, object);
-            if metadata::is_deleting(object) {
-                controllers::namespace_deleted(server, name);
-            }
-        }
-        Some(Effect::Role) => server.rbac.set_role(namespace, name, object),
-        Some(Effect::Binding) => server.rbac.set_binding(namespace, name, object),
-        Some(Effect::Definition) => server.registry.define(name, custom::resources(object)),
-        Some(Effect::Service) => {
-            server.addresses.reserve(object);
-            server.services.set(namespace, name, object);
-        }
-        Some(Effect::Pod) => {
-            if let Some(nodes) = &server.nodes {
-                nodes.set_pod(namespace, name, object);
-            }
-        }
-        None => {}
+/// The namespace and the name of an object.
+#[derive(Debug)]
+pub(crate) struct Named {
+    namespace: String,
+    name: String,
+}
+
+/// Prepares the effect of a write. The object and its resource are in the version that is stored.
+pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effect> {
+    let named = Named {
+        namespace: metadata::text(&object, "namespace").to_owned(),
+        name: metadata::text(&object, "name").to_owned(),
+    };
+    match kind(resource) {
+        // What cannot be decoded cannot be in force: better not stored than ignored.
+        Some(Kind::Registration) => resource
+            .shape
+            .configuration(&object)
+            .map(|configuration| Effect::Register(Box::new(configuration)))
+            .ok_or_else(|| undecodable(resource, &named)),
+        Some(kind) => Ok(Effect::Put(kind, named, object)),
+        None => Err(internal(&format!("{} has no effects", resource.plural()))),
     }
 }
 
-/// Takes note of an object that is gone.
-pub(crate) fn removed(server: &Server, resource: &Resource, object: &Value) {
-    let (namespace, name) = (
-        metadata::text(object, "namespace"),
-        metadata::text(object, "name"),
-    );
-    match effect(server, resource) {
-        Some(Effect::Registration) => {
-            if let Some(configuration) = stored_configuration(server, resource, object) {
-                server
-                    .engine
-                    .configurations(configuration.kind)
-                    .remove(name);
-            }
+fn undecodable(resource: &Resource, named: &Named) -> Failure {
+    internal(&format!(
+        "the {} {} cannot be decoded as it is stored",
+        resource.kind(),
+        named.name
+    ))
+}
+
+/// Prepares the effect of a removal. It cannot fail: the name of what is gone is in its key.
+pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Option<Effect> {
+    let prefix = encoding::prefix(&resource.storage.0, &resource.storage.1, None);
+    let rest = entry.key.strip_prefix(&prefix).unwrap_or(&entry.key);
+    let (namespace, name) = match rest.split_once('/') {
+        Some(parts) if resource.names.namespaced => parts,
+        _ => ("", rest),
+    };
+    let named = Named {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    match kind(resource)? {
+        Kind::Registration => {
+            let kind = match resource.plural() {
+                "mutatingwebhookconfigurations" => ConfigurationKind::Mutating,
+                _ => ConfigurationKind::Validating,
+            };
+            Some(Effect::Unregister(kind, named))
         }
-        Some(Effect::Namespace) => server.namespaces.remove(name),
-        Some(Effect::Role) => server.rbac.remove_role(namespace, name),
-        Some(Effect::Binding) => server.rbac.remove_binding(namespace, name),
-        Some(Effect::Definition) => server.registry.define(name, Vec::new()),
-        Some(Effect::Service) => {
-            server.addresses.release(object);
-            server.services.remove(namespace, name);
+        kind => {
+            // Only the addresses of a service are read from it.
+            let last = encoding::parse_entry(entry, resource.type_meta()).unwrap_or_default();
+            Some(Effect::Removed(kind, named, last))
         }
-        Some(Effect::Pod) => {
-            if let Some(nodes) = &server.nodes {
-                nodes.remove_pod(namespace, name);
-            }
-        }
-        None => {}
     }
 }
 
-/// The configuration in an object, which is in the version that is stored.
-fn stored_configuration(
-    server: &Server,
-    resource: &Resource,
-    object: &Value,
-) -> Option<lockgate_api::registration::Configuration> {
-    let (group, version) = &resource.storage_version;
-    let snapshot = server.registry.snapshot();
-    let kept = snapshot.find(group, version, resource.plural())?;
-    kept.shape.configuration(object)
+impl Effects {
+    /// Returns true if writes to a resource have effects. Those of pods have where nodes are authorized
+    /// by the pods that run on them.
+    pub(crate) fn has_any(&self, resource: &Resource) -> bool {
+        match kind(resource) {
+            None => false,
+            Some(Kind::Pod) => self.nodes.is_some(),
+            Some(_) => true,
+        }
+    }
+
+    /// Applies an effect.
+    pub(crate) fn apply(&self, effect: Effect) {
+        match effect {
+            Effect::Register(configuration) => self.engine.register(&configuration),
+            Effect::Unregister(kind, named) => {
+                self.engine.configurations(kind).remove(&named.name);
+            }
+            Effect::Put(kind, named, object) => self.put(kind, &named, &object),
+            Effect::Removed(kind, named, last) => self.removed(kind, &named, &last),
+        }
+    }
+
+    fn put(&self, kind: Kind, Named { namespace, name }: &Named, object: &Value) {
+        match kind {
+            // Prepared as `Effect::Register`.
+            Kind::Registration => {}
+            Kind::Namespace => self.namespaces.set(name, object),
+            Kind::Role => self.rbac.set_role(namespace, name, object),
+            Kind::Binding => self.rbac.set_binding(namespace, name, object),
+            Kind::Definition => self.registry.define(name, custom::resources(object)),
+            Kind::Service => {
+                self.addresses.reserve(object);
+                self.services.set(namespace, name, object);
+            }
+            Kind::Pod => {
+                if let Some(nodes) = &self.nodes {
+                    nodes.set_pod(namespace, name, object);
+                }
+            }
+        }
+    }
+
+    fn removed(&self, kind: Kind, Named { namespace, name }: &Named, last: &Value) {
+        match kind {
+            // Prepared as `Effect::Unregister`.
+            Kind::Registration => {}
+            Kind::Namespace => self.namespaces.remove(name),
+            Kind::Role => self.rbac.remove_role(namespace, name),
+            Kind::Binding => self.rbac.remove_binding(namespace, name),
+            Kind::Definition => self.registry.define(name, Vec::new()),
+            Kind::Service => {
+                self.addresses.release(last);
+                self.services.remove(namespace, name);
+            }
+            Kind::Pod => {
+                if let Some(nodes) = &self.nodes {
+                    nodes.remove_pod(namespace, name);
+                }
+            }
+        }
+    }
 }

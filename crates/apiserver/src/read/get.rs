@@ -1,50 +1,64 @@
-//! One object.
+//! Reading one object, or a subresource of it.
 
 use lockgate_store::ReadAt;
-use serde_json::Value;
 
-use crate::call::Call;
 use crate::encoding;
-use crate::error::{Outcome, bad_request};
+use crate::error::{Outcome, bad_request, method_not_allowed};
+use crate::http::query::Query;
+use crate::persist::Storage;
 use crate::read::list;
-use crate::registry::Resource;
+use crate::registry::{Subresource, scale};
+use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
-use crate::server::Server;
 
-/// Reads the object the call is about.
-pub(crate) async fn get(server: &Server, call: &Call, resource: &Resource) -> Outcome<Reply> {
-    let target = &call.target;
-    let at = match call.query.text("resourceVersion") {
+/// Reads the object a request is about.
+pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
+    let resource = &request.resource;
+    let at = match query.text("resourceVersion") {
         "" | "0" => ReadAt::Latest,
-        text => ReadAt::NotOlderThan(list::revision(text).map_err(bad_request)?),
+        text => ReadAt::NotOlderThan(
+            list::revision(text).map_err(|error| bad_request(error.to_string()))?,
+        ),
     };
-    let key = server.key(resource, &target.namespace, &target.name);
-    let (entry, _) = list::read_at(server, at, || server.store.get(&key, at)).await?;
+    let key = storage.key(resource, request.namespace(), request.name());
+    let (entry, _) = list::read_at(storage, at, || storage.store().get(&key, at)).await?;
     let Some(entry) = entry else {
-        return Err(resource.not_found(&target.name));
+        return Err(resource.not_found(request.name()));
     };
     if resource.is_storage_version() && !resource.is_custom() {
         let mut text = String::with_capacity(entry.value.len() + 96);
-        encoding::render(
-            &mut text,
-            &entry.value,
-            entry.revision,
-            Some(resource.type_meta()),
-        );
+        encoding::render(&mut text, &entry, Some(resource.type_meta()))?;
         return Ok(Reply::text(text));
     }
-    Ok(Reply::object(server.show(&entry, resource).await?))
+    Ok(Reply::object(storage.decode(&entry, resource).await?))
 }
 
-/// Reads the scale of an object.
-pub(crate) async fn get_value(server: &Server, call: &Call, resource: &Resource) -> Outcome<Value> {
-    let target = &call.target;
-    let key = server.key(resource, &target.namespace, &target.name);
-    let (entry, _) = server
-        .store
-        .get(&key, ReadAt::Latest)
-        .await
-        .map_err(|error| crate::error::read_failed(error, 0))?;
-    let entry = entry.ok_or_else(|| resource.not_found(&target.name))?;
-    server.show(&entry, resource).await
+/// Reads a subresource.
+pub(crate) async fn get_part(
+    storage: &Storage,
+    request: &Request,
+    part: &Subresource,
+    query: &Query,
+) -> Outcome<Reply> {
+    let resource = &request.resource;
+    let path = ObjectPath {
+        resource,
+        namespace: request.namespace(),
+        name: request.name(),
+        subresource: "",
+    };
+    match part.name.as_str() {
+        "scale" => {
+            let object = storage.get(path).await?;
+            Ok(Reply::object(scale::of(resource, &object)?))
+        }
+        "log" => {
+            storage.get(path).await?;
+            Ok(Reply::plain(String::new()))
+        }
+        _ if part.kind == resource.kind() && part.group == resource.group() => {
+            get(storage, request, query).await
+        }
+        _ => Err(method_not_allowed()),
+    }
 }

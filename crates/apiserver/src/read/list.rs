@@ -13,14 +13,14 @@ use lockgate_go::quote::quote;
 use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
-use crate::call::Call;
+use crate::decode::selection::Selection;
 use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
 use crate::http::limits;
 use crate::http::query::Query;
-use crate::read::selection::Selection;
+use crate::persist::Storage;
 use crate::registry::Resource;
+use crate::request::Request;
 use crate::respond::{Reply, StoredList};
-use crate::server::Server;
 
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in \
@@ -28,7 +28,7 @@ const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to di
     results in an inconsistent list - objects that were created, modified, or deleted between the \
     time the first chunk was returned and now may show up in the list.";
 
-/// What to list, as asked.
+/// The options of a list.
 struct Asked {
     at: ReadAt,
     wanted: u64,
@@ -38,12 +38,13 @@ struct Asked {
     continues: bool,
 }
 
-/// Lists the objects the call is about.
-pub(crate) async fn list(server: &Server, call: &Call, resource: &Resource) -> Outcome<Reply> {
-    let selection = Selection::read(&call.query, resource)?;
-    let prefix = server.prefix(resource, &call.target.namespace);
-    let asked = Asked::read(&call.query, &prefix)?;
-    let found = collect(server, resource, &selection, &prefix, &asked).await?;
+/// Lists the objects a request is about.
+pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
+    let resource = &request.resource;
+    let selection = Selection::read(query, resource)?;
+    let prefix = storage.prefix(resource, request.namespace());
+    let asked = Asked::read(query, &prefix)?;
+    let found = collect(storage, resource, &selection, &prefix, &asked).await?;
 
     let mut text = String::with_capacity(256);
     text.push_str("{\"kind\":");
@@ -66,7 +67,7 @@ pub(crate) async fn list(server: &Server, call: &Call, resource: &Resource) -> O
         if index > 0 {
             text.push(',');
         }
-        let mut object = server.show(entry, resource).await?;
+        let mut object = storage.decode(entry, resource).await?;
         if !is_custom && let Some(members) = object.as_object_mut() {
             members.remove("apiVersion");
             members.remove("kind");
@@ -104,7 +105,7 @@ impl Found {
 
 /// Everything a selection includes, in its newest state.
 pub(crate) async fn everything(
-    server: &Server,
+    storage: &Storage,
     resource: &Resource,
     selection: &Selection,
     prefix: &str,
@@ -116,11 +117,11 @@ pub(crate) async fn everything(
         after: None,
         continues: false,
     };
-    collect(server, resource, selection, prefix, &asked).await
+    collect(storage, resource, selection, prefix, &asked).await
 }
 
 async fn collect(
-    server: &Server,
+    storage: &Storage,
     resource: &Resource,
     selection: &Selection,
     prefix: &str,
@@ -142,10 +143,10 @@ async fn collect(
             after: after.as_deref(),
             limit: missing,
         };
-        let page = match wait_for(server, at, || server.store.list(list)).await {
+        let page = match wait_for(storage, at, || storage.store().list(list)).await {
             Ok(page) => page,
             Err(Refused::TooOld) if asked.continues => {
-                return Err(restart(server, prefix, after.as_deref()).await);
+                return Err(restart(storage, prefix, after.as_deref()).await);
             }
             Err(refused) => return Err(refused.into_failure(asked.wanted)),
         };
@@ -156,7 +157,7 @@ async fn collect(
             found.entries.extend(page.entries);
         } else {
             for entry in page.entries {
-                if selection.includes(resource, &server.show(&entry, resource).await?) {
+                if selection.includes(resource, &storage.decode(&entry, resource).await?) {
                     found.entries.push(entry);
                 }
             }
@@ -172,9 +173,9 @@ async fn collect(
 }
 
 /// 410 with a token that goes on in the newest state.
-async fn restart(server: &Server, prefix: &str, after: Option<&str>) -> Failure {
+async fn restart(storage: &Storage, prefix: &str, after: Option<&str>) -> Failure {
     let mut failure = expired(CONTINUE_TOO_OLD);
-    if let (Ok(_), Some(after)) = (server.store.revision().await, after) {
+    if let (Ok(_), Some(after)) = (storage.store().revision().await, after) {
         let start = after.strip_prefix(prefix).unwrap_or(after);
         let token = json!({"v": "meta.k8s.io/v1", "rv": -1, "start": format!("{start}\0")});
         failure.0.metadata.continue_token = URL_SAFE_NO_PAD.encode(json::to_string(&token));
@@ -182,7 +183,7 @@ async fn restart(server: &Server, prefix: &str, after: Option<&str>) -> Failure 
     failure
 }
 
-/// Why a state could not be read.
+/// The failure to read a state.
 enum Refused {
     TooOld,
     Other(ReadError),
@@ -198,7 +199,7 @@ impl Refused {
 }
 
 /// Reads a state that may not be there yet, and says which one was asked for when it is not.
-pub(crate) async fn read_at<T, F>(server: &Server, at: ReadAt, read: impl Fn() -> F) -> Outcome<T>
+pub(crate) async fn read_at<T, F>(storage: &Storage, at: ReadAt, read: impl Fn() -> F) -> Outcome<T>
 where
     F: Future<Output = Result<T, ReadError>>,
 {
@@ -206,13 +207,13 @@ where
         ReadAt::Latest => 0,
         ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted) => wanted.0,
     };
-    wait_for(server, at, read)
+    wait_for(storage, at, read)
         .await
         .map_err(|refused| refused.into_failure(wanted))
 }
 
 /// Reads a state that may not be there yet, for a moment.
-async fn wait_for<T, F>(server: &Server, at: ReadAt, read: impl Fn() -> F) -> Result<T, Refused>
+async fn wait_for<T, F>(storage: &Storage, at: ReadAt, read: impl Fn() -> F) -> Result<T, Refused>
 where
     F: Future<Output = Result<T, ReadError>>,
 {
@@ -229,7 +230,7 @@ where
                     return Err(Refused::Other(error));
                 };
                 // A watch ends as soon as anything is written.
-                let Ok(mut watch) = server.store.watch("/", current).await else {
+                let Ok(mut watch) = storage.store().watch("/", current).await else {
                     return Err(Refused::Other(error));
                 };
                 let reached = async {
@@ -248,12 +249,17 @@ where
     }
 }
 
-/// Reads a resource version.
-pub(crate) fn revision(text: &str) -> Result<Revision, String> {
+/// A resourceVersion that is no number, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InvalidVersion(FieldError);
+
+/// Parses a resourceVersion.
+pub(crate) fn revision(text: &str) -> Result<Revision, InvalidVersion> {
     text.parse().map(Revision).map_err(|_| {
         let path = Path::root("resourceVersion");
         let detail = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-        FieldError::invalid(&path, Shown::Text(text), detail).to_string()
+        InvalidVersion(FieldError::invalid(&path, Shown::Text(text), detail))
     })
 }
 
@@ -280,7 +286,8 @@ impl Asked {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let (revision, start) = decode_token(token).map_err(bad_request)?;
+            let (revision, start) =
+                decode_token(token).map_err(|error| bad_request(error.to_string()))?;
             let at = match u64::try_from(revision) {
                 Ok(revision) => ReadAt::Exact(Revision(revision)),
                 Err(_) => ReadAt::Latest,
@@ -306,7 +313,7 @@ impl Asked {
                 continues: false,
             });
         }
-        let wanted = revision(version).map_err(bad_request)?;
+        let wanted = revision(version).map_err(|error| bad_request(error.to_string()))?;
         let at = if query.text("resourceVersionMatch") == "Exact" {
             ReadAt::Exact(wanted)
         } else {
@@ -322,9 +329,14 @@ impl Asked {
     }
 }
 
+/// A continue token that cannot be used, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error("continue key is not valid: {0}")]
+struct InvalidToken(String);
+
 /// The revision and the last key seen of a token.
-fn decode_token(token: &str) -> Result<(i64, String), String> {
-    let invalid = |why: &str| format!("continue key is not valid: {why}");
+fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
+    let invalid = |why: &str| InvalidToken(why.to_owned());
     let bytes = URL_SAFE_NO_PAD
         .decode(token.trim_end_matches('='))
         .map_err(|_| invalid("illegal base64 data"))?;

@@ -1,4 +1,4 @@
-//! What changes, as it changes.
+//! Watches.
 //!
 //! A task reads the store and fills a short queue. When the client does not empty it, the task waits,
 //! and falls behind until the store cuts it off: a slow client costs itself only.
@@ -15,47 +15,60 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::Call;
+use crate::decode::selection::Selection;
 use crate::error::{Failure, Outcome, bad_request, expired, plain};
 use crate::http::body::{Body, Response};
 use crate::http::limits;
+use crate::http::negotiate::View;
+use crate::http::query::Query;
+use crate::persist::Storage;
 use crate::read::list;
-use crate::read::selection::Selection;
 use crate::registry::Resource;
+use crate::request::Request;
 use crate::respond::Tables;
-use crate::server::Server;
+use crate::tasks::Tasks;
 
-/// How often a quiet watch says how far it has come.
+/// The interval of bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
-/// How long a watch lasts whose client does not say.
+/// The shortest default timeout of a watch.
 const DEFAULT_SECONDS: u64 = 1800;
 /// The longest that a watch lasts, whatever its client says: 30 years.
 const LONGEST_SECONDS: u64 = 30 * 365 * 24 * 3600;
 
-/// Tells one client about one selection.
+/// The form in which a client wants objects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    pub(crate) view: View,
+    pub(crate) tables: Option<Tables>,
+}
+
+/// Sends the events of one watch to one client.
 struct EventStream {
-    server: Arc<Server>,
+    storage: Storage,
+    tasks: Tasks,
     resource: Arc<Resource>,
     selection: Selection,
     events: mpsc::Sender<Bytes>,
     bookmarks: bool,
     metadata_only: bool,
     tables: Option<Tables>,
-    /// Whether nothing was told yet.
+    /// True until the first event is sent.
     is_first: AtomicBool,
 }
 
-/// Starts to tell what changes.
+/// Starts a watch.
 pub(crate) async fn watch(
-    server: &Arc<Server>,
-    call: &Call,
-    resource: &Arc<Resource>,
-    tables: Option<Tables>,
+    storage: &Storage,
+    tasks: &Tasks,
+    request: &Request,
+    query: &Query,
+    shown: Shown,
 ) -> Outcome<Response> {
-    list::check_options(&call.query)?;
-    let selection = Selection::read(&call.query, resource)?;
-    let prefix = server.prefix(resource, &call.target.namespace);
-    let seconds = match call.query.first("timeoutSeconds") {
+    let resource = &request.resource;
+    list::check_options(query)?;
+    let selection = Selection::read(query, resource)?;
+    let prefix = storage.prefix(resource, request.namespace());
+    let seconds = match query.first("timeoutSeconds") {
         None | Some("") => None,
         Some(text) => Some(text.parse::<i64>().map_err(|_| {
             bad_request(format!(
@@ -70,14 +83,14 @@ pub(crate) async fn watch(
     // A watch that is to last for ever lasts as long as a server does.
     let seconds = seconds.unwrap_or_else(default_seconds).min(LONGEST_SECONDS);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let version = call.query.text("resourceVersion");
-    let initial = call.query.flag("sendInitialEvents");
+    let version = query.text("resourceVersion");
+    let initial = query.flag("sendInitialEvents");
     let from_scratch = version.is_empty() || version == "0";
     let wanted = if from_scratch {
         Revision::START
     } else {
         // UPSTREAM: a text that is no number is an error without a status of its own.
-        list::revision(version).map_err(plain)?
+        list::revision(version).map_err(|error| plain(error.to_string()))?
     };
     let (events, receiver) = mpsc::channel(limits::WATCH_BACKLOG);
     let shows_state = initial.unwrap_or(from_scratch);
@@ -88,34 +101,35 @@ pub(crate) async fn watch(
         } else {
             ReadAt::NotOlderThan(wanted)
         };
-        list::read_at(server, at, || server.store.get("/", at)).await?;
-        let found = list::everything(server, resource, &selection, &prefix).await?;
+        list::read_at(storage, at, || storage.store().get("/", at)).await?;
+        let found = list::everything(storage, resource, &selection, &prefix).await?;
         for entry in &found.entries {
-            first.push(server.show(entry, resource).await?);
+            first.push(storage.decode(entry, resource).await?);
         }
         found.revision
     } else if from_scratch {
-        server.store.revision().await?
+        storage.store().revision().await?
     } else {
         wanted
     };
-    let current = server.store.revision().await?;
-    let watch = match server.store.watch(&prefix, after.min(current)).await {
+    let current = storage.store().revision().await?;
+    let watch = match storage.store().watch(&prefix, after.min(current)).await {
         Ok(watch) => watch,
         Err(ReadError::Compacted(compacted)) => {
             return Ok(ended_at_once(&too_old(after, compacted.oldest)));
         }
         Err(error) => return Err(crate::error::read_failed(error, after.0)),
     };
-    let bookmarks = call.query.flag("allowWatchBookmarks") == Some(true);
+    let bookmarks = query.flag("allowWatchBookmarks") == Some(true);
     let teller = EventStream {
-        server: Arc::clone(server),
+        storage: storage.clone(),
+        tasks: tasks.clone(),
         resource: Arc::clone(resource),
         selection,
         events,
         bookmarks,
-        metadata_only: call.wants_metadata(),
-        tables,
+        metadata_only: shown.view == View::Metadata,
+        tables: shown.tables,
         is_first: AtomicBool::new(true),
     };
     let state = State {
@@ -123,7 +137,7 @@ pub(crate) async fn watch(
         ends_with_bookmark: initial == Some(true),
         after,
     };
-    server.spawn(async move {
+    tasks.spawn(async move {
         // Whether the client or the watch went first makes no difference.
         let _ = teller.run(watch, state, end).await;
     });
@@ -167,10 +181,10 @@ fn line(kind: &str, object: &str) -> String {
 /// The client is gone.
 struct Gone;
 
-/// What a watch begins with.
+/// The initial events of a watch.
 struct State {
     first: Vec<Value>,
-    /// Whether the client is told when it has seen all of these.
+    /// Ends them with a bookmark.
     ends_with_bookmark: bool,
     /// Changes up to here are not told.
     after: Revision,
@@ -195,7 +209,7 @@ impl EventStream {
             let event = tokio::select! {
                 event = watch.next() => event,
                 () = self.events.closed() => return Err(Gone),
-                () = self.server.stopped() => return Ok(()),
+                () = self.tasks.stopped() => return Ok(()),
                 () = tokio::time::sleep_until(end) => {
                     let progress = watch.progress().max(after);
                     return self.bookmark(progress, false).await;
@@ -232,7 +246,7 @@ impl EventStream {
         let mut objects = [None, None];
         for (slot, entry) in objects.iter_mut().zip([new, old]) {
             let Some(entry) = entry else { continue };
-            match self.server.show(entry, &self.resource).await {
+            match self.storage.decode(entry, &self.resource).await {
                 Ok(object) if self.selection.includes(&self.resource, &object) => {
                     *slot = Some(object)
                 }

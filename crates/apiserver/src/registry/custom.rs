@@ -37,7 +37,7 @@ pub(crate) struct CustomVersion {
     resource: Arc<CustomResource>,
     version: Version,
     conversion: Arc<Conversion>,
-    /// Whether the definition is being deleted, and takes no new objects.
+    /// Set while the definition is being deleted and accepts no new objects.
     terminating: bool,
     /// The schema as the definition says it, for documents.
     told: Value,
@@ -68,7 +68,7 @@ impl CustomVersion {
         Ok((object, findings))
     }
 
-    /// Whether the definition is being deleted.
+    /// Returns true while the definition is being deleted.
     pub(crate) fn is_terminating(&self) -> bool {
         self.terminating
     }
@@ -213,7 +213,16 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .iter()
         .map(|version| {
             let schema = declared_schema(definition, &version.name);
-            let mut resource = resource(&names, &custom, version, &conversion, terminating, schema);
+            let mut resource = resource(
+                &names,
+                CustomVersion {
+                    resource: Arc::clone(&custom),
+                    version: version.clone(),
+                    conversion: Arc::clone(&conversion),
+                    terminating,
+                    told: schema,
+                },
+            );
             resource.storage_version = (names.group.clone(), storage.clone());
             Arc::new(resource)
         })
@@ -233,14 +242,8 @@ fn declared_schema(definition: &Value, version: &str) -> Value {
     schema.map(tree::copy).unwrap_or_default()
 }
 
-fn resource(
-    names: &Names,
-    custom: &Arc<CustomResource>,
-    version: &Version,
-    conversion: &Arc<Conversion>,
-    terminating: bool,
-    told: Value,
-) -> Resource {
+fn resource(names: &Names, custom: CustomVersion) -> Resource {
+    let version = custom.version.clone();
     let part = |name: &str, group: &str, version: &str, kind: &str| Subresource {
         name: name.to_owned(),
         group: group.to_owned(),
@@ -260,13 +263,7 @@ fn resource(
         unconditional_update: false,
         graceful: false,
     };
-    let shape = Shape::Custom(Arc::new(CustomVersion {
-        resource: Arc::clone(custom),
-        version: version.clone(),
-        conversion: Arc::clone(conversion),
-        terminating,
-        told,
-    }));
+    let shape = Shape::Custom(Arc::new(custom));
     let mut resource = Resource::new(names.clone(), &version.name, parts, rules, shape);
     resource.served = version.served;
     resource.warning.clone_from(&version.deprecation_warning);

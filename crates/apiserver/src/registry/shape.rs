@@ -212,7 +212,7 @@ impl Shape {
         }
     }
 
-    /// Whether two objects say the same.
+    /// Returns true if two objects are semantically equal.
     pub(crate) fn semantically_equal(&self, one: &Value, other: &Value) -> bool {
         match self {
             Self::BuiltIn { ty, .. } => semantically_equal(*ty, one, other),
@@ -287,7 +287,7 @@ impl Resource {
         }
     }
 
-    /// Whether it is this one of the built-in kinds, in any version.
+    /// Returns true for this built-in resource in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         !self.is_custom() && self.names.group == group && self.names.plural == plural
     }

@@ -15,20 +15,19 @@ use lockgate_admission::https::{
 };
 use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::{PluginError, Switches};
+use lockgate_admission::trace::Step;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_go::quote::quote;
-use lockgate_plugins::in_tree::{self, Parts};
+use lockgate_plugins::in_tree::{self, Parts as PluginParts};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_util::task::TaskTracker;
 
-use super::Server;
-use super::heavy::Heavy;
+use crate::access_reviews::Reviewer;
 use crate::allocate::Addresses;
 use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
@@ -38,21 +37,29 @@ use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
-use crate::config::{AuthorizationMode, Settings};
-use crate::controllers::namespace_defaults::Waiting;
-use crate::controllers::{self, Terminating};
+use crate::config::{AuthorizationMode, Controllers, FeatureGates, Settings};
+use crate::controllers;
 use crate::conversion::Converter;
+use crate::error::Failure;
+use crate::heavy::Heavy;
 use crate::host::ServedKinds;
 use crate::http::in_flight::InFlight;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
+use crate::non_resource::{NonResource, Parts};
+use crate::persist::effects::Effects;
+use crate::persist::{Shared, Storage};
+use crate::pipeline::Pipeline;
 use crate::plugins::Objects;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
+use crate::tasks::Tasks;
+use crate::write::Writer;
+use crate::write::admission::Admitter;
 
-/// Why a server does not start.
+/// The failure of a start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -61,46 +68,49 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Certificates.
+    /// Certificates of the server.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A file cannot be read.
     #[error("cannot read `{path}`: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The token file.
     #[error("cannot use `{path}`: {source}")]
     Tokens {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: TokenFileError,
     },
     /// The audit policy.
     #[error("cannot use `{path}`: {source}")]
     AuditPolicy {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: PolicyError,
     },
-    /// The plugins that were named.
+    /// Plugins that were enabled or disabled by name.
     #[error(transparent)]
     Plugins(#[from] PluginError),
-    /// The file that configures admission, or the manifests it names.
+    /// The admission configuration file, the manifests it names, or the proxy settings.
     #[error("{0}")]
     Admission(String),
     /// Storage.
     #[error(transparent)]
     Storage(#[from] Unavailable),
-    /// Anything of which there should be enough.
+    /// Stored objects that the server is made from cannot be read or written.
+    #[error("cannot restore the stored objects: {0}")]
+    Restore(String),
+    /// The key that signs tokens.
     #[error("{0}")]
     Other(&'static str),
 }
@@ -108,7 +118,7 @@ pub enum StartError {
 /// A server that runs. Dropping it stops it at once; [`Running::stop`] lets requests end.
 #[derive(Debug)]
 pub struct Running {
-    server: Arc<Server>,
+    pipeline: Arc<Pipeline>,
     address: SocketAddr,
     took: Duration,
     ca_pem: String,
@@ -139,17 +149,28 @@ impl Running {
             None => Identity::make(&hosts)?,
         };
         let tls = identity.server_config(settings.client_ca_file.as_deref())?;
-        let admin = identity.issue_to_user("admin", &["system:masters"])?;
+        let admin = identity.issue_to_user("admin", "system:masters")?;
         let (stop, stopped) = watch::channel(false);
         let drain = settings.drain;
-        let ca_pem = identity.ca_pem.clone();
-        let server = build(settings, store, address, ca_pem, stopped.clone())?;
-        bootstrap::load(&server).await?;
-        controllers::start(&server);
-        let handler = Arc::clone(&server);
+        let tasks = Tasks::new(stopped.clone());
+        let controllers = controllers::Settings {
+            enabled: settings.controllers,
+            request_timeout: settings.request_timeout,
+            namespace_grace: settings.namespace_grace,
+            ca_pem: identity.ca_pem.as_str().into(),
+        };
+        let (pipeline, quotas) = build(settings, store, address, tasks.clone())?;
+        let pipeline = Arc::new(pipeline);
+        let writer = pipeline.writer.for_controllers();
+        bootstrap::load(&writer, controllers.enabled, &identity.ca_pem)
+            .await
+            .map_err(|Failure(status)| StartError::Restore(status.message))?;
+        let context = controllers::Context::new(writer, controllers, quotas);
+        controllers::start(context, &tasks);
+        let handler = Arc::clone(&pipeline);
         let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
         Ok(Self {
-            server,
+            pipeline,
             address,
             took: started.elapsed(),
             ca_pem: identity.ca_pem,
@@ -159,7 +180,7 @@ impl Running {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -179,19 +200,19 @@ impl Running {
         format!("https://{address}")
     }
 
-    /// How long it took to start.
+    /// The duration of the start.
     #[must_use]
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// The certificate of the authority clients trust.
+    /// The CA certificate of the server.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The client certificate of an admin, and its key.
+    /// The admin client certificate and its key.
     #[must_use]
     pub fn admin(&self) -> (&str, &str) {
         (&self.admin.0, &self.admin.1)
@@ -233,31 +254,30 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The first object that the server does not take, and why. Those before it stay.
+    /// The first object that the server rejects. Objects before it stay.
     pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
-        crate::apply::apply(&self.server, manifests).await
+        crate::apply::apply(&self.pipeline.writer, manifests).await
     }
 
-    /// What is on, in words for people: plugins in the order they run, controllers, feature gates.
+    /// The enabled parts as text: plugins in the order they run, controllers, feature gates.
     #[must_use]
     pub fn parts(&self) -> Vec<String> {
-        let parts = self.server.parts();
-        let told = parts.iter().map(|(what, names)| {
+        let parts = self.pipeline.non_resource.parts.iter();
+        let lines = parts.map(|(title, names)| {
             let names = match names.as_slice() {
                 [] => String::from("none"),
                 names => names.join(","),
             };
-            format!("{what}: {names}")
+            format!("{title}: {names}")
         });
-        told.collect()
+        lines.collect()
     }
 
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         let _ = self.serving.await;
-        self.server.tasks.close();
-        self.server.tasks.wait().await;
+        self.pipeline.tasks.finish().await;
     }
 }
 
@@ -265,11 +285,11 @@ fn build(
     settings: Settings,
     store: Arc<dyn Store>,
     address: SocketAddr,
-    ca_pem: String,
-    stop: watch::Receiver<bool>,
-) -> Result<Arc<Server>, StartError> {
+    tasks: Tasks,
+) -> Result<(Pipeline, Arc<Ledger>), StartError> {
     let registry = Arc::new(Registry::new());
-    let namespaces = Arc::new(NamespaceCache::default());
+    let order = Arc::new(tokio::sync::Mutex::new(()));
+    let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());
     let mut nodes = None;
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
@@ -292,12 +312,8 @@ fn build(
         );
     }
     let resolver: Arc<dyn ServiceResolver> = Arc::new(resolver);
-    // Variables of others may be anything; one that names a proxy must name one that can be used.
-    let variables = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let proxies = Proxies::from_values(variables).map_err(|error| {
-        StartError::Admission(format!("cannot use the proxy settings: {error}"))
-    })?;
+    let proxies = Proxies::from_values(environment())
+        .map_err(|error| StartError::Admission(error.to_string()))?;
     let caller_with = |credentials: Credentials| {
         Arc::new(HttpsCaller::new(CallerSettings {
             resolver: Arc::clone(&resolver),
@@ -364,7 +380,7 @@ fn build(
     let switches = Switches::new(&settings.enable_plugins, &settings.disable_plugins);
     // Names come first: a plugin that is not known has no configuration.
     switches.check(settings.plugins.0.iter().map(|plugin| plugin.name()))?;
-    let parts = Parts {
+    let plugin_parts = PluginParts {
         host,
         lookup: Arc::clone(&objects) as _,
         writes: Arc::clone(&objects) as _,
@@ -374,7 +390,7 @@ fn build(
         tolerations: settings.tolerations,
     };
     let file = settings.admission_control_config_file.as_deref();
-    let made = in_tree::plugins(&parts, &switches, in_tree::Configuration(file));
+    let made = in_tree::plugins(&plugin_parts, &switches, in_tree::Configuration(file));
     let made =
         made.map_err(|error| StartError::Admission(format!("failed to apply admission: {error}")))?;
     for plugin in made {
@@ -385,62 +401,119 @@ fn build(
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
     let signer = match &settings.cert_dir {
-        Some(folder) => Signer::with_key(&tls::token_key(folder)?)
-            .ok_or(StartError::Other("`sa.key` is no key of the curve P-256"))?,
-        None => Signer::new().ok_or(StartError::Other("there is no randomness"))?,
+        Some(folder) => Signer::with_key(&tls::token_key(folder)?).ok_or(StartError::Other(
+            "cannot use `sa.key`: it is not a P-256 private key",
+        ))?,
+        None => Signer::new().ok_or(StartError::Other(
+            "cannot generate the token signing key: no entropy source",
+        ))?,
     };
     let signer = Arc::new(signer);
-    let mut authenticator = Authenticator {
+    let mut anonymous = settings.anonymous_auth;
+    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
+    if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
+        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        anonymous = false;
+    }
+    let authenticator = Arc::new(Authenticator {
         tokens: tokens(&settings)?,
         signer: Arc::clone(&signer),
         store: Arc::clone(&store),
-        anonymous: settings.anonymous_auth,
-    };
-    // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
-    if authenticator.anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
-        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
-        authenticator.anonymous = false;
-    }
-    let audit = audit(&settings)?;
-    let reads_in_flight = InFlight::new(settings.max_requests_inflight);
-    let writes_in_flight = InFlight::new(settings.max_mutating_requests_inflight);
-    let heavy = Heavy::start().map_err(|_| StartError::Other("no threads for large writes"))?;
-    let server = Arc::new_cyclic(|itself| Server {
-        settings,
-        store,
-        registry,
-        namespaces,
-        engine,
-        converter,
-        authenticator,
-        authorizer,
-        rbac,
-        nodes,
-        signer,
-        audit: Arc::new(audit),
-        requests: Requests::default(),
-        reads_in_flight,
-        writes_in_flight,
-        heavy,
-        addresses: Addresses::default(),
-        services,
-        quotas,
-        terminating: Terminating::default(),
-        waiting: Waiting::default(),
-        ca_pem,
-        address,
-        effects: tokio::sync::Mutex::default(),
-        stop,
-        tasks: TaskTracker::new(),
-        itself: itself.clone(),
+        anonymous,
     });
-    objects.belong_to(&server);
+    let audit = audit(&settings)?;
+    let addresses = Arc::new(Addresses::default());
+    let requests = Arc::new(Requests::default());
+    let storage = Storage::new(Shared {
+        store,
+        converter,
+        effects: Effects {
+            engine: engine.clone(),
+            registry: Arc::clone(&registry),
+            namespaces,
+            rbac: Arc::clone(&rbac),
+            addresses: Arc::clone(&addresses),
+            services,
+            nodes,
+        },
+        order,
+        namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
+        settled: Default::default(),
+        tasks: tasks.clone(),
+    });
     for manifests in manifests {
-        server.spawn(manifests.run(|error| {
+        tasks.spawn(manifests.run(|error| {
             tracing::error!(%error, "static manifests cannot be read; the old ones stay");
         }));
     }
-    Ok(server)
+    let parts = enabled_parts(&engine, &settings);
+    let writer = Arc::new(Writer {
+        storage: storage.clone(),
+        admitter: Admitter {
+            engine: engine.clone(),
+            observer: settings.observer,
+        },
+        registry: Arc::clone(&registry),
+        authorizer: Arc::clone(&authorizer),
+        rbac: Arc::clone(&rbac),
+        addresses,
+        gates: settings.feature_gates,
+    });
+    objects.use_writer(&writer);
+    let pipeline = Pipeline {
+        reviewer: Reviewer {
+            authenticator: Arc::clone(&authenticator),
+            authorizer: Arc::clone(&authorizer),
+            rbac,
+            mode: settings.authorization_mode,
+        },
+        non_resource: NonResource {
+            registry: Arc::clone(&registry),
+            storage,
+            engine,
+            requests: Arc::clone(&requests),
+            address: address.to_string(),
+            parts,
+        },
+        writer,
+        authenticator,
+        authorizer,
+        registry,
+        signer,
+        audit: Arc::new(audit),
+        requests,
+        reads_in_flight: InFlight::new(settings.max_requests_inflight),
+        writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
+        heavy: Heavy::start().map_err(|_| StartError::Other("cannot start threads"))?,
+        tasks,
+        request_timeout: settings.request_timeout,
+    };
+    Ok((pipeline, quotas))
+}
+
+/// The enabled parts: plugins in the order they run, controllers, feature gates.
+fn enabled_parts(engine: &Engine, settings: &Settings) -> Parts {
+    let controllers = Controllers::NAMES.into_iter();
+    let gates = FeatureGates::NAMES.into_iter();
+    [
+        ("mutating plugins", engine.plugins_in(Step::Admit).collect()),
+        (
+            "validating plugins",
+            engine.plugins_in(Step::Validate).collect(),
+        ),
+        (
+            "controllers",
+            controllers
+                .filter(|name| settings.controllers.is_on(name))
+                .collect(),
+        ),
+        (
+            "feature gates",
+            gates
+                .filter(|name| settings.feature_gates.is_on(name))
+                .collect(),
+        ),
+    ]
 }
 
 fn read(path: &std::path::Path) -> Result<String, StartError> {
@@ -477,4 +550,11 @@ fn audit(settings: &Settings) -> Result<Audit, StartError> {
         path: path.map(ToOwned::to_owned).unwrap_or_default(),
         source,
     })
+}
+
+/// The environment, without what is no text.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let variables = std::env::vars_os();
+    variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }

@@ -1,181 +1,217 @@
-//! The bridge to the admission engine: the facts of a write, and both steps on it.
+//! The bridge to the admission engine: what is submitted to it, and both steps on it.
 
 use lockgate_admission::decision::Decision;
+use lockgate_admission::engine::Engine;
 use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
-use lockgate_admission::request::{Operation, Request};
+use lockgate_admission::request::{Operation, Request as AdmissionRequest};
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_kinds::managed_fields::restore_after_admission;
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::error::Outcome;
+use crate::config::Observer;
+use crate::decode::options::{DeleteOptions, WriteOptions};
+use crate::error::{Outcome, internal};
 use crate::metadata;
-use crate::registry::Resource;
-use crate::server::Server;
+use crate::request::Request;
 use crate::write::managed_fields::Tracked;
 
-/// What stays the same in every attempt at a write.
+/// Submits writes to the admission engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitter {
+    pub(crate) engine: Engine,
+    /// Told of every run of admission.
+    pub(crate) observer: Option<Observer>,
+}
+
+/// A write as it is submitted to admission.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Submission {
     pub(crate) operation: Operation,
     pub(crate) kind: GroupVersionKind,
     pub(crate) name: String,
     pub(crate) namespace: String,
-    pub(crate) options: Option<Object>,
-    pub(crate) dry_run: bool,
+    options: Option<Object>,
+    dry_run: bool,
+    object: Option<Value>,
+    old: Option<Object>,
+    /// Guards the managed fields of the object against webhooks that spoil them.
+    guard: Option<Guard>,
 }
 
-impl Facts {
-    /// The facts of a call about an object of a resource itself.
-    pub(crate) fn new(
-        operation: Operation,
-        call: &Call,
-        resource: &Resource,
-        options: Value,
-        dry_run: bool,
-    ) -> Self {
+#[derive(Debug)]
+struct Guard {
+    managed_fields: Option<Value>,
+    fine_times: bool,
+}
+
+impl Submission {
+    fn new(operation: Operation, request: &Request) -> Self {
         Self {
             operation,
-            kind: resource.group_version_kind(),
-            name: call.target.name.clone(),
-            namespace: call.target.namespace.clone(),
-            options: Some(options.into()),
-            dry_run,
+            kind: request.resource.group_version_kind(),
+            name: request.name().to_owned(),
+            namespace: request.namespace().to_owned(),
+            options: None,
+            dry_run: false,
+            object: None,
+            old: None,
+            guard: None,
         }
     }
 
-    fn request(&self, call: &Call, resource: &Resource) -> Request {
-        let mut request = Request::new(
-            self.operation,
-            self.kind.clone(),
-            resource.group_version_resource(),
-        );
-        request.subresource.clone_from(&call.target.subresource);
-        request.name.clone_from(&self.name);
-        request.namespace.clone_from(&self.namespace);
-        request.user = call.user.clone();
-        request.options.clone_from(&self.options);
-        request.dry_run = self.dry_run;
-        request.deadline = call.deadline;
-        request
-    }
-}
-
-/// One attempt at a write on its way through admission.
-pub(crate) struct Attempt<'a> {
-    server: &'a Server,
-    admission: Admission,
-    told: bool,
-    /// The owners of fields before admission, if they were noted.
-    owners: Option<Value>,
-    guards_owners: bool,
-}
-
-impl<'a> Attempt<'a> {
-    pub(crate) fn new(
-        server: &'a Server,
-        call: &Call,
-        resource: &Resource,
-        facts: &Facts,
-        object: Option<Value>,
-        old: Option<Object>,
-    ) -> Self {
-        let mut request = facts.request(call, resource);
-        request.object = object.map(Object::new);
-        request.old_object = old;
+    /// A new object.
+    pub(crate) fn create(request: &Request, options: &WriteOptions) -> Self {
         Self {
-            server,
-            admission: Admission::new(request),
-            told: false,
-            owners: None,
-            guards_owners: false,
+            options: Some(options.to_value("CreateOptions").into()),
+            dry_run: options.is_dry_run(),
+            ..Self::new(Operation::Create, request)
         }
     }
 
-    /// An attempt at an object whose owners were noted. Owners that a webhook spoils are restored.
-    pub(crate) fn tracked(
-        server: &'a Server,
-        call: &Call,
-        resource: &Resource,
-        facts: &Facts,
-        tracked: Tracked,
-        old: Option<Object>,
-    ) -> Self {
-        let owners = metadata::of(&tracked.object)
-            .and_then(|metadata| metadata.get("managedFields"))
-            .cloned();
-        let mut attempt = Self::new(server, call, resource, facts, Some(tracked.object), old);
-        attempt.admission.request_mut().fine_times = tracked.fine_times;
-        attempt.owners = owners;
-        attempt.guards_owners = true;
-        attempt
+    /// A change of `old`.
+    pub(crate) fn update(request: &Request, options: &WriteOptions, old: Object) -> Self {
+        Self {
+            options: Some(options.to_value("UpdateOptions").into()),
+            dry_run: options.is_dry_run(),
+            old: Some(old),
+            ..Self::new(Operation::Update, request)
+        }
     }
 
-    /// The first step; the object may be another afterwards.
-    pub(crate) async fn mutate(&mut self, call: &mut Call) -> Outcome<Value> {
-        let decision = self.server.engine.admit(&mut self.admission).await;
-        self.conclude(call, decision)?;
-        let object = self.admission.take_object();
-        let mut object = object.map(Object::into_value).unwrap_or_default();
-        let owners = metadata::of(&object).and_then(|metadata| metadata.get("managedFields"));
-        // What nobody touched can be read.
-        if self.guards_owners
-            && owners != self.owners.as_ref()
-            && let Some(warning) = restore_after_admission(&mut object, self.owners.as_ref())
+    /// The deletion of `old`.
+    pub(crate) fn delete(request: &Request, options: &DeleteOptions, old: Object) -> Self {
+        Self {
+            options: Some(options.to_value().into()),
+            dry_run: options.is_dry_run(),
+            old: Some(old),
+            ..Self::new(Operation::Delete, request)
+        }
+    }
+
+    /// A connection.
+    pub(crate) fn connect(request: &Request) -> Self {
+        Self::new(Operation::Connect, request)
+    }
+
+    pub(crate) fn object(mut self, object: Value) -> Self {
+        self.object = Some(object);
+        self
+    }
+
+    /// The kind of the object, where it is not that of the resource.
+    pub(crate) fn kind(mut self, kind: GroupVersionKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// An object whose managed fields were updated; admission cannot spoil them.
+    pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
+        self.guard = Some(Guard {
+            managed_fields: managed_fields(&tracked.object).cloned(),
+            fine_times: tracked.fine_times,
+        });
+        self.object(tracked.object)
+    }
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    metadata::of(object).and_then(|metadata| metadata.get("managedFields"))
+}
+
+impl Admitter {
+    /// Begins an attempt at a write.
+    pub(crate) fn begin<'a>(&'a self, request: &'a Request, submission: Submission) -> Attempt<'a> {
+        let Submission {
+            operation,
+            kind,
+            name,
+            namespace,
+            options,
+            dry_run,
+            object,
+            old,
+            guard,
+        } = submission;
+        let resource = request.resource.group_version_resource();
+        let mut submitted = AdmissionRequest::new(operation, kind, resource);
+        submitted.subresource = request.subresource().to_owned();
+        submitted.name = name;
+        submitted.namespace = namespace;
+        submitted.user = request.user().clone();
+        submitted.options = options;
+        submitted.dry_run = dry_run;
+        submitted.deadline = request.deadline;
+        submitted.object = object.map(Object::new);
+        submitted.old_object = old;
+        submitted.fine_times = guard.as_ref().is_some_and(|guard| guard.fine_times);
+        Attempt {
+            admitter: self,
+            request,
+            admission: Admission::new(submitted),
+            guard,
+        }
+    }
+
+    /// Both steps, for a write without an object that could change.
+    pub(crate) async fn decide(&self, request: &Request, submission: Submission) -> Outcome<()> {
+        let mut attempt = self.begin(request, submission);
+        conclude(self.engine.admit(&mut attempt.admission).await)?;
+        conclude(self.engine.validate(&mut attempt.admission).await)
+    }
+}
+
+/// One attempt at a write on its way through admission. Its warnings and annotations are noted when it
+/// ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Attempt<'a> {
+    admitter: &'a Admitter,
+    request: &'a Request,
+    admission: Admission,
+    guard: Option<Guard>,
+}
+
+fn conclude(decision: Decision) -> Outcome<()> {
+    match decision {
+        Decision::Allow => Ok(()),
+        Decision::Deny(denial) => Err(denial.into()),
+    }
+}
+
+impl Attempt<'_> {
+    /// The mutating step.
+    pub(crate) async fn mutate(&mut self) -> Outcome<Value> {
+        conclude(self.admitter.engine.admit(&mut self.admission).await)?;
+        let mut object = self.take_object()?;
+        if let Some(guard) = &self.guard
+            // What nobody touched can be read.
+            && managed_fields(&object) != guard.managed_fields.as_ref()
+            && let Some(warning) = restore_after_admission(&mut object, guard.managed_fields.as_ref())
         {
-            call.notes.warn(&warning);
+            self.request.notes.warn(&warning);
         }
         Ok(object)
     }
 
-    /// The second step on the final object. May be repeated with another one.
-    pub(crate) async fn validate(
-        &mut self,
-        call: &mut Call,
-        object: Option<&Value>,
-        name: &str,
-    ) -> Outcome<()> {
+    /// The validating step on the final object, which is given back. May be repeated with another one.
+    pub(crate) async fn validate(&mut self, object: Value, name: &str) -> Outcome<Value> {
         let request = self.admission.request_mut();
-        if let Some(object) = object {
-            request.object = Some(Object::new(object.clone()));
-        }
+        request.object = Some(Object::new(object));
         name.clone_into(&mut request.name);
-        let decision = self.server.engine.validate(&mut self.admission).await;
-        self.conclude(call, decision)
+        conclude(self.admitter.engine.validate(&mut self.admission).await)?;
+        self.take_object()
     }
 
-    /// Both steps, for what has no object that could change.
-    pub(crate) async fn decide(mut self, call: &mut Call) -> Outcome<()> {
-        let decision = self.server.engine.admit(&mut self.admission).await;
-        self.conclude(call, decision)?;
-        let decision = self.server.engine.validate(&mut self.admission).await;
-        self.conclude(call, decision)?;
-        self.finish(call);
-        Ok(())
+    fn take_object(&mut self) -> Outcome<Value> {
+        let object = self.admission.take_object().map(Object::into_value);
+        object.ok_or_else(|| internal("admission lost the object"))
     }
+}
 
-    fn conclude(&mut self, call: &mut Call, decision: Decision) -> Outcome<()> {
-        match decision {
-            Decision::Allow => Ok(()),
-            Decision::Deny(denial) => {
-                self.tell(call);
-                Err(denial.into())
-            }
-        }
-    }
-
-    /// Tells what was said, be the attempt successful or not.
-    pub(crate) fn finish(mut self, call: &mut Call) {
-        self.tell(call);
-    }
-
-    fn tell(&mut self, call: &mut Call) {
-        if std::mem::replace(&mut self.told, true) {
-            return;
-        }
-        call.notes.add(&self.admission);
-        if let Some(observer) = &self.server.settings.observer {
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.request.notes.add(&self.admission);
+        if let Some(observer) = &self.admitter.observer {
             observer.tell(&self.admission);
         }
     }

@@ -4,19 +4,18 @@
 //! UPSTREAM: apiserver pkg/endpoints/handlers/rest.go (ConnectResource), kubernetes
 //! pkg/registry/core/pod/strategy.go (ResourceLocation and friends)
 
-use lockgate_admission::request::Operation;
 use lockgate_api::meta::status::Status;
 use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
 
-use crate::call::Call;
+use crate::decode::write::part_kind;
 use crate::error::{Failure, Outcome, bad_request, plain};
 use crate::http::query::Query;
-use crate::read::get;
 use crate::registry::{Resource, Subresource};
+use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::{Attempt, Facts};
+use crate::write::Writer;
+use crate::write::admission::Submission;
 
 /// The members of each kind of options, and how they are read from the query.
 const OPTIONS: [(&str, &[(&str, Kind)]); 6] = [
@@ -55,30 +54,44 @@ enum Kind {
     Numbers,
 }
 
-/// Whether a part is something to connect to.
+/// Returns true if a subresource is a connection.
 pub(crate) fn is_connection(part: &Subresource) -> bool {
     OPTIONS.iter().any(|(kind, _)| *kind == part.kind)
 }
 
-/// Asks about a connection, and says why there is none.
-pub(crate) async fn connect(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-    part: &Subresource,
-) -> Outcome<Reply> {
-    if call.query.all("dryRun").next().is_some() {
+/// The options of a connection, from the query and from the rest of the path.
+pub(crate) fn decode(part: &Subresource, query: &Query, rest: &[String]) -> Outcome<Value> {
+    if query.all("dryRun").next().is_some() {
         return Err(bad_request("dryRun is not supported"));
     }
-    let options = options(part, &call.query, &call.target.rest)?;
-    let mut facts = Facts::new(Operation::Connect, call, resource, Value::Null, false);
-    facts.options = None;
-    facts.kind = lockgate_admission::request::kind(&part.group, &part.version, &part.kind);
-    Attempt::new(server, call, resource, &facts, Some(options), None)
-        .decide(call)
+    options(part, query, rest)
+}
+
+/// Asks admission about a connection, and then fails as there is nothing to connect to.
+pub(crate) async fn connect(
+    writer: &Writer,
+    request: &Request,
+    part: &Subresource,
+    options: Value,
+) -> Outcome<Reply> {
+    let submission = Submission::connect(request)
+        .kind(part_kind(part))
+        .object(options);
+    writer.admitter.decide(request, submission).await?;
+    let object = writer
+        .storage
+        .get(ObjectPath {
+            resource: &request.resource,
+            namespace: request.namespace(),
+            name: request.name(),
+            subresource: "",
+        })
         .await?;
-    let object = get::get_value(server, call, resource).await?;
-    Err(unreachable_target(resource, &call.target.name, &object))
+    Err(unreachable_target(
+        &request.resource,
+        request.name(),
+        &object,
+    ))
 }
 
 fn options(part: &Subresource, query: &Query, rest: &[String]) -> Outcome<Value> {

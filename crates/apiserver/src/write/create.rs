@@ -4,194 +4,230 @@
 
 use std::time::Duration;
 
-use lockgate_admission::request::Operation;
-use lockgate_store::{ReadAt, WriteError};
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::controllers::namespace_defaults::Settling;
-use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
+use crate::decode::write::Body;
 use crate::encoding;
-use crate::error::{Outcome, internal, plain, terminating};
+use crate::error::{Failure, Outcome, plain};
 use crate::metadata;
-use crate::registry::{Resource, Shape};
+use crate::persist::PersistError;
+use crate::request::Request;
 use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::{Attempt, Facts};
-use crate::write::{managed_fields, strategy};
+use crate::write::admission::Submission;
+use crate::write::managed_fields::Endpoint;
+use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
-/// How often a name is made up before giving in.
+/// Attempts to generate a name that is not taken.
 const NAME_ATTEMPTS: usize = 8;
-/// How long events are kept.
+/// The lifetime of events.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
-/// Creates the object in the body of a call.
-pub(crate) async fn create(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-) -> Outcome<Reply> {
-    if let Shape::Custom(custom) = &resource.shape
-        && custom.is_terminating()
-    {
-        return Err(terminating(resource.group(), resource.plural()));
-    }
-    let options = WriteOptions::of_create(&call.query)?;
-    let mut object = call.read_object(Expected::of(resource), &options)?;
-    let mut facts = Facts::new(
-        Operation::Create,
-        call,
-        resource,
-        options.to_value("CreateOptions"),
-        options.is_dry_run(),
-    );
-    metadata::text(&object, "name").clone_into(&mut facts.name);
-    let is_namespace = strategy::is_namespace(resource);
+/// Creates an object.
+pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Outcome<Reply> {
+    let Body {
+        mut object,
+        options,
+    } = body;
+    let resource = &request.resource;
+    resource.check_accepts_objects()?;
+    let mut submission = Submission::create(request, &options);
+    metadata::text(&object, "name").clone_into(&mut submission.name);
+    let is_namespace = resource.is_namespace();
     if is_namespace {
-        facts.namespace.clone_from(&facts.name);
+        submission.namespace.clone_from(&submission.name);
     }
     metadata::wipe(&mut object);
-    let expected = if is_namespace {
+    let namespace = if is_namespace {
         ""
     } else {
-        &call.target.namespace
+        request.namespace()
     };
-    metadata::match_namespace(&mut object, expected)?;
-    if let Some(warning) = metadata::drop_duplicate_owners(&mut object, false) {
-        call.notes.warn(&warning);
+    metadata::match_namespace(&mut object, namespace)?;
+    if let Some(warning) = metadata::drop_duplicate_owner_references(&mut object, false) {
+        request.notes.warn(&warning);
     }
-    let tracked = managed_fields::track(server, call, resource, &options, None, object);
-    let mut attempt = Attempt::tracked(server, call, resource, &facts, tracked, None);
-    let mut object = attempt.mutate(call).await?;
-    if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
-        call.notes.warn(&warning);
+    let tracked = Endpoint::of(writer, request).track(options.manager(), None, object);
+    let mut insertion = Insertion::new(writer, request, &options, Cause::Create);
+    let submission = submission.tracked(tracked);
+    let created = run(&writer.admitter, request, submission, &mut insertion).await?;
+    match created {
+        Inserted::Created(written) => Ok(written.into_reply().created()),
+        Inserted::Taken(failure) => Err(failure),
     }
-    let granted = server.confirm_no_escalation(call, &object, None);
-    let created = match granted {
-        Ok(()) => insert_new(server, call, resource, &mut attempt, object, facts.dry_run).await,
-        Err(failure) => Err(failure),
-    };
-    attempt.finish(call);
-    Ok(Reply::object(created?).created())
 }
 
-/// Gives the object its identity, has it validated and stores it. With a name that is made up this is
-/// tried again when the name is taken.
-pub(crate) async fn insert_new(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-    attempt: &mut Attempt<'_>,
-    object: Value,
-    dry_run: bool,
-) -> Outcome<Value> {
-    let makes_name = metadata::text(&object, "name").is_empty()
-        && !metadata::text(&object, "generateName").is_empty();
-    if !makes_name {
-        return insert_once(server, call, resource, attempt, object, dry_run, false).await;
-    }
-    let mut last = None;
-    for _ in 0..NAME_ATTEMPTS {
-        let result = insert_once(
-            server,
-            call,
-            resource,
-            attempt,
-            object.clone(),
-            dry_run,
-            true,
-        )
-        .await;
-        match result {
-            Err(failure) if failure.0.reason == "AlreadyExists" => last = Some(failure),
-            other => return other,
-        }
-    }
-    Err(last.unwrap_or_else(|| internal("no attempt was made")))
+/// An object that was written, and its text where that is known.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) object: Value,
+    pub(crate) text: Option<String>,
 }
 
-async fn insert_once(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-    attempt: &mut Attempt<'_>,
-    mut object: Value,
-    dry_run: bool,
-    makes_name: bool,
-) -> Outcome<Value> {
-    metadata::fill(&mut object);
-    let expected = if resource.names.namespaced {
-        call.target.namespace.clone()
-    } else {
-        String::new()
-    };
-    metadata::match_namespace(&mut object, &expected)?;
-    server.allocate(resource, &mut object);
-    strategy::prepare_create(
-        resource,
-        &mut object,
-        &call.user,
-        server.settings.feature_gates,
-    );
-    strategy::check_create(resource, &object, server.settings.feature_gates)?;
-    for warning in strategy::warnings_on_create(resource, &object) {
-        call.notes.warn(&warning);
+impl From<Value> for Written {
+    fn from(object: Value) -> Self {
+        Self { object, text: None }
     }
-    strategy::canonicalize(resource, &mut object);
-    let name = metadata::text(&object, "name").to_owned();
-    attempt.validate(call, Some(&object), &name).await?;
-    if !metadata::text(&object, "resourceVersion").is_empty() {
-        return Err(plain(
-            "resourceVersion should not be set on objects to be created",
-        ));
+}
+
+impl Written {
+    /// The answer: the stored bytes, or the object if it is to be written in another form.
+    pub(crate) fn into_reply(self) -> Reply {
+        match self.text {
+            Some(text) => Reply::text(text),
+            None => Reply::object(self.object),
+        }
     }
-    resource.shape.complete(&mut object);
-    let key = server.key(resource, &expected, &name);
-    let taken = || {
-        if makes_name {
-            resource.no_name_found(&name)
+}
+
+/// The outcome of an insertion.
+#[derive(Debug)]
+pub(crate) enum Inserted {
+    Created(Written),
+    /// There is an object of that name.
+    Taken(Failure),
+}
+
+/// The verb that creates an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Create,
+    /// An update or a patch that did not find it: whether the user may create it is still to be asked.
+    Update,
+}
+
+/// Stores a new object under its name, or under one that is generated.
+pub(crate) struct Insertion<'i> {
+    writer: &'i Writer,
+    request: &'i Request,
+    options: &'i WriteOptions,
+    cause: Cause,
+    /// None before the mutated object was seen.
+    generates_name: Option<bool>,
+    attempts: usize,
+}
+
+impl<'i> Insertion<'i> {
+    pub(crate) fn new(
+        writer: &'i Writer,
+        request: &'i Request,
+        options: &'i WriteOptions,
+        cause: Cause,
+    ) -> Self {
+        Self {
+            writer,
+            request,
+            options,
+            cause,
+            generates_name: None,
+            attempts: 0,
+        }
+    }
+
+    /// The checks of the mutated object that do not depend on its name.
+    fn begin(&self, object: &mut Value) -> Outcome<()> {
+        if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
+            self.request.notes.warn(&warning);
+        }
+        self.writer
+            .confirm_no_escalation(self.request, object, None)?;
+        if self.cause == Cause::Update {
+            let authorizer = self.writer.authorizer.as_ref();
+            self.request.authorized.may_create(authorizer)?;
+        }
+        Ok(())
+    }
+
+    fn taken(&self, name: &str) -> Failure {
+        if self.generates_name == Some(true) {
+            self.request.resource.no_name_found(name)
         } else {
-            resource.already_exists(&name)
+            self.request.resource.already_exists(name)
         }
-    };
-    if dry_run {
-        let (existing, _) = server
-            .store
-            .get(&key, ReadAt::Latest)
-            .await
-            .map_err(|error| crate::error::read_failed(error, 0))?;
-        return if existing.is_some() {
-            Err(taken())
-        } else {
-            Ok(object)
-        };
     }
-    let ttl = (!resource.is_custom() && resource.storage.1 == "events").then_some(EVENT_TTL);
-    let kept = server.to_storage(&object, resource).await?;
-    let settling = if strategy::is_namespace(resource) {
-        Settling::new(server, &name)
-    } else {
-        None
-    };
-    match server.insert(resource, &key, &kept, ttl).await {
-        Ok(revision) => {
-            if let Some(settling) = settling {
-                settling.settle().await;
-            }
-            encoding::set_version(&mut object, revision);
-            Ok(object)
+
+    async fn insert(&self, mut object: Value) -> Outcome<Inserted> {
+        let resource = &self.request.resource;
+        let storage = &self.writer.storage;
+        let name = metadata::text(&object, "name").to_owned();
+        let key = storage.key(resource, self.request.object_namespace(), &name);
+        if self.options.is_dry_run() {
+            return Ok(match storage.entry(&key).await? {
+                Some(_) => Inserted::Taken(self.taken(&name)),
+                None => Inserted::Created(object.into()),
+            });
         }
-        Err(WriteError::AlreadyExists(entry)) => {
-            let mut failure = taken();
-            let current = encoding::parse_entry(&entry, resource.type_meta());
-            if metadata::is_deleting(&current) {
-                failure.0.message = format!("object is being deleted: {}", failure.0.message);
+        let is_event = !resource.is_custom() && resource.storage.1 == "events";
+        let ttl = is_event.then_some(EVENT_TTL);
+        match storage.insert(resource, &key, &object, ttl).await {
+            Ok(stored) => {
+                let text = stored.text(resource);
+                encoding::set_version(&mut object, stored.revision);
+                Ok(Inserted::Created(Written { object, text }))
             }
-            Err(failure)
+            Err(PersistError::AlreadyExists(entry)) => {
+                let mut failure = self.taken(&name);
+                let current = encoding::parse_entry(&entry, resource.type_meta())?;
+                if metadata::is_deleting(&current) {
+                    failure.0.message = format!("object is being deleted: {}", failure.0.message);
+                }
+                Ok(Inserted::Taken(failure))
+            }
+            Err(error) => Err(error.about(resource, &name)),
         }
-        Err(WriteError::Unavailable(error)) => Err(error.into()),
-        Err(error @ WriteError::TooLarge) => Err(plain(error.to_string())),
-        Err(error) => Err(internal(&error.to_string())),
+    }
+}
+
+impl Recipe for Insertion<'_> {
+    type Output = Inserted;
+
+    fn may_repeat(&self, object: &Value) -> bool {
+        let generates = metadata::text(object, "name").is_empty()
+            && !metadata::text(object, "generateName").is_empty();
+        generates && self.attempts < NAME_ATTEMPTS
+    }
+
+    fn prepare(&mut self, object: &mut Value) -> Outcome<()> {
+        let resource = &self.request.resource;
+        let notes = &self.request.notes;
+        if self.generates_name.is_none() {
+            self.generates_name = Some(self.may_repeat(object));
+            self.begin(object)?;
+        } else {
+            metadata::drop_duplicate_owner_references(object, true);
+        }
+        self.attempts += 1;
+        metadata::fill(object);
+        metadata::match_namespace(object, self.request.object_namespace())?;
+        self.writer.addresses.allocate(resource, object);
+        let gates = self.writer.gates;
+        strategy::prepare_create(resource, object, self.request.user(), gates);
+        strategy::check_create(resource, object, gates)?;
+        for warning in strategy::warnings_on_create(resource, object) {
+            notes.warn(&warning);
+        }
+        strategy::canonicalize(resource, object);
+        Ok(())
+    }
+
+    fn name<'n>(&'n self, object: &'n Value) -> &'n str {
+        metadata::text(object, "name")
+    }
+
+    async fn persist(&mut self, mut object: Value) -> Outcome<Persisted<Inserted>> {
+        if !metadata::text(&object, "resourceVersion").is_empty() {
+            return Err(plain(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.request.resource.shape.complete(&mut object);
+        match self.insert(object).await? {
+            Inserted::Taken(_)
+                if self.generates_name == Some(true) && self.attempts < NAME_ATTEMPTS =>
+            {
+                Ok(Persisted::NameTaken)
+            }
+            inserted => Ok(Persisted::Done(inserted)),
+        }
     }
 }

@@ -9,81 +9,69 @@
 //! UPSTREAM: apiserver pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go
 
 use lockgate_admission::object::Object;
-use lockgate_admission::request::Operation;
 use lockgate_api::meta::time::Time;
 use lockgate_go::json as go_json;
-use lockgate_kinds::protobuf;
 use lockgate_kinds::strategy::grace_period;
-use lockgate_store::{Entry, ReadAt, Revision, WriteError};
+use lockgate_store::{Entry, Revision};
 use serde_json::{Value, json};
 
-use crate::call::Call;
-use crate::decode::body::Parsed;
 use crate::decode::options::DeleteOptions;
+use crate::decode::selection::Selection;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, conflict, internal, read_failed};
-use crate::http::negotiate;
+use crate::error::{Outcome, conflict, timeout};
 use crate::metadata;
+use crate::persist::PersistError;
 use crate::read::list;
-use crate::read::selection::Selection;
 use crate::registry::Resource;
+use crate::request::Request;
 use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::{Attempt, Facts};
-use crate::write::strategy;
+use crate::write::admission::Submission;
+use crate::write::{Writer, strategy};
 
 /// Holds an object until its dependents are free of it.
 pub(crate) const ORPHAN: &str = "orphan";
 /// Holds an object until its dependents are gone.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Deletes the object a call is about.
+/// Deletes the object a request is about.
 pub(crate) async fn delete(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
+    writer: &Writer,
+    request: &Request,
+    options: DeleteOptions,
 ) -> Outcome<Reply> {
-    let options = read_options(call)?;
-    let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
-    let deletion = Deletion {
-        server,
-        resource,
-        namespace,
-        admission_name: Some(name.clone()),
-        name,
-    };
-    let deleted = deletion.run(call, options.clone()).await?;
+    let orphans = options.orphan_dependents;
+    let deletion = Deletion::of(writer, request);
+    let deleted = deletion.run(options).await?;
     let mut reply = deletion.reply(&deleted);
-    if !deleted.gone && options.orphan_dependents == Some(false) {
+    if !deleted.gone && orphans == Some(false) {
         reply.code = 202;
     }
     Ok(reply)
 }
 
-/// Deletes all objects a call is about, one after the other.
+/// Deletes the objects of a collection one after the other.
 pub(crate) async fn delete_collection(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
+    writer: &Writer,
+    request: &Request,
+    options: &DeleteOptions,
+    selection: &Selection,
 ) -> Outcome<Reply> {
-    let options = read_options(call)?;
-    let selection = Selection::read(&call.query, resource)?;
-    let prefix = server.prefix(resource, &call.target.namespace);
-    let found = list::everything(server, resource, &selection, &prefix).await?;
+    let resource = &request.resource;
+    let storage = &writer.storage;
+    let prefix = storage.prefix(resource, request.namespace());
+    let found = list::everything(storage, resource, selection, &prefix).await?;
     let mut items = Vec::with_capacity(found.entries.len());
     for entry in &found.entries {
-        let mut object = server.show(entry, resource).await?;
+        let mut object = storage.decode(entry, resource).await?;
         let deletion = Deletion {
-            server,
-            resource,
-            namespace: metadata::text(&object, "namespace").to_owned(),
             name: metadata::text(&object, "name").to_owned(),
             // Webhooks are told no name, as the request has none.
-            admission_name: Some(String::new()),
+            admission_name: Some(""),
+            ..Deletion::of(writer, request)
         };
-        match deletion.run(call, options.clone()).await {
+        match deletion.run(options.clone()).await {
             Ok(_) => {}
-            Err(failure) if failure.0.code == 404 => {}
+            Err(failure) if failure.is_not_found() => {}
             Err(failure) => return Err(failure),
         }
         if !resource.is_custom()
@@ -106,39 +94,17 @@ pub(crate) async fn delete_collection(
     }))))
 }
 
-/// The options, from the body if there is one.
-fn read_options(call: &Call) -> Outcome<DeleteOptions> {
-    if call.body.is_empty() {
-        return DeleteOptions::from_query(&call.query);
-    }
-    let sent = negotiate::sent(&call.headers, &negotiate::ACCEPTED)?;
-    let parsed = Parsed::read(&call.body, sent).map_err(bad_request)?;
-    let found = parsed.type_meta().map_err(bad_request)?;
-    if !found.kind.is_empty() && found.kind != "DeleteOptions" {
-        return Err(bad_request(
-            "decoded object cannot be converted to DeleteOptions",
-        ));
-    }
-    let ty = lockgate_kinds::typed::type_of("meta.k8s.io", "v1", "DeleteOptions")
-        .ok_or_else(|| internal("the type of options is unknown"))?;
-    let options = match &parsed {
-        Parsed::Document(document) => ty.decode(document.root()).map(|decoded| decoded.value),
-        Parsed::Protobuf(envelope) => protobuf::decode(ty, envelope.raw),
-    };
-    DeleteOptions::from_value(&options.map_err(bad_request)?)
-}
-
 /// The deletion of one object.
+#[derive(Debug)]
 pub(crate) struct Deletion<'d> {
-    pub(crate) server: &'d Server,
-    pub(crate) resource: &'d Resource,
-    pub(crate) namespace: String,
+    pub(crate) writer: &'d Writer,
+    pub(crate) request: &'d Request,
     pub(crate) name: String,
-    /// The name that webhooks are told; without one they are not asked.
-    pub(crate) admission_name: Option<String>,
+    /// The name in the admission request; admission is not asked without one.
+    pub(crate) admission_name: Option<&'d str>,
 }
 
-/// What became of an object.
+/// The object of a deletion, which may be marked only.
 #[derive(Debug)]
 pub(crate) struct Deleted {
     pub(crate) object: Value,
@@ -159,42 +125,43 @@ impl Round {
     }
 }
 
-impl Deletion<'_> {
+impl<'d> Deletion<'d> {
+    /// The deletion of the object a request is about.
+    pub(crate) fn of(writer: &'d Writer, request: &'d Request) -> Self {
+        Self {
+            writer,
+            request,
+            name: request.name().to_owned(),
+            admission_name: Some(request.name()),
+        }
+    }
+
+    fn resource(&self) -> &'d Resource {
+        &self.request.resource
+    }
+
     /// Deletes the object, again and again while others change it.
-    pub(crate) async fn run(&self, call: &mut Call, options: DeleteOptions) -> Outcome<Deleted> {
-        let key = self.server.key(self.resource, &self.namespace, &self.name);
+    pub(crate) async fn run(&self, options: DeleteOptions) -> Outcome<Deleted> {
+        let storage = &self.writer.storage;
+        let key = storage.key(self.resource(), self.request.namespace(), &self.name);
         loop {
-            let (entry, _) = self
-                .server
-                .store
-                .get(&key, ReadAt::Latest)
-                .await
-                .map_err(|error| read_failed(error, 0))?;
-            let entry = entry.ok_or_else(|| self.resource.not_found(&self.name))?;
-            if let Round::Done(deleted) = self.attempt(call, &key, entry, options.clone()).await? {
+            let entry = storage.entry(&key).await?;
+            let entry = entry.ok_or_else(|| self.resource().not_found(&self.name))?;
+            if let Round::Done(deleted) = self.attempt(&key, entry, options.clone()).await? {
                 return Ok(deleted);
             }
-            if call
-                .deadline
-                .is_some_and(|deadline| deadline <= std::time::Instant::now())
-            {
-                return Err(crate::error::timeout());
+            if self.request.is_overdue() {
+                return Err(timeout());
             }
         }
     }
 
-    async fn attempt(
-        &self,
-        call: &mut Call,
-        key: &str,
-        entry: Entry,
-        mut options: DeleteOptions,
-    ) -> Outcome<Round> {
-        let object = self.server.show(&entry, self.resource).await?;
-        if strategy::is_deleted_in_steps(self.resource) {
+    async fn attempt(&self, key: &str, entry: Entry, mut options: DeleteOptions) -> Outcome<Round> {
+        let object = self.writer.storage.decode(&entry, self.resource()).await?;
+        if strategy::is_deleted_in_steps(self.resource()) {
             self.require_uid(&mut options, &object)?;
             if !metadata::is_deleting(&object) {
-                return self.begin(call, key, &entry, object, options).await;
+                return self.begin(key, &entry, object, options).await;
             }
             if !strategy::namespace_finalizers(&object).is_empty() {
                 return Ok(Round::stays(object));
@@ -210,7 +177,7 @@ impl Deletion<'_> {
         let held = !finalizers.is_empty();
         let mut current = (entry.revision, object);
         if manner == Manner::Graceful || held || !unchanged {
-            self.admit(call, &current.1, &options).await?;
+            self.admit(&current.1, &options).await?;
             set_finalizers(&mut marked, finalizers);
             if manner == Manner::AtOnce && held {
                 mark(&mut marked);
@@ -236,27 +203,26 @@ impl Deletion<'_> {
                 current = (revision, marked);
             }
         }
-        self.admit(call, &current.1, &options).await?;
-        self.take_away(key, current.0, current.1, options.is_dry_run())
+        self.admit(&current.1, &options).await?;
+        self.remove(key, current.0, current.1, options.is_dry_run())
             .await
     }
 
     /// Namespaces and definitions are marked first, and go when what is in them is gone.
     async fn begin(
         &self,
-        call: &mut Call,
         key: &str,
         entry: &Entry,
         mut object: Value,
         options: DeleteOptions,
     ) -> Outcome<Round> {
-        self.admit(call, &object, &options).await?;
+        self.admit(&object, &options).await?;
         metadata::set(
             &mut object,
             "deletionTimestamp",
             metadata::now().to_string(),
         );
-        strategy::mark_deleted_in_steps(self.resource, &mut object);
+        strategy::mark_deleted_in_steps(self.resource(), &mut object);
         let finalizers = self.finalizers_after(&object, &options);
         set_finalizers(&mut object, finalizers);
         match self
@@ -276,7 +242,7 @@ impl Deletion<'_> {
             let why = format!(
                 "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
             );
-            Err(self.resource.conflict(&self.name, &why))
+            Err(self.resource().conflict(&self.name, &why))
         };
         if wanted != uid {
             return differs("UID", wanted, uid);
@@ -288,30 +254,20 @@ impl Deletion<'_> {
         }
     }
 
-    async fn admit(&self, call: &mut Call, object: &Value, options: &DeleteOptions) -> Outcome<()> {
-        let Some(admission_name) = &self.admission_name else {
+    async fn admit(&self, object: &Value, options: &DeleteOptions) -> Outcome<()> {
+        let Some(name) = self.admission_name else {
             return Ok(());
         };
-        let mut facts = Facts::new(
-            Operation::Delete,
-            call,
-            self.resource,
-            options.to_value(),
-            options.is_dry_run(),
-        );
-        facts.name.clone_from(admission_name);
-        let is_namespace = strategy::is_namespace(self.resource);
-        facts.namespace.clone_from(if is_namespace {
-            admission_name
-        } else {
-            &self.namespace
-        });
-        let old = Some(Object::new(object.clone()));
-        Attempt::new(self.server, call, self.resource, &facts, None, old)
-            .decide(call)
-            .await
+        let old = Object::new(object.clone());
+        let mut submission = Submission::delete(self.request, options, old);
+        name.clone_into(&mut submission.name);
+        if self.resource().is_namespace() {
+            name.clone_into(&mut submission.namespace);
+        }
+        self.writer.admitter.decide(self.request, submission).await
     }
 
+    /// Stores the marked object. None if it was changed meanwhile.
     async fn store(
         &self,
         key: &str,
@@ -322,18 +278,19 @@ impl Deletion<'_> {
         if dry_run {
             return Ok(Some(expected));
         }
-        let kept = self.server.to_storage(object, self.resource).await?;
-        match self.server.swap(self.resource, key, expected, &kept).await {
-            Ok(revision) => {
-                encoding::set_version(object, revision);
-                Ok(Some(revision))
+        let resource = &self.request.resource;
+        let swapped = self.writer.storage.swap(resource, key, expected, object);
+        match swapped.await {
+            Ok(stored) => {
+                encoding::set_version(object, stored.revision);
+                Ok(Some(stored.revision))
             }
-            Err(WriteError::Conflict(_)) => Ok(None),
-            Err(error) => Err(self.failed(error)),
+            Err(PersistError::Conflict) => Ok(None),
+            Err(error) => Err(error.about(resource, &self.name)),
         }
     }
 
-    async fn take_away(
+    async fn remove(
         &self,
         key: &str,
         expected: Revision,
@@ -341,22 +298,14 @@ impl Deletion<'_> {
         dry_run: bool,
     ) -> Outcome<Round> {
         if !dry_run {
-            match self.server.remove(self.resource, key, expected).await {
+            let resource = &self.request.resource;
+            match self.writer.storage.remove(resource, key, expected).await {
                 Ok(revision) => encoding::set_version(&mut object, revision),
-                Err(WriteError::Conflict(_)) => return Ok(Round::Lost),
-                Err(error) => return Err(self.failed(error)),
+                Err(PersistError::Conflict) => return Ok(Round::Lost),
+                Err(error) => return Err(error.about(resource, &self.name)),
             }
         }
         Ok(Round::Done(Deleted { object, gone: true }))
-    }
-
-    fn failed(&self, error: WriteError) -> Failure {
-        match error {
-            WriteError::NotFound => self.resource.not_found(&self.name),
-            WriteError::Unavailable(error) => error.into(),
-            WriteError::TooLarge => crate::error::plain(WriteError::TooLarge.to_string()),
-            other => internal(&other.to_string()),
-        }
     }
 
     /// Checks what must hold, and how much time the object gets.
@@ -369,8 +318,8 @@ impl Deletion<'_> {
                      ({found}). The object might have been {hint}"
                 );
                 Err(conflict(
-                    self.resource.group(),
-                    self.resource.kind(),
+                    self.resource().group(),
+                    self.resource().kind(),
                     &self.name,
                     &why,
                 ))
@@ -394,7 +343,7 @@ impl Deletion<'_> {
         {
             options.grace_period_seconds = Some(1);
         }
-        if !self.resource.rules.graceful {
+        if !self.resource().rules.graceful {
             return Ok(Manner::AtOnce);
         }
         if metadata::is_deleting(object) {
@@ -416,7 +365,7 @@ impl Deletion<'_> {
     /// The finalizers an object is to have, as its dependents are to be treated.
     fn finalizers_after(&self, object: &Value, options: &DeleteOptions) -> Vec<String> {
         let had = metadata::finalizers(object);
-        if strategy::has_no_dependents(self.resource) {
+        if strategy::has_no_dependents(self.resource()) {
             return had.into_iter().map(str::to_owned).collect();
         }
         let policy = options.propagation_policy.as_deref();
@@ -428,7 +377,7 @@ impl Deletion<'_> {
                 .find(|&&name| name == ORPHAN || name == FOREGROUND)
             {
                 Some(&name) => (name == ORPHAN, name == FOREGROUND),
-                None => (strategy::orphans_by_default(self.resource), false),
+                None => (strategy::orphans_by_default(self.resource()), false),
             },
         };
         let wanted = |name: &str| match name {
@@ -445,18 +394,18 @@ impl Deletion<'_> {
         finalizers.into_iter().map(str::to_owned).collect()
     }
 
-    /// What is there still is shown; what is gone is said to be, or shown a last time.
+    /// The object if it is still stored or its kind returns it, and a `Status` otherwise.
     fn reply(&self, deleted: &Deleted) -> Reply {
-        if !deleted.gone || strategy::returns_deleted(self.resource) {
+        if !deleted.gone || strategy::returns_deleted(self.resource()) {
             return Reply::object(deleted.object.clone());
         }
         let mut details = json!({
             "name": self.name,
-            "kind": self.resource.plural(),
+            "kind": self.resource().plural(),
             "uid": metadata::text(&deleted.object, "uid"),
         });
-        if !self.resource.group().is_empty() {
-            details["group"] = self.resource.group().into();
+        if !self.resource().group().is_empty() {
+            details["group"] = self.resource().group().into();
         }
         Reply::object(json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
@@ -464,7 +413,7 @@ impl Deletion<'_> {
     }
 }
 
-/// How an object goes.
+/// The manner of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     AtOnce,

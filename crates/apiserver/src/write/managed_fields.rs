@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields of an object, kept on every write.
+//! `metadata.managedFields`, updated on every write.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/{create,update,patch}.go, and GetResetFields of the
 //! strategies
@@ -11,61 +11,96 @@ use lockgate_kinds::managed_fields::{
 };
 use serde_json::Value;
 
-use crate::call::Call;
 use crate::decode::options::WriteOptions;
+use crate::encoding;
 use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plain};
 use crate::metadata;
 use crate::registry::{Resource, Shape, Snapshot, split_api_version};
-use crate::server::Server;
+use crate::request::Request;
+use crate::write::Writer;
 
-/// The longest name of an owner.
-const MANAGER_MAX: usize = 128;
-
-/// An object with its owners.
+/// An object with its managed fields.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(crate) object: Value,
-    /// Whether this write is told of in them. Its time is then finer than JSON shows it.
+    /// Set if this write added an entry. Its time is then finer than JSON shows it.
     pub(crate) fine_times: bool,
 }
 
-/// Notes who owns the fields of a new or changed object. `live` is the object before.
-pub(crate) fn track(
-    server: &Server,
-    call: &Call,
-    resource: &Resource,
-    options: &WriteOptions,
-    live: Option<&Value>,
-    object: Value,
-) -> Tracked {
-    let before = live.map(entries).unwrap_or_default().to_vec();
-    let object = with_manager(server, call, resource, |manager| match manager {
-        Some(manager) => manager.update(live, object, &name(call, options), metadata::now()),
-        None => object,
-    });
-    Tracked::new(resource, object, &before)
+/// A path to which objects are written, with the versions of its resource.
+pub(crate) struct Endpoint<'e> {
+    snapshot: Arc<Snapshot>,
+    resource: &'e Resource,
+    subresource: &'e str,
 }
 
-/// Applies a configuration: the fields in it are its owner's from now on, and those that were in it
-/// before and are not any more go.
-pub(crate) fn apply(
-    server: &Server,
-    call: &Call,
-    resource: &Resource,
-    options: &WriteOptions,
-    live: Option<&Value>,
-    configuration: &Value,
-) -> Outcome<Tracked> {
-    let before = live.map(entries).unwrap_or_default().to_vec();
-    let force = options.force.unwrap_or_default();
-    let applied = with_manager(server, call, resource, |manager| {
-        let manager = manager.ok_or_else(|| internal("the type of the object is unknown"))?;
-        let now = metadata::now();
-        manager
-            .apply(live, configuration, &options.field_manager, force, now)
-            .map_err(not_applied)
-    })?;
-    Ok(Tracked::new(resource, applied, &before))
+impl<'e> Endpoint<'e> {
+    pub(crate) fn of(writer: &Writer, request: &'e Request) -> Self {
+        Self {
+            snapshot: writer.registry.snapshot(),
+            resource: &request.resource,
+            subresource: request.subresource(),
+        }
+    }
+
+    /// Updates the managed fields of a new or changed object. `live` is the object before.
+    pub(crate) fn track(&self, manager: &str, live: Option<&Value>, object: Value) -> Tracked {
+        let before = live.map(entries).unwrap_or_default();
+        let object = self.with_manager(|fields| match fields {
+            Some(fields) => fields.update(live, object, manager, metadata::now()),
+            None => object,
+        });
+        self.tracked(object, before)
+    }
+
+    /// Applies a configuration: its manager owns the fields in it, and fields that were in it before
+    /// and are not any more are removed.
+    pub(crate) fn apply(
+        &self,
+        options: &WriteOptions,
+        live: Option<&Value>,
+        configuration: &Value,
+    ) -> Outcome<Tracked> {
+        let before = live.map(entries).unwrap_or_default();
+        let force = options.force.unwrap_or_default();
+        let applied = self.with_manager(|fields| {
+            let fields = fields.ok_or_else(|| internal("the type of the object is unknown"))?;
+            let now = metadata::now();
+            fields
+                .apply(live, configuration, &options.field_manager, force, now)
+                .map_err(not_applied)
+        })?;
+        Ok(self.tracked(applied, before))
+    }
+
+    fn tracked(&self, object: Value, before: &[Value]) -> Tracked {
+        let is_new = entries(&object).iter().any(|entry| !before.contains(entry));
+        Tracked {
+            fine_times: is_new && !self.resource.is_custom(),
+            object,
+        }
+    }
+
+    /// Calls back with the field manager of the endpoint; none where fields are not managed.
+    fn with_manager<T>(&self, then: impl FnOnce(Option<FieldManager<'_>>) -> T) -> T {
+        let Some(shape) = owned(&self.resource.shape) else {
+            return then(None);
+        };
+        let reset = reset(self.resource, self.subresource);
+        let versions = OtherVersions {
+            snapshot: &self.snapshot,
+            resource: self.resource,
+            reset: reset.as_ref(),
+        };
+        then(Some(FieldManager {
+            shape,
+            api_version: self.resource.api_version(),
+            kind: self.resource.kind(),
+            subresource: self.subresource,
+            reset: reset.as_ref(),
+            versions: &versions,
+        }))
+    }
 }
 
 fn not_applied(error: ApplyError) -> Failure {
@@ -83,70 +118,12 @@ fn not_applied(error: ApplyError) -> Failure {
     }
 }
 
-/// Calls back with the field manager of an endpoint; none where owners are not tracked.
-fn with_manager<T>(
-    server: &Server,
-    call: &Call,
-    resource: &Resource,
-    then: impl FnOnce(Option<FieldManager<'_>>) -> T,
-) -> T {
-    let Some(shape) = owned(&resource.shape) else {
-        return then(None);
-    };
-    let subresource = call.target.subresource.as_str();
-    let reset = reset(resource, subresource);
-    let versions = OtherVersions {
-        snapshot: server.registry.snapshot(),
-        resource,
-        reset: reset.as_ref(),
-    };
-    then(Some(FieldManager {
-        shape,
-        api_version: resource.api_version(),
-        kind: resource.kind(),
-        subresource,
-        reset: reset.as_ref(),
-        versions: &versions,
-    }))
-}
-
-impl Tracked {
-    fn new(resource: &Resource, object: Value, before: &[Value]) -> Self {
-        let is_new = entries(&object).iter().any(|entry| !before.contains(entry));
-        Self {
-            fine_times: is_new && !resource.is_custom(),
-            object,
-        }
-    }
-}
-
-/// The owners of an object.
-pub(crate) fn entries(object: &Value) -> &[Value] {
+/// The managed fields of an object.
+fn entries(object: &Value) -> &[Value] {
     let list = metadata::of(object).and_then(|metadata| metadata.get("managedFields"));
     list.and_then(Value::as_array)
         .map(Vec::as_slice)
         .unwrap_or_default()
-}
-
-/// What a client calls itself, or what it looks like.
-pub(crate) fn name(call: &Call, options: &WriteOptions) -> String {
-    if !options.field_manager.is_empty() {
-        return options.field_manager.clone();
-    }
-    let agent = call
-        .headers
-        .get(http::header::USER_AGENT)
-        .and_then(|value| value.to_str().ok());
-    let program = agent
-        .unwrap_or_default()
-        .split('/')
-        .next()
-        .unwrap_or_default();
-    program
-        .chars()
-        .filter(|letter| !letter.is_control())
-        .take(MANAGER_MAX)
-        .collect()
 }
 
 fn owned(shape: &Shape) -> Option<Owned<'_>> {
@@ -170,7 +147,7 @@ fn reset(resource: &Resource, subresource: &str) -> Option<Reset> {
 
 /// The other versions of a resource, as they are served.
 struct OtherVersions<'v> {
-    snapshot: Arc<Snapshot>,
+    snapshot: &'v Snapshot,
     resource: &'v Resource,
     reset: Option<&'v Reset>,
 }
@@ -195,9 +172,9 @@ impl Versions for OtherVersions<'_> {
             return Ok(None);
         };
         if to.is_custom() {
-            // Owners are tracked by name; what a webhook would make of the object is not asked.
+            // Fields are tracked by name; the conversion webhook is not called.
             let mut object = object.clone();
-            crate::encoding::set_type(&mut object, to.type_meta());
+            encoding::set_type(&mut object, to.type_meta());
             return Ok(Some(object));
         }
         let told = object
@@ -210,7 +187,7 @@ impl Versions for OtherVersions<'_> {
         }
     }
 
-    /// What the endpoint resets has the same name in every version.
+    /// The fields that the endpoint resets have the same names in every version.
     fn reset(&self, _: &str) -> Option<&Reset> {
         self.reset
     }

@@ -2,155 +2,84 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
-use lockgate_admission::json_patch::Patch as JsonPatch;
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json;
 use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
-use lockgate_kinds::tree;
 use serde_json::{Map, Value};
 
-use crate::call::Call;
-use crate::decode::body;
-use crate::decode::options::{FieldValidation, WriteOptions};
-use crate::error::{Failure, Outcome, bad_request, internal, invalid, too_large, unprocessable};
-use crate::http::limits;
-use crate::http::negotiate::{self, PatchType, Sent};
+use crate::decode::options::FieldValidation;
+use crate::decode::patch::Patch;
+use crate::decode::write::PatchBody;
+use crate::error::{Failure, Outcome, bad_request, internal, invalid, unprocessable};
 use crate::metadata;
-use crate::registry::{Resource, Shape};
+use crate::registry::Shape;
+use crate::request::Request;
 use crate::respond::Reply;
-use crate::server::Server;
+use crate::write::Writer;
+use crate::write::managed_fields::Endpoint;
 use crate::write::update::{Change, New, check_name};
-use crate::write::{managed_fields, strategy};
 
-/// A patch that was read.
-#[derive(Debug)]
-pub(crate) enum Patch {
-    Json(JsonPatch),
-    Merge(Value),
-    Strategic(Value),
-    /// A configuration to apply.
-    Apply(Value),
-}
-
-/// Patches the object a call is about.
-pub(crate) async fn patch(server: &Server, call: &mut Call, resource: &Resource) -> Outcome<Reply> {
-    let patch_type = negotiate::patch_type(&call.headers, resource.is_custom())?;
-    let options = WriteOptions::of_patch(&call.query, patch_type)?;
-    let patch = Patch::read(&call.body, patch_type)?;
-    let findings = Mutex::new(Vec::new());
-    let expected = if strategy::is_namespace(resource) {
-        String::new()
+/// Patches the object a request is about.
+pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -> Outcome<Reply> {
+    let PatchBody { patch, options } = body;
+    let (resource, name) = (&request.resource, request.name());
+    let namespace = if resource.is_namespace() {
+        ""
     } else {
-        call.target.namespace.clone()
+        request.namespace()
     };
-    let name = call.target.name.clone();
     let validation = options.field_validation();
-    let make = |call: &Call, old: Option<&Value>| {
+    let findings = Mutex::new(Vec::new());
+    let make = |old: Option<&Value>| {
         if let Patch::Apply(configuration) = &patch {
-            let mut tracked =
-                managed_fields::apply(server, call, resource, &options, old, configuration)?;
+            let endpoint = Endpoint::of(writer, request);
+            let mut tracked = endpoint.apply(&options, old, configuration)?;
             let uid = metadata::text(&tracked.object, "uid");
             if old.is_none() && !uid.is_empty() {
                 let why = format!(
                     "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 );
-                return Err(resource.conflict(&name, &why));
+                return Err(resource.conflict(name, &why));
             }
             let (mut object, _) = resource
                 .shape
                 .decode_value(tracked.object)
                 .map_err(bad_request)?;
             resource.shape.apply_defaults(&mut object);
-            metadata::match_namespace(&mut object, &expected)?;
-            check_name(&object, &name)?;
+            metadata::match_namespace(&mut object, namespace)?;
+            check_name(&object, name)?;
             tracked.object = object;
             return Ok(New::Tracked(tracked));
         }
         let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
         let (mut object, found) = patch.apply(old, &resource.shape)?;
         strict(&patch, &object, &found, validation)?;
-        if let Ok(mut findings) = findings.lock() {
-            *findings = found;
-        }
+        *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
         resource.shape.apply_defaults(&mut object);
-        metadata::match_namespace(&mut object, &expected)?;
-        check_name(&object, &name)?;
+        metadata::match_namespace(&mut object, namespace)?;
+        check_name(&object, name)?;
         Ok(New::Object(object))
     };
     let change = Change {
-        resource,
-        options: &options,
-        uid: None,
-        create_when_missing: patch_type == PatchType::Apply,
+        create_when_missing: matches!(patch, Patch::Apply(_)),
+        ..Change::new(writer, request, &options)
     };
-    let changed = change.apply(server, call, make).await;
+    let changed = change.apply(make).await;
     if validation == FieldValidation::Warn {
-        for finding in findings.into_inner().unwrap_or_default() {
-            call.notes.warn(&finding);
+        for finding in findings
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            request.notes.warn(&finding);
         }
     }
     Ok(changed?.into_reply())
 }
 
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 impl Patch {
-    /// Reads a patch.
-    pub(crate) fn read(bytes: &[u8], patch_type: PatchType) -> Outcome<Self> {
-        let undecodable = |error: &str| bad_request(format!("error decoding patch: {error}"));
-        match patch_type {
-            PatchType::Json => {
-                let document =
-                    body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
-                let operations = document.root().items().count();
-                if operations > limits::JSON_PATCH_OPERATIONS {
-                    return Err(too_large(format!(
-                        "Request entity too large: The allowed maximum operations in a JSON patch \
-                         is {}, got {operations}",
-                        limits::JSON_PATCH_OPERATIONS
-                    )));
-                }
-                let patch =
-                    JsonPatch::parse(bytes).map_err(|error| undecodable(&error.to_string()))?;
-                Ok(Self::Json(patch))
-            }
-            PatchType::Merge | PatchType::Strategic => {
-                let document =
-                    body::parse(bytes, Sent::Json).map_err(|error| undecodable(&error))?;
-                let value = tree::from_document(document.root());
-                if !value.is_object() {
-                    return Err(undecodable(&format!(
-                        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                        type_name(&value)
-                    )));
-                }
-                Ok(if patch_type == PatchType::Merge {
-                    Self::Merge(value)
-                } else {
-                    Self::Strategic(value)
-                })
-            }
-            PatchType::Apply => {
-                let decoded = body::parse(bytes, Sent::Yaml);
-                let document = decoded
-                    .map_err(|error| bad_request(format!("error decoding YAML: {error}")))?;
-                Ok(Self::Apply(tree::from_document(document.root())))
-            }
-        }
-    }
-
-    /// The patched object, and what a strict reader minds.
+    /// The patched object, and its unknown or duplicate fields.
     pub(crate) fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
         let patched = match self {
             Self::Json(patch) => patch.apply(old).map_err(|_| unprocessable())?,
@@ -175,7 +104,7 @@ impl Patch {
         decoded.map_err(|error| no_object(&shown, &error))
     }
 
-    /// What is shown of a patch that made no such object.
+    /// The text of a patch in an error.
     fn shown(&self, patched: &Value) -> String {
         match self {
             Self::Strategic(patch) => go_value(patch),
@@ -281,6 +210,7 @@ fn merge(target: &mut Value, patch: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use lockgate_kinds::tree;
     use serde_json::json;
 
     use super::*;

@@ -1,81 +1,121 @@
-//! How many replicas an object asks for and has, as an object of its own.
+//! Changing the scale of an object. Admission is asked about the `Scale`, not about the object.
 
-pub(crate) mod managed_fields;
+mod managed_fields;
 
-use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_kinds::strategy::{apply_scale, scale_of};
+use std::sync::Arc;
+
+use lockgate_admission::object::Object;
+use lockgate_api::admission::UserInfo;
 use serde_json::Value;
 
-use crate::error::{Failure, Outcome, internal, invalid, no_such_resource};
+use crate::config::FeatureGates;
+use crate::decode::write::{ScaleBody, ScaleChange};
+use crate::error::{Outcome, timeout};
+use crate::metadata;
+use crate::registry::scale::{self, negative};
 use crate::registry::{Resource, Shape};
+use crate::request::{ObjectPath, Request};
+use crate::respond::Reply;
+use crate::write::admission::Submission;
+use crate::write::update::{check_name, set_without_admission};
+use crate::write::{Persisted, Recipe, Writer, run, strategy};
+use managed_fields::Replicas;
 
-/// The scale of any object.
-pub(crate) fn of(resource: &Resource, object: &Value) -> Outcome<Value> {
-    match &resource.shape {
-        Shape::Custom(custom) => match custom.scale_paths() {
-            Some(paths) => paths
-                .to_scale(object)
-                .map_err(|error| internal(&error.to_string())),
-            None => Err(no_such_resource()),
-        },
-        shape => shape
-            .row()
-            .and_then(|row| scale_of(row, object))
-            .ok_or_else(no_such_resource),
+/// Changes the replicas an object asks for.
+pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> Outcome<Reply> {
+    let resource = &request.resource;
+    if let ScaleChange::Replace(scale) = &body.change {
+        check_name(scale, request.name())?;
+    }
+    let shape = Shape::Plain(body.ty);
+    let replicas = Replicas::of(&writer.registry.snapshot(), resource);
+    let path = ObjectPath {
+        resource,
+        namespace: request.namespace(),
+        name: request.name(),
+        subresource: "",
+    };
+    loop {
+        let old = writer.storage.get(path).await?;
+        let mut old_scale = scale::of(resource, &old)?;
+        replicas.show(&old, &mut old_scale)?;
+        let wanted = match &body.change {
+            ScaleChange::Replace(scale) => scale.clone(),
+            ScaleChange::Patch(patch) => patch.apply(&old_scale, &shape)?.0,
+        };
+        let version = metadata::text(&wanted, "resourceVersion");
+        if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
+            return Err(resource.modified(request.name()));
+        }
+        let manager = body.options.manager();
+        let wanted = managed_fields::track(body.ty, manager, &old_scale, wanted);
+        let submission = Submission::update(request, &body.options, Object::new(old_scale))
+            .kind(body.kind.clone())
+            .object(wanted);
+        let mut recipe = SetReplicas {
+            writer,
+            path,
+            user: request.user(),
+            gates: writer.gates,
+            replicas: &replicas,
+            old,
+            dry_run: body.options.is_dry_run(),
+        };
+        match run(&writer.admitter, request, submission, &mut recipe).await? {
+            Some(scale) => return Ok(Reply::object(scale)),
+            None if request.is_overdue() => return Err(timeout()),
+            None => {}
+        }
     }
 }
 
-/// Takes over into an object how many replicas its scale asks for.
-pub(crate) fn take_over(resource: &Resource, object: &mut Value, scale: &Value) -> Outcome<()> {
-    let mut scale = scale.clone();
-    // The version was looked at already.
-    if let Some(metadata) = scale.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("resourceVersion");
-    }
-    if let Shape::Custom(custom) = &resource.shape {
-        let paths = custom.scale_paths().ok_or_else(no_such_resource)?;
-        return paths
-            .from_scale(object, &scale)
-            .map_err(|error| internal(&error.to_string()));
-    }
-    apply_scale(object, &scale);
-    Ok(())
+/// Stores the object with the replicas of an admitted scale. Comes to the new scale, or to nothing if
+/// the object was changed meanwhile.
+struct SetReplicas<'s> {
+    writer: &'s Writer,
+    path: ObjectPath<'s>,
+    user: &'s UserInfo,
+    gates: FeatureGates,
+    replicas: &'s Replicas,
+    old: Value,
+    dry_run: bool,
 }
 
-/// 422: there cannot be fewer than none.
-pub(crate) fn negative(name: &str, replicas: i64) -> Failure {
-    let spec = Path::root("spec");
-    let path = spec.child("replicas");
-    let error = FieldError::invalid(
-        &path,
-        Shown::Integer(replicas),
-        "must be greater than or equal to 0",
-    );
-    invalid("Scale", "autoscaling", name, &[error])
+impl SetReplicas<'_> {
+    fn set(&self, object: &mut Value, scale: &Value) -> Outcome<()> {
+        let resource: &Arc<Resource> = self.path.resource;
+        let old = &self.old;
+        scale::apply(resource, object, scale)?;
+        self.replicas
+            .take_over(object, old, scale, resource.api_version())?;
+        strategy::prepare_update(resource, "", object, old, self.user, self.gates);
+        strategy::check_update(resource, "", object, old)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use lockgate_kinds::resource::find;
-    use serde_json::json;
+impl Recipe for SetReplicas<'_> {
+    type Output = Option<Value>;
 
-    use super::*;
+    fn prepare(&mut self, scale: &mut Value) -> Outcome<()> {
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
+        match replicas.unwrap_or_default() {
+            replicas if replicas < 0 => Err(negative(self.path.name, replicas)),
+            _ => Ok(()),
+        }
+    }
 
-    #[test]
-    fn shows_a_deployment_as_a_scale() {
-        let object = json!({
-            "metadata": {"name": "d", "namespace": "n", "labels": {"x": "y"}},
-            "spec": {"replicas": 3, "selector": {"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["y", "x"]}]}},
-            "status": {"replicas": 2},
-        });
-        assert_eq!(
-            scale_of(find("apps", "v1", "deployments").unwrap(), &object).unwrap(),
-            json!({
-                "kind": "Scale", "apiVersion": "autoscaling/v1",
-                "metadata": {"name": "d", "namespace": "n"},
-                "spec": {"replicas": 3},
-                "status": {"replicas": 2, "selector": "a=1,b=2,c in (x,y)"},
-            })
-        );
+    fn name<'n>(&'n self, _: &'n Value) -> &'n str {
+        self.path.name
+    }
+
+    async fn persist(&mut self, scale: Value) -> Outcome<Persisted<Option<Value>>> {
+        if self.dry_run {
+            return Ok(Persisted::Done(Some(scale)));
+        }
+        let set = |object: &mut Value| self.set(object, &scale);
+        let storage = &self.writer.storage;
+        let changed = set_without_admission(storage, self.path, &self.old, set).await?;
+        let changed = changed.map(|object| scale::of(self.path.resource, &object));
+        changed.transpose().map(Persisted::Done)
     }
 }

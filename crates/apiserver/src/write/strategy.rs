@@ -22,16 +22,6 @@ use crate::registry::Resource;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
 
-/// Objects are namespaces.
-pub(crate) fn is_namespace(resource: &Resource) -> bool {
-    resource.is("", "namespaces")
-}
-
-/// Objects are CustomResourceDefinitions.
-pub(crate) fn is_definition(resource: &Resource) -> bool {
-    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
-}
-
 /// The finalizers in the spec of a namespace.
 pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
     let list = object.pointer("/spec/finalizers").and_then(Value::as_array);

@@ -3,24 +3,20 @@
 //! UPSTREAM: kubernetes pkg/registry/core/serviceaccount/storage/token.go
 
 use lockgate_admission::host::{Ids as _, RandomIds};
-use lockgate_admission::request::Operation;
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_api::meta::time::Time;
 use lockgate_go::quote::quote;
-use lockgate_store::ReadAt;
 use serde_json::{Value, json};
 
-use crate::authn::service_account::{Bound, Claims, ISSUER, Reference};
-use crate::call::Call;
-use crate::decode::options::WriteOptions;
-use crate::error::{Outcome, bad_request, conflict, internal, invalid, not_found, read_failed};
+use crate::authn::service_account::{Bound, Claims, ISSUER, Reference, Signer};
+use crate::decode::write::PartBody;
+use crate::error::{Outcome, bad_request, conflict, internal, invalid, not_found};
 use crate::metadata;
-use crate::read::get;
-use crate::registry::{Resource, Subresource};
+use crate::registry::split_api_version;
+use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::Attempt;
-use crate::write::subresource;
+use crate::write::admission::Submission;
+use crate::write::{Persisted, Recipe, Writer, run};
 
 /// The lifetime of a token whose request names none.
 const DEFAULT_SECONDS: i64 = 3600;
@@ -29,86 +25,135 @@ const SECONDS: std::ops::RangeInclusive<i64> = 600..=1 << 32;
 const KIND: &str = "TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
 
-/// Makes a token for a service account.
+/// Makes a token for the service account a request is about.
 pub(crate) async fn create(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-    part: &Subresource,
+    writer: &Writer,
+    signer: &Signer,
+    request: &Request,
+    body: PartBody,
 ) -> Outcome<Reply> {
-    let options = WriteOptions::of_create(&call.query)?;
-    let mut request = subresource::read_body(call, part, &options)?;
-    metadata::match_namespace(&mut request, &call.target.namespace)?;
-    if request
-        .pointer("/spec/expirationSeconds")
-        .is_none_or(Value::is_null)
-    {
-        request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
+    let PartBody {
+        kind,
+        object: mut token_request,
+        options,
+    } = body;
+    metadata::match_namespace(&mut token_request, request.namespace())?;
+    let seconds = token_request.pointer("/spec/expirationSeconds");
+    if seconds.is_none_or(Value::is_null) {
+        token_request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
     }
-    let facts = subresource::facts(Operation::Create, call, resource, part, &options);
-    let mut attempt = Attempt::new(server, call, resource, &facts, Some(request), None);
-    let mut request = attempt.mutate(call).await?;
-    let name = call.target.name.clone();
-    let named = metadata::text(&request, "name");
-    if !named.is_empty() && named != name {
-        let why = "must match the service account name if specified";
-        let metadata = Path::root("metadata");
-        let error = FieldError::invalid(&metadata.child("name"), Shown::Text(named), why);
-        return Err(invalid(KIND, GROUP, &name, &[error]));
-    }
-    let account = get::get_value(server, call, resource).await?;
-    let uid = metadata::text(&account, "uid").to_owned();
-    let wanted = metadata::text(&request, "uid");
-    if !wanted.is_empty() && wanted != uid {
-        let why = format!(
-            "the UID in the token request ({wanted}) does not match the UID of the service account \
-             ({uid})"
-        );
-        return Err(conflict(GROUP, KIND, &name, &why));
-    }
-    if texts(&request, "/spec/audiences").is_empty() {
-        request["spec"]["audiences"] = json!([ISSUER]);
-    }
-    let now = metadata::now().unix_seconds();
-    metadata::change(&mut request, |metadata| {
-        metadata.insert(String::from("name"), name.as_str().into());
-        metadata.insert(String::from("uid"), uid.as_str().into());
-        let created = Time::from_unix_seconds(now).to_string();
-        metadata.insert(String::from("creationTimestamp"), created.into());
-    });
-    request["status"] = json!({"token": "", "expirationTimestamp": null});
-    let seconds = request
-        .pointer("/spec/expirationSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or_default();
-    check_lifetime(seconds)?;
-    attempt.validate(call, Some(&request), &name).await?;
-    attempt.finish(call);
-    let mut bound = bind(server, call, &request).await?;
-    bound.namespace.clone_from(&call.target.namespace);
-    bound.account = Reference {
-        name: name.clone(),
-        uid,
+    let account = writer
+        .storage
+        .get(ObjectPath {
+            resource: &request.resource,
+            namespace: request.namespace(),
+            name: request.name(),
+            subresource: "",
+        })
+        .await;
+    let submission = Submission::create(request, &options)
+        .kind(kind)
+        .object(token_request);
+    let mut recipe = Issue {
+        writer,
+        signer,
+        request,
+        account,
+        now: metadata::now().unix_seconds(),
     };
-    let claims = Claims {
-        audiences: texts(&request, "/spec/audiences"),
-        expires: Some(now.saturating_add(seconds)),
-        issued: Some(now),
-        issuer: ISSUER.to_owned(),
-        id: RandomIds.uid(),
-        kubernetes: bound,
-        not_before: Some(now),
-        subject: format!("system:serviceaccount:{}:{name}", call.target.namespace),
-    };
-    let token = server
-        .signer
-        .sign(&claims)
-        .ok_or_else(|| internal("the token could not be signed"))?;
-    request["status"] = json!({
-        "token": token,
-        "expirationTimestamp": Time::from_unix_seconds(now.saturating_add(seconds)).to_string(),
-    });
-    Ok(Reply::object(request).created())
+    run(&writer.admitter, request, submission, &mut recipe).await
+}
+
+struct Issue<'i> {
+    writer: &'i Writer,
+    signer: &'i Signer,
+    request: &'i Request,
+    /// The service account. That there is none is told after mutating admission.
+    account: Outcome<Value>,
+    now: i64,
+}
+
+fn lifetime(token_request: &Value) -> i64 {
+    let seconds = token_request.pointer("/spec/expirationSeconds");
+    seconds.and_then(Value::as_i64).unwrap_or_default()
+}
+
+impl Issue<'_> {
+    fn account_uid(&self) -> Outcome<&str> {
+        match &self.account {
+            Ok(account) => Ok(metadata::text(account, "uid")),
+            Err(failure) => Err(failure.clone()),
+        }
+    }
+}
+
+impl Recipe for Issue<'_> {
+    type Output = Reply;
+
+    fn prepare(&mut self, token_request: &mut Value) -> Outcome<()> {
+        let name = self.request.name();
+        let named = metadata::text(token_request, "name");
+        if !named.is_empty() && named != name {
+            let why = "must match the service account name if specified";
+            let metadata = Path::root("metadata");
+            let error = FieldError::invalid(&metadata.child("name"), Shown::Text(named), why);
+            return Err(invalid(KIND, GROUP, name, &[error]));
+        }
+        let uid = self.account_uid()?;
+        let wanted = metadata::text(token_request, "uid");
+        if !wanted.is_empty() && wanted != uid {
+            let why = format!(
+                "the UID in the token request ({wanted}) does not match the UID of the service \
+                 account ({uid})"
+            );
+            return Err(conflict(GROUP, KIND, name, &why));
+        }
+        if texts(token_request, "/spec/audiences").is_empty() {
+            token_request["spec"]["audiences"] = json!([ISSUER]);
+        }
+        let created = Time::from_unix_seconds(self.now).to_string();
+        metadata::change(token_request, |metadata| {
+            metadata.insert(String::from("name"), name.into());
+            metadata.insert(String::from("uid"), uid.into());
+            metadata.insert(String::from("creationTimestamp"), created.into());
+        });
+        token_request["status"] = json!({"token": "", "expirationTimestamp": null});
+        check_lifetime(lifetime(token_request))
+    }
+
+    fn name<'n>(&'n self, _: &'n Value) -> &'n str {
+        self.request.name()
+    }
+
+    async fn persist(&mut self, mut token_request: Value) -> Outcome<Persisted<Reply>> {
+        let (namespace, name) = (self.request.namespace(), self.request.name());
+        let mut bound = bind(self.writer, self.request, &token_request).await?;
+        namespace.clone_into(&mut bound.namespace);
+        bound.account = Reference {
+            name: name.to_owned(),
+            uid: self.account_uid()?.to_owned(),
+        };
+        let expires = self.now.saturating_add(lifetime(&token_request));
+        let claims = Claims {
+            audiences: texts(&token_request, "/spec/audiences"),
+            expires: Some(expires),
+            issued: Some(self.now),
+            issuer: ISSUER.to_owned(),
+            id: RandomIds.uid(),
+            kubernetes: bound,
+            not_before: Some(self.now),
+            subject: format!("system:serviceaccount:{namespace}:{name}"),
+        };
+        let token = self
+            .signer
+            .sign(&claims)
+            .ok_or_else(|| internal("the token could not be signed"))?;
+        token_request["status"] = json!({
+            "token": token,
+            "expirationTimestamp": Time::from_unix_seconds(expires).to_string(),
+        });
+        Ok(Persisted::Done(Reply::object(token_request).created()))
+    }
 }
 
 fn texts(object: &Value, pointer: &str) -> Vec<String> {
@@ -136,9 +181,9 @@ fn check_lifetime(seconds: i64) -> Outcome<()> {
 }
 
 /// Finds what the token is to be bound to.
-async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
+async fn bind(writer: &Writer, request: &Request, token_request: &Value) -> Outcome<Bound> {
     let mut bound = Bound::default();
-    let reference = request.pointer("/spec/boundObjectRef");
+    let reference = token_request.pointer("/spec/boundObjectRef");
     let Some(reference) = reference.filter(|reference| !reference.is_null()) else {
         return Ok(bound);
     };
@@ -146,12 +191,9 @@ async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
         let found = reference.get(member).and_then(Value::as_str);
         found.unwrap_or_default()
     };
-    let (group, version) = match text("apiVersion").split_once('/') {
-        Some((group, version)) => (group, version),
-        None => ("", text("apiVersion")),
-    };
+    let (group, version) = split_api_version(text("apiVersion"));
     let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
-    let namespace = call.target.namespace.as_str();
+    let namespace = request.namespace();
     let (plural, place) = match kind {
         "Pod" if group.is_empty() => ("pods", namespace),
         "Secret" if group.is_empty() => ("secrets", namespace),
@@ -162,7 +204,7 @@ async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
             )));
         }
     };
-    let object = read(server, plural, place, name)
+    let object = read(writer, plural, place, name)
         .await?
         .ok_or_else(|| not_found("", plural, name))?;
     let found = Reference {
@@ -172,12 +214,12 @@ async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
     let is_theirs = object
         .pointer("/spec/serviceAccountName")
         .and_then(Value::as_str)
-        == Some(call.target.name.as_str());
+        == Some(request.name());
     if kind == "Pod" && !is_theirs {
         return Err(bad_request(format!(
             "cannot bind token for serviceaccount {} to pod running with different serviceaccount \
              name.",
-            quote(&call.target.name)
+            quote(request.name())
         )));
     }
     if !uid.is_empty() && uid != found.uid {
@@ -189,7 +231,7 @@ async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
     }
     match kind {
         "Pod" => {
-            bound.node = node_of(server, &object).await?;
+            bound.node = node_of(writer, &object).await?;
             bound.pod = Some(found);
         }
         "Secret" => bound.secret = Some(found),
@@ -199,12 +241,12 @@ async fn bind(server: &Server, call: &Call, request: &Value) -> Outcome<Bound> {
 }
 
 /// The node a pod runs on, which need not exist.
-async fn node_of(server: &Server, pod: &Value) -> Outcome<Option<Reference>> {
+async fn node_of(writer: &Writer, pod: &Value) -> Outcome<Option<Reference>> {
     let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Ok(None);
     };
-    let node = read(server, "nodes", "", name).await?;
+    let node = read(writer, "nodes", "", name).await?;
     let uid = node.map(|node| metadata::text(&node, "uid").to_owned());
     Ok(Some(Reference {
         name: name.to_owned(),
@@ -213,23 +255,21 @@ async fn node_of(server: &Server, pod: &Value) -> Outcome<Option<Reference>> {
 }
 
 async fn read(
-    server: &Server,
+    writer: &Writer,
     plural: &str,
     namespace: &str,
     name: &str,
 ) -> Outcome<Option<Value>> {
-    let snapshot = server.registry.snapshot();
+    let snapshot = writer.registry.snapshot();
     let Some(resource) = snapshot.find("", "v1", plural) else {
         return Ok(None);
     };
-    let key = server.key(resource, namespace, name);
-    let (entry, _) = server
-        .store
-        .get(&key, ReadAt::Latest)
-        .await
-        .map_err(|error| read_failed(error, 0))?;
-    match entry {
-        Some(entry) => server.show(&entry, resource).await.map(Some),
+    let storage = &writer.storage;
+    match storage
+        .entry(&storage.key(resource, namespace, name))
+        .await?
+    {
+        Some(entry) => storage.decode(&entry, resource).await.map(Some),
         None => Ok(None),
     }
 }

@@ -1,65 +1,62 @@
 //! Replacing an object, and the loop that every change of an object goes through.
 //!
 //! ```text
-//!   read ─► make the new object ─► mutate ─► version ─► prepare, check ─► validate ─► swap
-//!    ▲                                                                                 │
-//!    └───────────────────────── somebody else was faster ──────────────────────────────┘
+//!   read ─► make the new object ─► stages 5 to 7 ─► done
+//!    ▲                                  │
+//!    └───────── changed meanwhile ──────┘
 //! ```
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/update.go, pkg/registry/generic/registry/store.go
 
+use std::sync::Arc;
+
 use lockgate_admission::object::Object;
-use lockgate_admission::request::Operation;
 use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
-use lockgate_store::{Entry, ReadAt, Revision, WriteError};
+use lockgate_store::{Entry, Revision};
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::decode::body::Expected;
 use crate::decode::options::WriteOptions;
+use crate::decode::write::Body;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, internal, read_failed};
+use crate::error::{Outcome, bad_request, internal, timeout};
 use crate::metadata;
-use crate::read::list;
+use crate::persist::{PersistError, Storage};
 use crate::registry::Resource;
+use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
-use crate::server::Server;
-use crate::write::admission::{Attempt, Facts};
-use crate::write::create::insert_new;
-use crate::write::managed_fields::Tracked;
-use crate::write::{managed_fields, strategy};
+use crate::write::admission::Submission;
+use crate::write::create::{Cause, Inserted, Insertion, Written};
+use crate::write::managed_fields::{Endpoint, Tracked};
+use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
-/// Replaces the object a call is about with the one in its body.
-pub(crate) async fn update(
-    server: &Server,
-    call: &mut Call,
-    resource: &Resource,
-) -> Outcome<Reply> {
-    let options = WriteOptions::of_update(&call.query)?;
-    let mut object = call.read_object(Expected::of(resource), &options)?;
-    let expected = if strategy::is_namespace(resource) {
+/// Replaces the object a request is about.
+pub(crate) async fn update(writer: &Writer, request: &Request, body: Body) -> Outcome<Reply> {
+    let Body {
+        mut object,
+        options,
+    } = body;
+    let namespace = if request.resource.is_namespace() {
         ""
     } else {
-        &call.target.namespace
+        request.namespace()
     };
-    metadata::match_namespace(&mut object, expected)?;
-    check_name(&object, &call.target.name)?;
-    if let Some(warning) = metadata::drop_duplicate_owners(&mut object, false) {
-        call.notes.warn(&warning);
+    metadata::match_namespace(&mut object, namespace)?;
+    check_name(&object, request.name())?;
+    if let Some(warning) = metadata::drop_duplicate_owner_references(&mut object, false) {
+        request.notes.warn(&warning);
     }
     let uid = metadata::text(&object, "uid").to_owned();
+    let may_create = request.resource.rules.create_on_update && request.subresource().is_empty();
     let change = Change {
-        resource,
-        options: &options,
         uid: (!uid.is_empty()).then_some(uid.as_str()),
-        create_when_missing: resource.rules.create_on_update && call.target.subresource.is_empty(),
+        create_when_missing: may_create,
+        ..Change::new(writer, request, &options)
     };
-    let changed = change
-        .apply(server, call, |_, _| Ok(New::Object(object.clone())))
-        .await?;
+    let changed = change.apply(|_| Ok(New::Object(object.clone()))).await?;
     Ok(changed.into_reply())
 }
 
+/// The name in an object must be that of the path.
 pub(crate) fn check_name(object: &Value, name: &str) -> Outcome<()> {
     let found = metadata::text(object, "name");
     if found.is_empty() {
@@ -75,318 +72,188 @@ pub(crate) fn check_name(object: &Value, name: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A change of one object.
+/// A change of the object a request is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'c> {
-    pub(crate) resource: &'c Resource,
+    pub(crate) writer: &'c Writer,
+    pub(crate) request: &'c Request,
     pub(crate) options: &'c WriteOptions,
-    /// The object must be this very one.
+    /// The uid the object must have.
     pub(crate) uid: Option<&'c str>,
     pub(crate) create_when_missing: bool,
 }
 
-/// What a change makes of an object.
+/// The object that a change makes.
 #[derive(Debug)]
 pub(crate) enum New {
-    /// An object whose owners are still to be noted.
+    /// An object whose managed fields are not updated yet.
     Object(Value),
-    /// One whose owners are noted.
     Tracked(Tracked),
 }
 
-/// An object that was changed, or made.
+/// An object that was changed or created.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    pub(crate) object: Value,
-    pub(crate) created: bool,
+    written: Written,
+    created: bool,
 }
 
 impl Changed {
+    pub(crate) fn into_object(self) -> Value {
+        self.written.object
+    }
+
     pub(crate) fn into_reply(self) -> Reply {
-        let reply = Reply::object(self.object);
+        let reply = self.written.into_reply();
         if self.created { reply.created() } else { reply }
     }
 }
 
-/// What one attempt came to.
+/// The outcome of one attempt.
+#[derive(Debug)]
 enum Round {
     Done(Changed),
-    /// Somebody else was faster.
+    /// The object was changed meanwhile.
     Lost,
 }
 
+impl Round {
+    fn updated(written: impl Into<Written>) -> Self {
+        Self::Done(Changed {
+            written: written.into(),
+            created: false,
+        })
+    }
+}
+
 impl<'c> Change<'c> {
-    /// A change of whatever is there under a name.
-    pub(crate) fn new(resource: &'c Resource, options: &'c WriteOptions) -> Self {
+    /// A change of the object, whatever its uid.
+    pub(crate) fn new(writer: &'c Writer, request: &'c Request, options: &'c WriteOptions) -> Self {
         Self {
-            resource,
+            writer,
+            request,
             options,
             uid: None,
             create_when_missing: false,
         }
     }
 
-    /// Changes the object the call is about. `make` gets the stored object, if there is one, and
-    /// returns the new one; it is asked again whenever somebody else was faster.
+    /// Changes the object. `make` gets the stored object, if there is one, and returns the new one; it
+    /// is called again when the object was changed meanwhile.
     pub(crate) async fn apply(
         self,
-        server: &Server,
-        call: &mut Call,
-        make: impl Fn(&Call, Option<&Value>) -> Outcome<New>,
+        make: impl Fn(Option<&Value>) -> Outcome<New> + Sync,
     ) -> Outcome<Changed> {
-        let target = &call.target;
-        let key = server.key(self.resource, &target.namespace, &target.name);
+        let request = self.request;
+        let storage = &self.writer.storage;
+        let key = storage.key(&request.resource, request.namespace(), request.name());
         loop {
-            let (entry, _) = server
-                .store
-                .get(&key, ReadAt::Latest)
-                .await
-                .map_err(|error| read_failed(error, 0))?;
-            let round = match entry {
-                Some(entry) => {
-                    self.change_existing(server, call, &key, &entry, &make)
-                        .await?
-                }
-                None if self.create_when_missing => {
-                    self.create_missing(server, call, &make).await?
-                }
-                None => return Err(self.resource.not_found(&call.target.name)),
+            let round = match storage.entry(&key).await? {
+                Some(entry) => self.change_existing(&key, entry, &make).await?,
+                None if self.create_when_missing => self.create_missing(&make).await?,
+                None => return Err(request.resource.not_found(request.name())),
             };
             if let Round::Done(changed) = round {
                 return Ok(changed);
             }
-            if call
-                .deadline
-                .is_some_and(|deadline| deadline <= std::time::Instant::now())
-            {
-                return Err(crate::error::timeout());
+            if request.is_overdue() {
+                return Err(timeout());
             }
         }
     }
 
-    /// Stores what `set` makes of the object that was read as `old`, where webhooks were asked about
-    /// something else already. None if somebody else was faster.
-    pub(crate) async fn set_without_admission(
-        self,
-        server: &Server,
-        call: &Call,
-        old: &Value,
-        set: impl FnOnce(&mut Value) -> Outcome<()>,
-    ) -> Outcome<Option<Changed>> {
-        let name = &call.target.name;
-        let mut object = old.clone();
-        set(&mut object)?;
-        let expected = list::revision(metadata::text(old, "resourceVersion"))
-            .map_err(|error| internal(&error))?;
-        let key = server.key(self.resource, &call.target.namespace, name);
-        let kept = server.to_storage(&object, self.resource).await?;
-        match server.swap(self.resource, &key, expected, &kept).await {
-            Ok(revision) => {
-                encoding::set_version(&mut object, revision);
-                Ok(Some(Changed {
-                    object,
-                    created: false,
-                }))
-            }
-            Err(error) => match lost_or(error, self.resource, name)? {
-                Round::Done(changed) => Ok(Some(changed)),
-                Round::Lost => Ok(None),
-            },
-        }
+    /// Changes the stored object in place.
+    pub(crate) async fn edit(self, edit: impl Fn(&mut Value) + Sync) -> Outcome<Changed> {
+        self.apply(|old| {
+            let mut object = old.cloned().ok_or_else(|| {
+                internal("an object that does not exist cannot be changed in place")
+            })?;
+            edit(&mut object);
+            Ok(New::Object(object))
+        })
+        .await
     }
 
-    fn facts(&self, operation: Operation, call: &Call) -> Facts {
-        let kind = if operation == Operation::Create {
-            "CreateOptions"
-        } else {
-            "UpdateOptions"
-        };
-        let mut facts = Facts::new(
-            operation,
-            call,
-            self.resource,
-            self.options.to_value(kind),
-            self.options.is_dry_run(),
-        );
-        if strategy::is_namespace(self.resource) {
-            facts.namespace.clone_from(&facts.name);
-        }
-        facts
-    }
-
-    fn track(&self, server: &Server, call: &Call, old: Option<&Value>, new: New) -> Tracked {
+    fn track(&self, old: Option<&Value>, new: New) -> Tracked {
         match new {
             New::Tracked(tracked) => tracked,
             New::Object(object) => {
-                managed_fields::track(server, call, self.resource, self.options, old, object)
+                Endpoint::of(self.writer, self.request).track(self.options.manager(), old, object)
             }
         }
+    }
+
+    /// The name of a namespace is its namespace in admission too.
+    fn submission(&self, mut submission: Submission, tracked: Tracked) -> Submission {
+        if self.request.resource.is_namespace() {
+            submission.namespace.clone_from(&submission.name);
+        }
+        submission.tracked(tracked)
     }
 
     async fn create_missing(
         &self,
-        server: &Server,
-        call: &mut Call,
-        make: &impl Fn(&Call, Option<&Value>) -> Outcome<New>,
+        make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
     ) -> Outcome<Round> {
-        let new = make(call, None)?;
-        let facts = self.facts(Operation::Create, call);
-        let tracked = self.track(server, call, None, new);
-        let mut attempt = Attempt::tracked(server, call, self.resource, &facts, tracked, None);
-        let mut object = attempt.mutate(call).await?;
-        if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
-            call.notes.warn(&warning);
-        }
-        server.confirm_no_escalation(call, &object, None)?;
-        server.authorize_create(call)?;
-        let created = insert_new(
-            server,
-            call,
-            self.resource,
-            &mut attempt,
-            object,
-            facts.dry_run,
-        )
-        .await;
-        attempt.finish(call);
-        match created {
-            Ok(object) => Ok(Round::Done(Changed {
-                object,
+        let tracked = self.track(None, make(None)?);
+        let submission = Submission::create(self.request, self.options);
+        let submission = self.submission(submission, tracked);
+        let mut recipe = Insertion::new(self.writer, self.request, self.options, Cause::Update);
+        match run(&self.writer.admitter, self.request, submission, &mut recipe).await? {
+            Inserted::Created(written) => Ok(Round::Done(Changed {
+                written,
                 created: true,
             })),
-            Err(failure) if failure.0.reason == "AlreadyExists" => Ok(Round::Lost),
-            Err(failure) => Err(failure),
+            Inserted::Taken(_) => Ok(Round::Lost),
         }
     }
 
     async fn change_existing(
         &self,
-        server: &Server,
-        call: &mut Call,
         key: &str,
-        entry: &Entry,
-        make: &impl Fn(&Call, Option<&Value>) -> Outcome<New>,
+        entry: Entry,
+        make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
     ) -> Outcome<Round> {
-        let old = server.show(entry, self.resource).await?;
-        self.check_uid(key, &old, &call.target.name)?;
-        let new = make(call, Some(&old))?;
-        let facts = self.facts(Operation::Update, call);
-        let tracked = self.track(server, call, Some(&old), new);
+        let old = self
+            .writer
+            .storage
+            .decode(&entry, &self.request.resource)
+            .await?;
+        self.check_uid(key, &old)?;
+        let tracked = self.track(Some(&old), make(Some(&old))?);
         let old = Object::new(old);
-        let mut attempt = Attempt::tracked(
-            server,
-            call,
-            self.resource,
-            &facts,
-            tracked,
-            Some(old.clone()),
-        );
-        let object = attempt.mutate(call).await?;
-        let result = match server.confirm_no_escalation(call, &object, Some(old.value())) {
-            Ok(()) => {
-                self.finish_existing(server, call, key, entry, &mut attempt, object, old.value())
-                    .await
-            }
-            Err(failure) => Err(failure),
-        };
-        attempt.finish(call);
-        result
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of one attempt, used once"
-    )]
-    async fn finish_existing(
-        &self,
-        server: &Server,
-        call: &mut Call,
-        key: &str,
-        entry: &Entry,
-        attempt: &mut Attempt<'_>,
-        mut object: Value,
-        old: &Value,
-    ) -> Outcome<Round> {
-        let name = call.target.name.clone();
-        if let Some(warning) = metadata::drop_duplicate_owners(&mut object, true) {
-            call.notes.warn(&warning);
-        }
-        self.check_version(&mut object, entry.revision, &name)?;
-        let namespace = if self.resource.names.namespaced {
-            call.target.namespace.clone()
-        } else {
-            String::new()
-        };
-        metadata::match_namespace(&mut object, &namespace)?;
-        strategy::prepare_update(
-            self.resource,
-            &call.target.subresource,
-            &mut object,
+        let submission = Submission::update(self.request, self.options, old.clone());
+        let submission = self.submission(submission, tracked);
+        let mut recipe = Replacement {
+            change: self,
+            key,
+            entry,
             old,
-            &call.user,
-            server.settings.feature_gates,
-        );
-        strategy::check_update(self.resource, &call.target.subresource, &object, old)?;
-        for warning in strategy::warnings_on_update(self.resource, &object, old) {
-            call.notes.warn(&warning);
-        }
-        strategy::canonicalize(self.resource, &mut object);
-        ignore_timestamp_only_change(&mut object, old);
-        attempt.validate(call, Some(&object), &name).await?;
-        self.resource.shape.complete(&mut object);
-        let dry_run = self.options.is_dry_run();
-        if is_deleted_by(self.resource, &object, old) {
-            if !dry_run && let Err(error) = server.remove(self.resource, key, entry.revision).await
-            {
-                return lost_or(error, self.resource, &name);
-            }
-            return Ok(Round::Done(Changed {
-                object,
-                created: false,
-            }));
-        }
-        let kept = server.to_storage(&object, self.resource).await?;
-        if dry_run {
-            if encoding::encode(&kept) == entry.value {
-                encoding::set_version(&mut object, entry.revision);
-            }
-            return Ok(Round::Done(Changed {
-                object,
-                created: false,
-            }));
-        }
-        match server.swap(self.resource, key, entry.revision, &kept).await {
-            Ok(revision) => {
-                encoding::set_version(&mut object, revision);
-                Ok(Round::Done(Changed {
-                    object,
-                    created: false,
-                }))
-            }
-            Err(error) => lost_or(error, self.resource, &name),
-        }
+        };
+        run(&self.writer.admitter, self.request, submission, &mut recipe).await
     }
 
-    fn check_uid(&self, key: &str, old: &Value, name: &str) -> Outcome<()> {
+    fn check_uid(&self, key: &str, old: &Value) -> Outcome<()> {
         let found = metadata::text(old, "uid");
         match self.uid {
             Some(wanted) if wanted != found => {
+                let resource = &self.request.resource;
                 let why = format!(
                     "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, \
                      AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in \
                      object meta: {found}",
-                    upstream_key(self.resource, key)
+                    upstream_key(resource, key)
                 );
-                Err(self.resource.conflict(name, &why))
+                Err(resource.conflict(self.request.name(), &why))
             }
             _ => Ok(()),
         }
     }
 
-    /// The object must be of the version that is stored, or of none where that is allowed.
-    fn check_version(&self, object: &mut Value, current: Revision, name: &str) -> Outcome<()> {
-        let told = metadata::text(object, "resourceVersion");
-        let told = match told {
+    /// The object must be of the stored resourceVersion, or of none where that is allowed.
+    fn check_version(&self, object: &mut Value, current: Revision) -> Outcome<()> {
+        let (resource, name) = (&self.request.resource, self.request.name());
+        let told = match metadata::text(object, "resourceVersion") {
             "" | "0" => None,
             text => Some(text.parse::<u64>().map_err(|_| {
                 let quoted = lockgate_go::quote::quote(text);
@@ -400,9 +267,9 @@ impl<'c> Change<'c> {
             })?),
         };
         match told {
-            None if self.resource.rules.unconditional_update => {}
-            None => return Err(self.resource.version_required(name)),
-            Some(told) if told != current.0 => return Err(self.resource.modified(name)),
+            None if resource.rules.unconditional_update => {}
+            None => return Err(resource.version_required(name)),
+            Some(told) if told != current.0 => return Err(resource.modified(name)),
             Some(_) => {}
         }
         encoding::set_version(object, current);
@@ -410,10 +277,113 @@ impl<'c> Change<'c> {
     }
 }
 
+/// Stores a changed object in place of the one that was read.
+struct Replacement<'r> {
+    change: &'r Change<'r>,
+    key: &'r str,
+    entry: Entry,
+    old: Object,
+}
+
+impl Recipe for Replacement<'_> {
+    type Output = Round;
+
+    fn prepare(&mut self, object: &mut Value) -> Outcome<()> {
+        let Change {
+            writer, request, ..
+        } = self.change;
+        let (resource, subresource) = (&request.resource, request.subresource());
+        let old = self.old.value();
+        if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
+            request.notes.warn(&warning);
+        }
+        writer.confirm_no_escalation(request, object, Some(old))?;
+        self.change.check_version(object, self.entry.revision)?;
+        metadata::match_namespace(object, request.object_namespace())?;
+        strategy::prepare_update(
+            resource,
+            subresource,
+            object,
+            old,
+            request.user(),
+            writer.gates,
+        );
+        strategy::check_update(resource, subresource, object, old)?;
+        for warning in strategy::warnings_on_update(resource, object, old) {
+            request.notes.warn(&warning);
+        }
+        strategy::canonicalize(resource, object);
+        ignore_timestamp_only_change(object, old);
+        Ok(())
+    }
+
+    fn name<'n>(&'n self, _: &'n Value) -> &'n str {
+        self.change.request.name()
+    }
+
+    async fn persist(&mut self, mut object: Value) -> Outcome<Persisted<Round>> {
+        let Change {
+            writer,
+            request,
+            options,
+            ..
+        } = self.change;
+        let (storage, resource) = (&writer.storage, &request.resource);
+        resource.shape.complete(&mut object);
+        let revision = self.entry.revision;
+        let deletes = is_deleted_by(resource, &object, self.old.value());
+        if options.is_dry_run() {
+            if !deletes && storage.encode(&object, resource).await? == self.entry.value {
+                encoding::set_version(&mut object, revision);
+            }
+            return Ok(Persisted::Done(Round::updated(object)));
+        }
+        let written = if deletes {
+            let removed = storage.remove(resource, self.key, revision).await;
+            removed.map(|_| Written::from(object))
+        } else {
+            let swapped = storage.swap(resource, self.key, revision, &object).await;
+            swapped.map(|stored| {
+                let text = stored.text(resource);
+                encoding::set_version(&mut object, stored.revision);
+                Written { object, text }
+            })
+        };
+        match written {
+            Ok(written) => Ok(Persisted::Done(Round::updated(written))),
+            Err(PersistError::Conflict) => Ok(Persisted::Done(Round::Lost)),
+            Err(error) => Err(error.about(resource, request.name())),
+        }
+    }
+}
+
+/// Stores what `set` makes of the object that was read as `old`, of which admission was asked by
+/// another name: a scale, or a binding. None if the object was changed meanwhile.
+pub(crate) async fn set_without_admission(
+    storage: &Storage,
+    path: ObjectPath<'_>,
+    old: &Value,
+    set: impl FnOnce(&mut Value) -> Outcome<()> + Send,
+) -> Outcome<Option<Value>> {
+    let mut object = old.clone();
+    set(&mut object)?;
+    let expected = encoding::version(old)
+        .ok_or_else(|| internal("the object that was read has no resourceVersion"))?;
+    let key = storage.key(path.resource, path.namespace, path.name);
+    match storage.swap(path.resource, &key, expected, &object).await {
+        Ok(stored) => {
+            encoding::set_version(&mut object, stored.revision);
+            Ok(Some(object))
+        }
+        Err(PersistError::Conflict) => Ok(None),
+        Err(error) => Err(error.about(path.resource, path.name)),
+    }
+}
+
 /// The key of an object as upstream stores it, which its error texts show.
 ///
 /// UPSTREAM: kubernetes pkg/kubeapiserver/default_storage_factory_builder.go
-fn upstream_key(resource: &Resource, key: &str) -> String {
+fn upstream_key(resource: &Arc<Resource>, key: &str) -> String {
     let (group, plural) = (resource.storage.0.as_str(), resource.storage.1.as_str());
     let prefix = encoding::prefix(group, plural, None);
     let rest = key.strip_prefix(&prefix).unwrap_or(key);
@@ -431,23 +401,12 @@ fn upstream_key(resource: &Resource, key: &str) -> String {
     }
 }
 
-/// A race that was lost is run again; anything else is a failure.
-fn lost_or(error: WriteError, resource: &Resource, name: &str) -> Outcome<Round> {
-    match error {
-        WriteError::Conflict(_) => Ok(Round::Lost),
-        WriteError::NotFound => Err(resource.not_found(name)),
-        WriteError::Unavailable(error) => Err(Failure::from(error)),
-        WriteError::TooLarge => Err(crate::error::plain(WriteError::TooLarge.to_string())),
-        other => Err(internal(&other.to_string())),
-    }
-}
-
-/// Whether the change took the last finalizer from an object that is on its way out.
+/// Returns true if the change took the last finalizer from an object that is being deleted.
 ///
 /// UPSTREAM: apiserver pkg/registry/generic/registry/store.go (ShouldDeleteDuringUpdate)
 fn is_deleted_by(resource: &Resource, object: &Value, old: &Value) -> bool {
     let held = !metadata::finalizers(object).is_empty()
-        || strategy::is_namespace(resource) && !strategy::namespace_finalizers(object).is_empty();
+        || resource.is_namespace() && !strategy::namespace_finalizers(object).is_empty();
     let grace = metadata::number(old, "deletionGracePeriodSeconds").unwrap_or_default();
     !held && metadata::is_deleting(old) && grace == 0
 }

@@ -11,6 +11,7 @@ mod concurrency;
 mod custom;
 mod defaults;
 mod durable;
+mod faults;
 mod garbage;
 mod hostile;
 mod hostile_audit;

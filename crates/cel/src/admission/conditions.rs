@@ -17,7 +17,7 @@ pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of 
 /// The programs of all hooks and policies.
 pub(super) static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);
 
-/// What happens when conditions cannot be evaluated.
+/// The outcome when conditions cannot be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is refused.
@@ -26,7 +26,7 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// What a list of conditions decides.
+/// The decision of a list of conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The webhook is to be called.
@@ -37,12 +37,13 @@ pub enum Outcome {
     Refuse(String),
 }
 
-/// What a list of conditions decides before the failure policy has its say.
+/// The decision of a list of conditions before the failure policy applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// What it decides.
+    /// The decision.
     pub outcome: Outcome,
-    /// How many conditions could not be evaluated, up to the first that was false. None are
+    /// The number of conditions that could not be evaluated, up to the first that was false. None
+    /// are
     /// counted when the budget ran out.
     pub errors: usize,
 }
@@ -87,13 +88,13 @@ impl MatchConditions {
         &self.conditions
     }
 
-    /// Whether there are none, which matches everything.
+    /// Returns true for an empty list, which matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
     }
 
-    /// Whether the condition at a position runs this very program.
+    /// Returns true if the condition at a position runs this very program.
     #[must_use]
     pub fn shares_program(&self, at: usize, program: &Arc<Program>) -> bool {
         let condition = self.conditions.get(at);

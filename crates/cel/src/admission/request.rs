@@ -1,4 +1,4 @@
-//! What match conditions see: the request, the objects, and who may be asked.
+//! The variables of match conditions: the request, the objects and the authorizer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -60,9 +60,9 @@ pub struct Request {
     pub user_uid: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// What else is known about the user.
+    /// Further attributes of the user.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// Whether nothing is to be stored.
+    /// True for a dry run.
     pub dry_run: bool,
     /// The options of the operation, if it has any.
     pub options: Option<Json>,
@@ -170,7 +170,7 @@ impl<'a> Variables<'a> {
         self.with(1, object.map_or(Value::Null, Value::from))
     }
 
-    /// Who is asked about access, and the resource of the request for
+    /// The authorizer, and the resource of the request for
     /// `authorizer.requestResource`.
     #[must_use]
     pub fn authorizer(self, authorizer: AuthorizerValue, request: &Request) -> Self {
@@ -235,7 +235,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// What an evaluation said and cost.
+/// The result and the cost of an evaluation.
 type Known = (Result<bool, Error>, u64);
 
 /// Evaluates conditions for one request and remembers the outcomes.

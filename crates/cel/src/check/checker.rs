@@ -260,7 +260,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Whether a selection is one variable with dots in its name; if so, it is made that.
+    /// Replaces a selection that is one variable with dots in its name; returns true if it was.
     fn qualified(&mut self, id: NodeId, operand: NodeId) -> bool {
         let tests = matches!(
             self.ast.expr(id),
@@ -385,7 +385,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// What a call is a method of; a function without a receiver is resolved here.
+    /// The receiver of a call; a function without one is resolved here.
     fn receiver(&mut self, id: NodeId) -> Option<NodeId> {
         let Expr::Call {
             function,

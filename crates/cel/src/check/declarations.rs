@@ -1,4 +1,4 @@
-//! What an expression can refer to: functions, variables, types.
+//! The environment of an expression: functions, variables, types.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ pub(crate) struct Overload {
     pub(crate) member: bool,
     pub(crate) args: Vec<Type>,
     pub(crate) result: Type,
-    /// How many type parameters the signature has; they are numbered from zero.
+    /// The number of type parameters of the signature; they are numbered from zero.
     pub(crate) params: u32,
 }
 
@@ -113,7 +113,7 @@ impl Functions {
         self.by_name.get(name.strip_prefix('.').unwrap_or(name))
     }
 
-    /// Whether a function's name begins with `first` and a dot.
+    /// Returns true if a function's name begins with `first` and a dot.
     pub(crate) fn is_namespace(&self, first: &str) -> bool {
         self.namespaces
             .contains(first.strip_prefix('.').unwrap_or(first))
@@ -214,9 +214,9 @@ pub struct Environment {
     objects: BTreeMap<String, BTreeMap<String, Type>>,
     /// First parts of variable names with a dot in them.
     namespaces: BTreeSet<String>,
-    /// Whether names of fields may be keywords, spelled `__name__` in the schema.
+    /// True if names of fields may be keywords, spelled `__name__` in the schema.
     pub(crate) keyword_fields: bool,
-    /// Whether objects and patches can be constructed.
+    /// True if objects and patches can be constructed.
     constructs: bool,
 }
 
@@ -257,7 +257,7 @@ impl Environment {
         is_known.then_some(found)
     }
 
-    /// Whether a function's name begins with `first` and a dot.
+    /// Returns true if a function's name begins with `first` and a dot.
     pub(crate) fn is_function_namespace(&self, first: &str) -> bool {
         functions().is_namespace(first) && (self.constructs || first != "jsonpatch")
     }
@@ -336,7 +336,7 @@ impl Environment {
         Some(Type::TypeOf(Some(Arc::new(scalar))))
     }
 
-    /// Whether fields of this message type are known.
+    /// Returns true if the fields of this message type are known.
     pub(crate) fn has_object(&self, name: &str) -> bool {
         self.objects.contains_key(name) || (self.constructs && is_constructible(name))
     }
@@ -364,7 +364,7 @@ impl Environment {
     }
 }
 
-/// What a protobuf wrapper message means.
+/// The type of a protobuf wrapper message.
 fn wrapper(name: &str) -> Option<Type> {
     let scalar = match name.strip_prefix("google.protobuf.")? {
         "BoolValue" => Type::Bool,

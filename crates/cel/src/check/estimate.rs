@@ -1,4 +1,4 @@
-//! What an expression can cost at least and at most, known before it runs.
+//! The least and the most an expression can cost, known before it runs.
 //!
 //! Kubernetes refuses validation rules of custom resources by this estimate.
 //! Match conditions are not estimated, only charged.
@@ -141,7 +141,7 @@ struct Local {
     entry: Option<Entry>,
 }
 
-/// What a call costs and how large its result is.
+/// The cost of a call and the size of its result.
 struct CallEstimate {
     cost: Estimate,
     result: Option<Estimate>,

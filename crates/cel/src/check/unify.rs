@@ -1,4 +1,4 @@
-//! Whether one type can stand for another, finding out type parameters.
+//! Assignability of types, with inference of type parameters.
 //!
 //! UPSTREAM: cel-go checker/types.go
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::types::Type;
 
-/// What is known about type parameters so far.
+/// The type parameters inferred so far.
 #[derive(Debug, Default)]
 pub(crate) struct Substitution {
     bound: Vec<Option<Type>>,
@@ -39,7 +39,7 @@ impl Substitution {
         }
     }
 
-    /// Whether every type of `from` can stand for its counterpart; bindings stay only if so.
+    /// Assigns every type of `from` to its counterpart; bindings stay only if all succeed.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         let mark = self.trail.len();
         let fits = self.all_assignable(from, to);
@@ -49,7 +49,7 @@ impl Substitution {
         fits
     }
 
-    /// Whether `from` can stand for `to`; bindings stay only if so.
+    /// Assigns `from` to `to`; bindings stay only if it succeeds.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let mark = self.trail.len();
         let fits = self.assignable(from, to);
@@ -104,7 +104,7 @@ impl Substitution {
         }
     }
 
-    /// Whether `t1` is or can become what `param` stands for, and whether that was known.
+    /// Returns true if `t1` is or can become what `param` stands for, and true if that was known.
     fn substitutes(&mut self, t1: &Type, param: u32) -> (bool, bool) {
         if matches!(t1, Type::Param(p) if *p == param) {
             return (true, true);
@@ -129,7 +129,7 @@ impl Substitution {
         (false, false)
     }
 
-    /// Whether `param` does not occur within `t`.
+    /// Returns true if `param` does not occur within `t`.
     fn absent(&self, param: u32, t: &Type) -> bool {
         match t {
             Type::Param(p) if *p == param => false,
@@ -169,7 +169,7 @@ impl Substitution {
     }
 }
 
-/// Whether no type parameter occurs in `t`.
+/// Returns true if no type parameter occurs in `t`.
 fn is_ground(t: &Type) -> bool {
     match t {
         Type::Param(_) => false,
@@ -221,7 +221,7 @@ fn says_no_more(t1: &Type, t2: &Type) -> bool {
     }
 }
 
-/// Whether null may stand where a value of this type is expected.
+/// Returns true for types that accept null.
 fn accepts_null(t: &Type) -> bool {
     matches!(
         t,

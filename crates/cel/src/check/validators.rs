@@ -178,7 +178,7 @@ fn format_string(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
     }
 }
 
-/// Whether a clause can print a value of this node's type; if not, which node is at fault.
+/// Checks that a clause can print a value of this node's type; the error is the node at fault.
 fn clause_accepts(checked: &Checked<'_>, clause: Clause, id: NodeId) -> Result<(), NodeId> {
     let t = checked.type_of(id).unwrapped();
     let fits = match (clause, t) {

@@ -25,7 +25,7 @@ const SELF_TYPE: &str = "selfType0";
 #[derive(Debug, Clone)]
 pub(crate) struct Declared {
     of: Type,
-    /// How large the value can be: elements, entries or bytes.
+    /// The largest size of the value: elements, entries or bytes.
     max: u64,
     /// The fewest bytes the value takes as JSON.
     min_bytes: u64,
@@ -67,7 +67,7 @@ impl Declared {
             .variable("oldSelf", old_self)
     }
 
-    /// How often such a value fits into a request, a comma after each.
+    /// The number of such values that fit into a request, a comma after each.
     pub(crate) fn max_cardinality(&self) -> u64 {
         MAX_REQUEST / (self.min_bytes + 1)
     }

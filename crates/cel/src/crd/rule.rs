@@ -19,7 +19,7 @@ use crate::types::Type;
 use crate::value::Value;
 use crate::value::typed::typed;
 
-/// How a rule sees the value that is replaced.
+/// The type of `oldSelf` in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OldSelf {
     /// As a value; the rule is skipped when there is none.
@@ -29,7 +29,7 @@ pub enum OldSelf {
     Optional,
 }
 
-/// What the rules of one schema can refer to, and how large that can be.
+/// The environment of the rules of one schema, with the sizes its values can have.
 #[derive(Debug, Clone)]
 pub struct Scope {
     declared: Declared,
@@ -46,7 +46,7 @@ pub struct Rule {
     uses_old_self: bool,
 }
 
-/// Why a rule is refused.
+/// A rule that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleError {
     /// Rules cannot see values of this schema.
@@ -169,7 +169,8 @@ impl Rule {
         self.max_cost
     }
 
-    /// How often the rule can run for one request when nothing around its schema bounds that.
+    /// The number of times the rule can run for one request when nothing around its schema bounds
+    /// that.
     #[must_use]
     pub fn max_cardinality(&self) -> u64 {
         self.max_cardinality
@@ -185,7 +186,7 @@ impl Rule {
             .saturating_mul(cardinality.unwrap_or(self.max_cardinality))
     }
 
-    /// Whether the rule looks at the value that is replaced, or at a loop variable of its name.
+    /// Returns true if the rule mentions `oldSelf`, or a loop variable of that name.
     #[must_use]
     pub fn uses_old_self(&self) -> bool {
         self.uses_old_self
@@ -221,7 +222,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Why a rule of that total cost is forbidden, if it is.
+/// The error for a rule of that total cost, if it is forbidden.
 ///
 /// ```
 /// use lockgate_cel::crd::rule_too_costly;
@@ -234,7 +235,7 @@ pub fn rule_too_costly(cost: u64) -> Option<String> {
     too_costly("estimated rule cost", cost, ESTIMATED_RULE_LIMIT)
 }
 
-/// Why a message expression of that cost is forbidden, if it is.
+/// The error for a message expression of that cost, if it is forbidden.
 #[must_use]
 pub fn message_too_costly(cost: u64) -> Option<String> {
     too_costly(
@@ -244,7 +245,7 @@ pub fn message_too_costly(cost: u64) -> Option<String> {
     )
 }
 
-/// Why all rules of a custom resource together are forbidden, if they are.
+/// The error for the rules of a custom resource together, if they are forbidden.
 #[must_use]
 pub fn resource_too_costly(cost: u64) -> Option<String> {
     const ALL: &str =

@@ -19,7 +19,7 @@ struct Resolved<'a> {
     native: bool,
 }
 
-/// What a selection finds.
+/// The result of a selection.
 enum Found<'a> {
     Value(Value<'a>),
     Absent,
@@ -47,7 +47,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Where a path starts, if that is in a document.
+    /// The start of a path, if it is in a document.
     #[inline]
     fn start(&self, path: &Path) -> Option<&'a Json> {
         match path.attribute.root {
@@ -60,7 +60,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// What is at the end of a path, if all of it is in a document. Charges nothing.
+    /// The value at the end of a path, if all of it is in a document. Charges nothing.
     #[inline]
     pub(crate) fn walk(&self, path: &Path) -> Option<&'a Json> {
         let mut json = self.start(path)?;
@@ -82,7 +82,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Whether the last field of a path is there.
+    /// Returns true if the last field of a path is present.
     #[inline]
     pub(crate) fn has(&mut self, path: &'a Path) -> Result<bool, Error> {
         if let Some(mut json) = self.start(path)
@@ -298,7 +298,7 @@ fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Option<&'a Json>
         .map(|(_, value)| value)
 }
 
-/// What is inside an optional value once upstream has taken it out and put it back.
+/// The content of an optional value once upstream has taken it out and put it back.
 ///
 /// It does so with every optional an attribute starts from, and not every value
 /// survives: types become text, and what has no plain form is an error.
@@ -322,7 +322,7 @@ fn reopened<'a>(value: &Value<'a>) -> Result<Value<'a>, Error> {
     }
 }
 
-/// Whether upstream still has the document's own value after this selection.
+/// Returns true if upstream still has the document's own value after this selection.
 fn stays_native(value: &Value<'_>, key: &QualifierKey) -> bool {
     match (value, key) {
         (Value::Json(Json::Object(_)), QualifierKey::Field(_)) => true,

@@ -1,4 +1,4 @@
-//! What a call costs.
+//! The cost of calls.
 //!
 //! UPSTREAM: cel-go interpreter/runtimecost.go, ext/lists.go, ext/sets.go;
 //! apiserver pkg/cel/library/cost.go
@@ -31,9 +31,9 @@ pub(crate) enum CallCost {
     Selector,
     /// A fifth of the result.
     Result,
-    /// Whether a network contains an address; given as text or not.
+    /// A network contains an address; given as text or not.
     ContainsIp { text: bool },
-    /// Whether a network contains a network; given as text or not.
+    /// A network contains a network; given as text or not.
     ContainsCidr { text: bool },
     /// Checking a text against a named format.
     Validate,
@@ -164,7 +164,7 @@ impl CallCost {
         })
     }
 
-    /// Whether the charge depends on what the call returns.
+    /// Returns true if the charge depends on the result.
     pub(crate) fn needs_result(self) -> bool {
         matches!(self, Self::Result | Self::ListResult)
     }
@@ -295,7 +295,7 @@ fn selector(length: u64) -> u64 {
     10 + tenth(length) + (requirements * 50.0).ceil() as u64
 }
 
-/// What it costs to look at every part of a value.
+/// The cost of looking at every part of a value.
 ///
 /// Bounded like the value itself: documents and literals nest only so deep.
 fn deep(value: &Value<'_>) -> u64 {

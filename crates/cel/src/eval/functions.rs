@@ -14,10 +14,10 @@ use crate::value::{Error, Value};
 
 pub(crate) use table::{implementation, singleton};
 
-/// What runs when an overload is called. The number is the units still left.
+/// The code of an overload. The number is the units still left.
 pub(crate) type Implementation = for<'a> fn(u64, &[Value<'a>]) -> Argument<'a>;
 
-/// Whether a function converts its argument, so that constants are converted beforehand.
+/// Returns true for a conversion, whose constant arguments are converted beforehand.
 pub(crate) fn is_conversion(function: &str) -> bool {
     matches!(
         function,
@@ -34,7 +34,7 @@ pub(crate) fn is_conversion(function: &str) -> bool {
     )
 }
 
-/// Whether the arguments are of the types an overload is declared for.
+/// Returns true if the arguments are of the types an overload is declared for.
 ///
 /// UPSTREAM: cel-go common/decls/decls.go matchesRuntimeSignature
 pub(crate) fn fits(id: OverloadId, args: &[Value<'_>]) -> bool {
@@ -45,7 +45,7 @@ fn matches_all(types: &[Type], args: &[Value<'_>]) -> bool {
     types.len() == args.len() && types.iter().zip(args).all(|(t, arg)| matches(t, arg))
 }
 
-/// Whether a value is of a type, as far as a look at its first element tells.
+/// Returns true if a value is of a type, judging containers by their first element.
 fn matches(t: &Type, value: &Value<'_>) -> bool {
     match t {
         Type::Dyn | Type::Any | Type::Param(_) => true,

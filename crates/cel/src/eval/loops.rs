@@ -1,4 +1,4 @@
-//! What the looping macros do.
+//! The looping macros.
 //!
 //! Each loop charges what its expansion would: the accumulator is read once for
 //! the condition and once for the step, and once more for the result.
@@ -11,7 +11,7 @@ use crate::eval::program::{Loop, MapBody, StepId};
 use crate::eval::record::Trace;
 use crate::value::{Error, Map, Value, typed};
 
-/// What a round of a loop says about going on.
+/// The result of a round: true to go on.
 type Round = Result<bool, Error>;
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
@@ -197,7 +197,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         count.map(|count| count == 1)
     }
 
-    /// Whether an element passes the filter; errors end up in the accumulator.
+    /// Returns true if an element passes the filter; errors end up in the accumulator.
     fn passes(&mut self, filter: Option<StepId>) -> Result<Result<bool, Error>, Error> {
         let Some(filter) = filter else {
             return Ok(Ok(true));

@@ -19,12 +19,12 @@ use crate::limits::PER_CALL_LIMIT;
 use crate::strings::code_points;
 use crate::value::{Equality, Error, Map, Opaque, Value, typed};
 
-/// How often a loop looks whether it should stop.
+/// Rounds of a loop between two looks at the interrupt flag.
 const INTERRUPT_EVERY: u32 = 100;
 /// Loop variables kept without allocating.
 const INLINE_SLOTS: usize = 4;
 
-/// What bounds an evaluation.
+/// The bounds of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
     /// Most units the evaluation may cost.
@@ -137,7 +137,7 @@ fn walk<'a, T: Trace>(
     (Evaluation { value, cost }, machine.trace)
 }
 
-/// What a loop variable holds.
+/// The content of a loop variable.
 #[derive(Debug, Clone)]
 pub(crate) enum Slot<'a> {
     /// Not computed yet.
@@ -148,7 +148,7 @@ pub(crate) enum Slot<'a> {
 pub(crate) struct Machine<'a, 'l, T> {
     pub(crate) program: &'a Program,
     pub(crate) inputs: &'a [Value<'a>],
-    /// What [`Value::Variables`] stands for.
+    /// The expressions behind [`Value::Variables`].
     pub(crate) named: Option<&'l Named<'a>>,
     slots: &'l mut [Slot<'a>],
     pub(crate) cost: u64,
@@ -233,7 +233,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Whether the evaluation was told to stop; looked at now and then.
+    /// Returns true once the evaluation was told to stop; checked now and then.
     pub(crate) fn interrupted(&mut self) -> bool {
         let Some(flag) = self.interrupt else {
             return false;
@@ -300,7 +300,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// What evaluating such a step comes to, with less of the stack.
+    /// Evaluates a test and records it, with less of the stack.
     fn traced_test(&mut self, id: StepId, test: &'a Test) -> Result<bool, Error> {
         let spans = &self.program.spans;
         let span = || spans.get(id as usize).copied().unwrap_or_default();
@@ -618,7 +618,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// How many units are left, which bounds what a function may build.
+    /// The units left, which bound what a function may build.
     pub(crate) fn budget(&self) -> u64 {
         self.limit.saturating_sub(self.cost)
     }
@@ -697,7 +697,7 @@ fn check_hashable(key: &Value<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a list has an element equal to `value`.
+/// Returns true if a list has an element equal to `value`.
 pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> bool {
     if let (Value::Json(Json::Array(elements)), Some(text)) = (list, value.as_str()) {
         return elements

@@ -27,13 +27,13 @@ const EVALUATION: usize = 4;
 /// A named expression.
 #[derive(Debug)]
 pub struct NamedExpression<'a> {
-    /// What it is selected by.
+    /// The name it is selected by.
     pub name: &'a str,
     /// Its program, or why there is none.
     pub program: Result<&'a Program, String>,
 }
 
-/// What is known of a named expression.
+/// The state of a named expression.
 #[derive(Debug, Clone)]
 enum Known<'a> {
     Nothing,
@@ -91,7 +91,7 @@ impl<'a> Named<'a> {
         })
     }
 
-    /// What named expressions have cost since this was last asked.
+    /// Returns the cost of named expressions since the last call.
     #[must_use]
     pub fn take_cost(&self) -> u64 {
         self.cost.take()
@@ -105,7 +105,6 @@ impl<'a> Named<'a> {
         outcome
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.expressions.len()
     }

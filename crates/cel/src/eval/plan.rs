@@ -96,7 +96,7 @@ struct Planner<'c, 's, 'e> {
     scopes: Vec<(String, u16)>,
     used: usize,
     variables: u64,
-    /// How many nodes the one at hand is inside of, and the most there were.
+    /// The number of nodes around the current one, and the most there were.
     depth: usize,
     deepest: usize,
 }
@@ -341,7 +341,7 @@ impl Planner<'_, '_, '_> {
         Ok(self.add(id, Step::Attribute(attribute)))
     }
 
-    /// What a step yields, as an attribute that is not charged by itself.
+    /// The result of a step as an attribute that is not charged by itself.
     fn branch(&self, id: StepId) -> Attribute {
         match self.step(id) {
             Some(Step::Attribute(attribute)) => Attribute {
@@ -739,7 +739,7 @@ fn literal_value(literal: &Literal<'_>) -> Value<'static> {
     }
 }
 
-/// Whether the name of a type can be used as a value.
+/// Returns true for the name of a type that can be used as a value.
 fn is_type_value(name: &str) -> bool {
     matches!(
         name,

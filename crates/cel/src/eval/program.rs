@@ -21,9 +21,9 @@ pub struct Program {
     /// For each step, the text it comes from; nothing for those only a macro contains.
     pub(crate) spans: Vec<Span>,
     pub(crate) root: StepId,
-    /// How many steps are at most inside each other.
+    /// The deepest nesting of steps.
     pub(crate) depth: usize,
-    /// How many loop variables are alive at once.
+    /// Most loop variables alive at once.
     pub(crate) slots: usize,
     /// Variables the expression mentions, as bits by position.
     pub(crate) variables: u64,
@@ -93,7 +93,7 @@ pub(crate) enum Test {
     NotEquals(StepId, StepId),
     /// A comparison with a constant text, or a search for one.
     Text(Box<TextTest>),
-    /// Whether the last field of a path is there.
+    /// The last field of a path is present.
     Has(Box<Path>),
     Ordered(Comparison, StepId, StepId, CallCost),
     In(StepId, StepId, CallCost),
@@ -152,11 +152,11 @@ pub(crate) struct Call {
     pub(crate) args: Vec<StepId>,
     pub(crate) target: Target,
     pub(crate) cost: CallCost,
-    /// Whether the arguments after a failed one are left alone.
+    /// True if the arguments after a failed one are not evaluated.
     pub(crate) stops_early: bool,
 }
 
-/// What a call runs.
+/// The code a call runs.
 #[derive(Debug)]
 pub(crate) enum Target {
     /// One known overload.
@@ -169,7 +169,7 @@ pub(crate) enum Target {
     Pattern(Regex, PatternCall),
 }
 
-/// What is done with a pattern.
+/// The use of a pattern.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PatternCall {
     Matches,
@@ -209,7 +209,7 @@ pub(crate) struct Loop {
     pub(crate) body: StepId,
 }
 
-/// How the body of a map-building loop gives its entries.
+/// The form in which the body of a map-building loop gives its entries.
 #[derive(Debug)]
 pub(crate) enum MapBody {
     /// The loop's key, with the body as value.
@@ -223,7 +223,7 @@ pub(crate) enum MapBody {
 pub(crate) struct Attribute {
     pub(crate) root: Root,
     pub(crate) qualifiers: Vec<Qualifier>,
-    /// Whether only the presence of the last selection is asked for.
+    /// True for `has()`: only the presence of the last selection matters.
     pub(crate) test: bool,
 }
 
@@ -247,7 +247,7 @@ pub(crate) struct TextTest {
     pub(crate) general: Step,
 }
 
-/// What a text is tested for.
+/// The test of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextTestKind {
     Equal,
@@ -257,7 +257,7 @@ pub(crate) enum TextTestKind {
     Contains,
 }
 
-/// Where an attribute starts.
+/// The start of an attribute.
 #[derive(Debug, Clone)]
 pub(crate) enum Root {
     Variable(u16),
@@ -271,11 +271,11 @@ pub(crate) enum Root {
 pub(crate) struct Qualifier {
     pub(crate) key: QualifierKey,
     pub(crate) optional: bool,
-    /// Whether only presence is asked for.
+    /// True for `has()`: only presence matters.
     pub(crate) test: bool,
 }
 
-/// What is selected.
+/// The key of a selection.
 #[derive(Debug, Clone)]
 pub(crate) enum QualifierKey {
     Field(Arc<str>),

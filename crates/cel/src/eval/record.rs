@@ -20,9 +20,9 @@ const MAX_TEXT: usize = 500;
 
 /// Sees every step of an evaluation.
 pub(crate) trait Trace {
-    /// Whether steps may be taken together where nobody sees the difference.
+    /// True if steps may be taken together where nobody sees the difference.
     const FUSES: bool;
-    /// What connects the end of a step with its beginning.
+    /// The link from the end of a step to its beginning.
     type Place: Copy;
 
     fn enter(&mut self, span: impl FnOnce() -> Span, cost: u64) -> Self::Place;
@@ -49,7 +49,7 @@ impl Trace for NoTrace {
 pub struct Recorded {
     /// The part of the expression.
     pub span: Span,
-    /// How many recorded parts it is inside of.
+    /// The number of recorded parts around it.
     pub depth: u32,
     /// Its value as it is written in an expression, or the error; long ones are cut.
     pub outcome: Result<String, String>,
@@ -67,12 +67,12 @@ pub struct Recorded {
 pub struct Recording {
     /// The first steps, [`MAX_RECORDED`] at most.
     pub steps: Vec<Recorded>,
-    /// How many steps there were besides.
+    /// The number of steps that were not recorded.
     pub omitted: u64,
     depth: u32,
 }
 
-/// Where a step is recorded.
+/// The place a step is recorded at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {
     /// It is no part of the text.

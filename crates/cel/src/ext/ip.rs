@@ -160,7 +160,7 @@ impl std::fmt::Display for Ip {
     }
 }
 
-/// Whether this is an IPv4 address mapped into IPv6.
+/// Returns true for an IPv4 address mapped into IPv6.
 pub(super) fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }

@@ -181,7 +181,7 @@ impl Semver {
         self.patch.cast_signed()
     }
 
-    /// Which version comes first. A version without a prerelease comes after those with one, and
+    /// Compares by precedence. A version without a prerelease comes after those with one, and
     /// build metadata is ignored, so different versions may be equal.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {

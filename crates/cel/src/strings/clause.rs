@@ -2,7 +2,7 @@
 
 use lockgate_go::number::{self, AtoiError};
 
-/// What a clause prints its argument as.
+/// The kind of a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clause {
     /// `%s`
@@ -17,7 +17,7 @@ pub enum Clause {
     Binary,
     /// `%x`, or `%X` for upper case digits.
     Hex {
-        /// Whether the digits are upper case.
+        /// True for upper-case digits.
         upper: bool,
     },
     /// `%o`

@@ -16,7 +16,7 @@ pub(crate) struct NodeId(pub(crate) u32);
 pub(crate) struct Ast<'s> {
     nodes: Vec<Node<'s>>,
     pub(crate) root: NodeId,
-    /// What macros expanded to, by node, and the calls they were written as.
+    /// The nodes macros expanded to, with the calls they were written as.
     pub(crate) expansions: Vec<(NodeId, MacroCall<'s>)>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Literal<'s> {
     Bytes(Vec<u8>),
 }
 
-/// What a node is.
+/// An expression.
 #[derive(Debug, Clone)]
 pub(crate) enum Expr<'s> {
     /// Stands where an error was reported.
@@ -97,7 +97,7 @@ pub(crate) struct StructField<'s> {
     pub(crate) offset: u32,
 }
 
-/// What the looping macros expand to.
+/// The expansion of a looping macro.
 #[derive(Debug, Clone)]
 pub(crate) struct Comprehension<'s> {
     pub(crate) range: NodeId,
@@ -140,7 +140,8 @@ impl<'s> Ast<'s> {
         self.node(id).span
     }
 
-    /// Whether the tree has more levels than `limit`. Chains of logical operators have levels that
+    /// Returns true if the tree has more levels than `limit`. Chains of logical operators have
+    /// levels that
     /// upstream does not count as depth, and whoever walks the tree needs stack for them all.
     pub(crate) fn is_deeper_than(&self, root: NodeId, limit: usize) -> bool {
         if self.len() <= limit {

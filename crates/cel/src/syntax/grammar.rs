@@ -42,7 +42,7 @@ pub(super) enum Rule {
 
 pub(super) const RULES: usize = 17;
 
-/// How a rule is written down.
+/// The notation of a rule.
 enum Spec {
     /// One token.
     T(Kind),
@@ -217,7 +217,7 @@ static SPECS: [&[Spec]; RULES] = [
 
 pub(super) type StateId = u16;
 
-/// What a state is to error recovery.
+/// The role of a state in error recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StateKind {
     Basic,
@@ -244,7 +244,7 @@ pub(super) struct State {
     pub(super) edges: Vec<Edge>,
 }
 
-/// What the interpreter does, step by step, with the states it announces.
+/// The steps of the interpreter, with the states it announces.
 #[derive(Debug)]
 pub(super) enum Step {
     Tokens {
@@ -301,7 +301,7 @@ pub(super) struct Network {
 
 pub(super) static NETWORK: LazyLock<Network> = LazyLock::new(Network::build);
 
-/// Where a rule begins; the state after that is its end.
+/// The first state of a rule; the state after that is its end.
 pub(super) fn start(rule: Rule) -> StateId {
     2 * rule as StateId
 }

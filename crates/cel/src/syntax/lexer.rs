@@ -4,7 +4,7 @@
 
 use crate::source::Issue;
 
-/// How a complaint about text that begins no token starts; the text and a quote follow.
+/// The start of the error about text that begins no token; the text and a quote follow.
 pub(super) const UNRECOGNIZED: &str = "Syntax error: token recognition error at: '";
 
 /// Kinds of token, numbered as in the grammar, so that sets of expected tokens
@@ -206,7 +206,7 @@ struct Lexer<'s> {
     bytes: &'s [u8],
 }
 
-/// Where a token ends, or the offset of the first byte that fits no token.
+/// The end of a token, or the offset of the first byte that fits no token.
 type Match<T> = Result<T, usize>;
 
 impl Lexer<'_> {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::ast::{Ast, Comprehension, Expr, Literal, Name, NodeId, operators as op};
 
-/// Where and why a macro refuses its arguments.
+/// The offset of the argument a macro refuses, and the reason.
 type Refusal = (u32, String);
 type Expanded = Result<NodeId, Refusal>;
 

@@ -86,7 +86,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
     }
 }
 
-/// Why parsing ended early.
+/// The reason parsing ended early.
 #[derive(Debug)]
 enum Stop {
     /// A token does not fit the grammar.
@@ -106,7 +106,7 @@ pub(super) struct Sub {
     span: Span,
 }
 
-/// How often each grammar rule is entered at the moment.
+/// The current nesting of each grammar rule.
 #[derive(Debug, Default)]
 struct Depth {
     expr: u32,
@@ -545,7 +545,7 @@ impl<'s, 't> Parser<'s, 't> {
         Ok(self.sub(id, 0, begin))
     }
 
-    /// Whether `(.name)* {` comes next.
+    /// Returns true if `(.name)* {` comes next.
     fn message_follows(&self) -> bool {
         let mut ahead = 0;
         while self.peek_at(ahead) == Kind::Dot && self.peek_at(ahead + 1) == Kind::Ident {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::grammar::{Edge, NETWORK, Network, Rule, StateId, StateKind, bit, start};
 use super::lexer::{Kind, Token};
 
-/// How many places all predictions for one text may look at. Wording the errors of texts that people
+/// Most places all predictions for one text may look at. Wording the errors of texts that people
 /// write takes a few thousand; brackets nested without end double the places with every level.
 const MAX_WORK: u32 = 200_000;
 
@@ -34,7 +34,7 @@ struct Config {
     state: StateId,
     alternative: usize,
     stack: Stack,
-    /// Whether it has left the rule of the choice.
+    /// True once it has left the rule of the choice.
     outside: bool,
 }
 
@@ -79,7 +79,7 @@ struct Known {
     edges: HashMap<Kind, Next>,
 }
 
-/// Where a token leads.
+/// The result of a token in a state.
 #[derive(Clone, Copy)]
 enum Next {
     State(usize),
@@ -219,7 +219,7 @@ enum Outcome {
 struct Run {
     network: &'static Network,
     stacks: Stacks,
-    /// Whether the callers are known.
+    /// True if the callers are known.
     full: bool,
     /// Places looked at so far.
     work: u32,
@@ -294,7 +294,7 @@ impl Run {
         }
     }
 
-    /// What the configurations agree on, if they do.
+    /// The outcome all configurations agree on, if they do.
     fn decide(&self, configs: &[Config]) -> Option<Outcome> {
         let first = configs.first()?.alternative;
         if configs.iter().all(|c| c.alternative == first) {

@@ -16,7 +16,7 @@ use crate::source::Issue;
 ///
 /// # Errors
 ///
-/// What is wrong with the text, if it is no expression.
+/// The issues of a text that is no expression.
 pub fn canonical(expression: &str) -> Result<String, Vec<Issue>> {
     let ast = parse(expression)?;
     let macros = ast
@@ -33,7 +33,7 @@ pub fn canonical(expression: &str) -> Result<String, Vec<Issue>> {
     Ok(printer.out)
 }
 
-/// How tightly an expression binds; looser ones need brackets within tighter ones.
+/// The precedence of an expression; looser ones need brackets within tighter ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Conditional,
@@ -261,7 +261,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Whether a subtree is what the parser makes of a flat chain of its terms.
+    /// Returns true for a subtree the parser would make of a flat chain of its terms.
     fn is_balanced(&self, id: NodeId, function: &str, terms: &mut Vec<NodeId>) -> bool {
         let first = terms.len();
         self.collect(id, function, terms);

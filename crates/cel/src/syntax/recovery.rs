@@ -21,7 +21,7 @@ const MAX_REPORTS: usize = 100;
 const MAX_RECOVERIES: usize = 30;
 const MAX_SKIPPED: usize = 256;
 
-/// What is wrong with `source`: its syntax errors in the order they are found, then what else there
+/// The issues of `source`: its syntax errors in the order they are found, then what else there
 /// is to say about what was understood of it.
 pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec<Issue> {
     let mut run = Recovery {
@@ -53,7 +53,7 @@ pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec
     run.issues
 }
 
-/// Where the text an issue of the lexer complains about begins and ends.
+/// The bytes an issue of the lexer complains about.
 fn unread(issue: &Issue) -> Option<(usize, usize)> {
     let from = issue.offset? as usize;
     let text = issue
@@ -66,7 +66,7 @@ fn unread(issue: &Issue) -> Option<(usize, usize)> {
 /// Parsing was abandoned.
 struct Abort;
 
-/// Why a rule cannot go on.
+/// The reason a rule cannot go on.
 enum Failure {
     Mismatch { state: StateId },
     NoAlternative { start: usize, offending: usize },
@@ -88,7 +88,7 @@ enum Task {
     Leave(Outer),
 }
 
-/// What a rule interrupts, restored at its end.
+/// The state a rule interrupts, restored at its end.
 struct Outer {
     /// The rule that ends.
     rule: Rule,
@@ -101,7 +101,7 @@ struct Recovery<'s, 't> {
     tokens: &'t [Token],
     next: usize,
     state: StateId,
-    /// What is left to do, the next last. Texts nest deeper than a stack of calls should.
+    /// The pending tasks, the next one last. Texts nest deeper than a stack of calls should.
     tasks: Vec<Task>,
     /// The states that made the calls now running, outermost first.
     callers: Vec<StateId>,
@@ -114,7 +114,7 @@ struct Recovery<'s, 't> {
     /// Tokens skipped in the recovery under way.
     skipped: Option<usize>,
     predictor: Predictor,
-    /// What was read so far, and the run of a rule that is reading.
+    /// The tree read so far, and the run of the current rule.
     tree: Tree,
     run: RunId,
     /// Parts of the source that are no token, from and to.
@@ -305,7 +305,7 @@ impl Recovery<'_, '_> {
         }
     }
 
-    /// What follows a round of a loop: perhaps another one.
+    /// Ends a round of a loop and begins another one if there is any.
     fn again(&mut self, step: &'static Step) -> Result<(), Failure> {
         if let Step::Star1 { back, .. } | Step::Star { back, .. } | Step::Plus { back, .. } = step {
             self.sync(*back)?;
@@ -614,7 +614,7 @@ impl Recovery<'_, '_> {
     }
 }
 
-/// Where a calling state goes on once the call returns.
+/// The state in which a calling state goes on once the call returns.
 fn follow_of(state: StateId) -> Option<StateId> {
     match NETWORK.state(state).edges.first() {
         Some(Edge::Call { follow, .. }) => Some(*follow),

@@ -53,7 +53,7 @@ fn normalize(body: &str) -> String {
     body.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// What stands between the quotes, and whether escapes are taken literally.
+/// The text between the quotes, and true if escapes are taken literally.
 fn body(token: &str) -> Result<(&str, bool), &'static str> {
     let quoted = token.trim_start_matches(['r', 'R']);
     let raw = quoted.len() != token.len();
@@ -77,7 +77,7 @@ fn body(token: &str) -> Result<(&str, bool), &'static str> {
     Err(MALFORMED)
 }
 
-/// What one escape sequence says.
+/// One escape sequence.
 enum Escape {
     /// A fixed character.
     Char(char),

@@ -1,4 +1,4 @@
-//! What else is wrong with an expression that does not parse.
+//! Further issues of an expression that does not parse.
 //!
 //! Upstream looks at whatever its parser made of a broken text and complains
 //! about reserved names, literals and macros in it, too. [`Tree`] is what the
@@ -34,7 +34,7 @@ struct Run {
     rule: Rule,
     /// The alternative taken, from one; zero while there is none.
     alternative: usize,
-    /// Where its first token begins, whether it was read or not.
+    /// The offset of its first token, read or not.
     start: u32,
     parts: Vec<Part>,
 }
@@ -109,7 +109,7 @@ impl Run {
         self.parts.iter().copied().filter(of_kind)
     }
 
-    /// Where the first token of a kind begins.
+    /// The offset of the first token of a kind.
     fn offset(&self, kind: Kind) -> Option<u32> {
         self.tokens(kind).next().map(|part| part.offset())
     }
@@ -190,7 +190,7 @@ struct Visitor<'s, 't> {
     parser: Parser<'s, 't>,
     source: &'s str,
     tree: &'t Tree,
-    /// What is left to do, the next last. Texts nest deeper than a stack of calls should.
+    /// The pending tasks, the next one last. Texts nest deeper than a stack of calls should.
     tasks: Vec<Task<'t>>,
     /// The nodes nobody has taken for a part yet.
     built: Vec<NodeId>,
@@ -488,7 +488,7 @@ impl<'s, 't> Visitor<'s, 't> {
             .call_or_macro(open, name, parts.first().copied(), args)
     }
 
-    /// Whether the name of a call is one that functions can have.
+    /// Returns true for a call whose name functions can have.
     fn callable(&self, run: &Run) -> bool {
         let name = run.tokens(Kind::Ident).next();
         name.is_some_and(|name| !RESERVED.contains(&&*name.text(self.source)))

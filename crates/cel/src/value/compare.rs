@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use super::{Value, typed};
 
-/// What comparing for equality says.
+/// The result of comparing for equality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Equality {
     /// The values are equal.
@@ -23,7 +23,7 @@ impl From<bool> for Equality {
     }
 }
 
-/// Why two values have no order.
+/// The reason two values have no order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotOrdered {
     /// Values of the left type have no order at all.
@@ -35,7 +35,7 @@ pub enum NotOrdered {
 }
 
 impl Value<'_> {
-    /// Whether two values are equal; numbers are compared by value across types.
+    /// Compares for equality; numbers are compared by value across types.
     #[must_use]
     pub fn equals(&self, other: &Value<'_>) -> Equality {
         match (self, other) {
@@ -110,7 +110,7 @@ impl Value<'_> {
         })
     }
 
-    /// Which of two values comes first.
+    /// Compares two values of an ordered type.
     pub(crate) fn order(&self, other: &Value<'_>) -> Result<Ordering, NotOrdered> {
         match (self, other) {
             (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),
@@ -130,7 +130,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether values of this type have an order.
+    /// Returns true for values of a type that has an order.
     pub(crate) fn is_ordered(&self) -> bool {
         matches!(
             self,

@@ -1,10 +1,10 @@
-//! What can go wrong while evaluating.
+//! Evaluation errors.
 
 use std::fmt;
 
 use super::Value;
 
-/// Why an evaluation has no value.
+/// An evaluation without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// The cost limit is exceeded. Nothing in the expression can recover from it.
@@ -15,7 +15,7 @@ pub enum Error {
     Failed(Box<Failure>),
 }
 
-/// How a step failed. The text is built only when somebody reads it.
+/// The failure of a step. Its text is built only when it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// Operands of these types do not go together.
@@ -49,7 +49,7 @@ impl Error {
         Self::Internal(Box::new(reason.to_string()))
     }
 
-    /// Whether the whole evaluation ends here.
+    /// Returns true if the whole evaluation ends here.
     pub(crate) fn is_fatal(&self) -> bool {
         !matches!(self, Self::Failed(_))
     }

@@ -77,7 +77,7 @@ pub(super) fn date_time(text: &str) -> Option<Timestamp> {
 ///
 /// # Errors
 ///
-/// Where the text stops making sense.
+/// The index of the first byte that is no base64.
 pub(super) fn base64(text: &str) -> Result<Vec<u8>, usize> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut rest = text

@@ -36,7 +36,7 @@ impl Key {
     }
 }
 
-/// Whether two keys are the same without regard to numeric conversions.
+/// Returns true for two keys that are the same without numeric conversions.
 fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {
         (Value::Bool(x), Value::Bool(y)) => x == y,
@@ -52,13 +52,13 @@ fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns true for a map without entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -26,7 +26,7 @@ pub enum Opaque {
     Semver(Semver),
     /// A format with a name.
     Format(NamedFormat),
-    /// Who asks whether something is allowed.
+    /// The authorizer, with the user it is asked for.
     Authorizer(AuthorizerValue),
     /// A question about a path.
     PathCheck(PathCheck),

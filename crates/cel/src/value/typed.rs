@@ -213,7 +213,7 @@ pub(crate) fn element<'a>(
     elements.get(index).map(|json| typed(json, items))
 }
 
-/// Whether a value of a schema equals another, as its own type defines it.
+/// Compares a value of a schema with another, as its own type defines it.
 ///
 /// `None` for values that have no schema.
 pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>) -> Option<Equality> {
@@ -240,7 +240,7 @@ pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>) -> Option<Equality> {
     })
 }
 
-/// Whether two values are equal; what contradicts its schema can be compared with nothing.
+/// Compares two values; one that contradicts its schema can be compared with nothing.
 fn same(left: &Value<'_>, right: &Value<'_>) -> Equality {
     match left {
         Value::Failed(_) => Equality::Undefined,
@@ -248,7 +248,7 @@ fn same(left: &Value<'_>, right: &Value<'_>) -> Equality {
     }
 }
 
-/// Why a value of a schema cannot be compared, if data in it is the reason.
+/// The error for which a value of a schema cannot be compared, if data in it is the reason.
 pub(crate) fn failure(value: &Value<'_>) -> Option<Error> {
     let of_part = |part: Value<'_>| match part {
         Value::Failed(error) => Some((*error).clone()),
@@ -264,7 +264,7 @@ pub(crate) fn failure(value: &Value<'_>) -> Option<Error> {
     value.elements().find_map(of_part)
 }
 
-/// Whether all are equal; otherwise what the first that is not says.
+/// `Equal` if all are; otherwise the first outcome that is not.
 fn first_difference(mut outcomes: impl Iterator<Item = Equality>) -> Equality {
     outcomes
         .find(|outcome| *outcome != Equality::Equal)
@@ -398,7 +398,7 @@ fn taken_over<'a>(element: Value<'a>, items: &Schema) -> Value<'a> {
     Value::Failed(Arc::new(mismatch(items, go_type)))
 }
 
-/// Whether a list that has a schema has such an element.
+/// Searches a list that has a schema for an element; `None` for other lists.
 pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> Option<Result<bool, Error>> {
     list_schema(list)?;
     let mut undefined = false;
@@ -460,7 +460,7 @@ fn raw_keys<'a>(list: &Value<'a>) -> Vec<Option<Key<'a>>> {
     }
 }
 
-/// What tells an element of a map list from the others.
+/// The key that tells an element of a map list from the others.
 fn composite_key<'a>(element: &Value<'a>, keys: &[String]) -> Option<Vec<Key<'a>>> {
     let Value::Typed(Json::Object(entries), _) = element else {
         return None;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Crates that still have circles, and the sizes of these. An entry that is no longer needed, or is
 /// larger than needed, fails the test, so that the list only shrinks.
-const KNOTS: &[(&str, &[usize])] = &[("apiserver", &[8]), ("cli", &[4]), ("kinds", &[2])];
+const KNOTS: &[(&str, &[usize])] = &[];
 
 /// Crates whose `lib.rs` lists the modules bottom up: each uses only its own group and those above.
-const ORDERED: &[&str] = &[];
+const ORDERED: &[&str] = &["api", "apiserver", "cel", "go", "store"];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 

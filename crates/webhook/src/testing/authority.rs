@@ -1,43 +1,27 @@
 //! Certificates for tests.
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
+use lockgate_certs::Leaf;
 
 /// A certificate authority that is gone with the test.
 #[derive(Debug)]
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
+pub struct Authority(lockgate_certs::Authority);
 
 impl Authority {
     /// Makes an authority.
     ///
     /// # Panics
     ///
-    /// There is no randomness.
+    /// There is no entropy source.
     #[must_use]
     pub fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "webhook-test-ca");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate().expect("there is randomness");
-        let certificate = params.self_signed(&key).expect("the parameters are sound");
-        Self {
-            pem: certificate.pem(),
-            issuer: Issuer::new(params, key),
-        }
+        let authority = lockgate_certs::Authority::new("webhook-test-ca");
+        Self(authority.expect("there is an entropy source"))
     }
 
     /// The certificate of the authority, as a `caBundle` holds it before it is base64.
     #[must_use]
     pub fn pem(&self) -> &str {
-        &self.pem
+        self.0.pem()
     }
 
     /// Issues a certificate for these DNS names and addresses, good for servers and clients; the first
@@ -45,21 +29,13 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// A name is not one.
+    /// A name is neither a DNS name nor an address.
     #[must_use]
     pub fn issue(&self, names: &[&str]) -> (String, String) {
-        let all: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let mut params = CertificateParams::new(all).expect("names or addresses");
         let first = names.first().copied().unwrap_or("webhook");
-        params.distinguished_name.push(DnType::CommonName, first);
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().expect("there is randomness");
-        let certificate = params.signed_by(&key, &self.issuer);
-        let certificate = certificate.expect("the parameters are sound");
-        (certificate.pem(), key.serialize_pem())
+        let leaf = Leaf::server(first, names.iter().copied()).or_client();
+        let pair = self.0.issue(&leaf).expect("names or addresses");
+        (pair.certificate_pem, pair.key_pem)
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// What the parser stopped at, which is byte `at`.
+    /// The syntax error the parser stopped at, at byte `at`.
     pub(super) fn syntax(problem: &str, source: &str, at: usize) -> Self {
         let text = translate(problem, source, at);
         // A text that ends too early is wrong at its end, not where it starts.
@@ -158,7 +158,7 @@ fn is_allowed(c: char) -> bool {
         | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// What is wrong with bytes that do not start with a character.
+/// The error for bytes that do not start with a character.
 ///
 /// UPSTREAM: go.yaml.in/yaml/v2 readerc.go (yaml_parser_update_buffer).
 fn utf8_problem(bytes: &[u8]) -> &'static str {

@@ -1,4 +1,4 @@
-//! What a YAML scalar means: the resolution rules of YAML 1.1 as Kubernetes applies them.
+//! Resolution of YAML scalars by the rules of YAML 1.1, as Kubernetes applies them.
 
 use std::borrow::Cow;
 
@@ -48,7 +48,7 @@ impl Resolved<'_> {
         }
     }
 
-    /// What JSON has no number for, in the words of its encoder.
+    /// The error of the JSON encoder for a value it has no number for.
     pub(super) fn unsupported(&self) -> Option<String> {
         let Self::Float(number) = self else {
             return None;

@@ -266,7 +266,7 @@ impl<'r> Held<'r> {
             }
     }
 
-    /// Whether all permissions of a rule about resources are covered at once.
+    /// Returns true if all permissions of a rule about resources are covered at once.
     fn covers_resources(&self, rule: &Rule) -> bool {
         rule.verbs.iter().all(|verb| self.has_verb(verb))
             && rule.groups.iter().all(|group| self.has_group(group))
@@ -295,7 +295,7 @@ enum Of<'r> {
     Path(&'r str),
 }
 
-/// What rules grant and nobody holds, as upstream describes it; none if there is too much to compare.
+/// The permissions that rules grant and nobody holds, as upstream describes them; none if there is too much to compare.
 fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
     let held: Vec<Held<'_>> = held.iter().map(Held::new).collect();
     let each: usize = held.iter().map(|rule| 1 + rule.paths.len()).sum();

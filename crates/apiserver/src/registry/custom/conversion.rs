@@ -6,7 +6,7 @@ use lockgate_go::base64;
 use lockgate_kinds::crd;
 use serde_json::Value;
 
-/// How objects become those of another version.
+/// The conversion strategy of a definition.
 #[derive(Debug)]
 pub(crate) enum Conversion {
     /// Only the `apiVersion` changes.

@@ -1,24 +1,18 @@
-//! Who owns how many replicas there are: owners of an object, seen from its scale, and back.
+//! The managed fields of a scale: those of the replicas of its object.
 
 use lockgate_kinds::managed_fields::{FieldManager, OneVersion, ScalePaths, Shape as Owned};
 use lockgate_kinds::typed::Type;
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, internal};
 use crate::metadata;
-use crate::registry::{Resource, Shape};
-use crate::server::Server;
-use crate::write::managed_fields;
+use crate::registry::{Resource, Shape, Snapshot};
 
-/// Where the number of replicas stands, in every version of a resource.
+/// The path of the replicas in every version of a resource.
 pub(crate) struct Replicas(Vec<(String, Vec<String>)>);
 
 impl Replicas {
-    /// Those of a resource.
-    pub(crate) fn of(server: &Server, resource: &Resource) -> Self {
-        let snapshot = server.registry.snapshot();
+    pub(crate) fn of(snapshot: &Snapshot, resource: &Resource) -> Self {
         let versions = snapshot
             .resources()
             .iter()
@@ -58,14 +52,14 @@ impl Replicas {
         then(&paths).map_err(|error| internal(&error))
     }
 
-    /// Shows the owners of the replicas of an object as owners of its scale.
+    /// Sets the managed fields of a scale to those of the replicas of its object.
     pub(crate) fn show(&self, parent: &Value, scale: &mut Value) -> Outcome<()> {
-        let entries = self.with(|owners| owners.to_scale(parent))?;
+        let entries = self.with(|paths| paths.to_scale(parent))?;
         set(scale, entries);
         Ok(())
     }
 
-    /// Takes the owners of a scale that was written back to its object.
+    /// Sets the managed fields of an object to those of its scale, which was written.
     pub(crate) fn take_over(
         &self,
         object: &mut Value,
@@ -73,21 +67,15 @@ impl Replicas {
         scale: &Value,
         api_version: &str,
     ) -> Outcome<()> {
-        let entries = self.with(|owners| owners.to_parent(old, scale, api_version))?;
+        let entries = self.with(|paths| paths.to_parent(old, scale, api_version))?;
         set(object, entries);
         Ok(())
     }
 }
 
-/// Notes who changed a scale.
-pub(crate) fn track(
-    call: &Call,
-    ty: Type,
-    options: &WriteOptions,
-    live: &Value,
-    new: Value,
-) -> Value {
-    let manager = FieldManager {
+/// Updates the managed fields of a scale.
+pub(crate) fn track(ty: Type, manager: &str, live: &Value, new: Value) -> Value {
+    let fields = FieldManager {
         shape: Owned::BuiltIn(ty),
         api_version: "autoscaling/v1",
         kind: "Scale",
@@ -95,12 +83,7 @@ pub(crate) fn track(
         reset: None,
         versions: &OneVersion,
     };
-    manager.update(
-        Some(live),
-        new,
-        &managed_fields::name(call, options),
-        metadata::now(),
-    )
+    fields.update(Some(live), new, manager, metadata::now())
 }
 
 fn set(object: &mut Value, entries: Option<Value>) {

@@ -1,4 +1,4 @@
-//! What calls cost.
+//! The estimated cost of calls.
 //!
 //! UPSTREAM: cel-go checker/cost.go functionCost, ext/lists.go, ext/sets.go;
 //! apiserver pkg/cel/library/cost.go EstimateCallCost

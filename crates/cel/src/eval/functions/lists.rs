@@ -103,7 +103,7 @@ fn sets<'a>(args: &[Value<'a>], test: fn(&Value<'a>, &Value<'a>) -> bool) -> Arg
     }
 }
 
-/// Whether every element of `part` is in `whole`.
+/// Returns true if every element of `part` is in `whole`.
 fn subset(part: &Value<'_>, whole: &Value<'_>) -> bool {
     part.elements().all(|element| contains(whole, &element))
 }

@@ -128,7 +128,7 @@ fn one<'a>(args: &[Value<'a>], change: impl Fn(&str) -> String) -> Argument<'a> 
     }
 }
 
-/// Whether a text of this length may still be built.
+/// Checks that a text of this length may still be built.
 ///
 /// Upstream charges some functions by their input only; the result is bounded here.
 fn affordable(budget: u64, bytes: usize) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Which code runs for which overload.
+//! The implementations of overloads.
 
 use std::sync::LazyLock;
 
@@ -36,7 +36,7 @@ static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     table
 });
 
-/// What runs for an overload.
+/// The code of an overload.
 pub(crate) fn implementation(id: OverloadId) -> Implementation {
     TABLE
         .get(id.0 as usize)
@@ -48,7 +48,7 @@ pub(super) fn declared(id: OverloadId) -> Option<&'static [Type]> {
     TABLE.get(id.0 as usize).and_then(|entry| entry.declared)
 }
 
-/// Whether a function takes its arguments unchecked.
+/// Returns true for a function that takes its arguments unchecked.
 pub(super) fn is_unguarded(function: &str) -> bool {
     matches!(function, "flatten" | "contains" | "startsWith" | "endsWith")
 }

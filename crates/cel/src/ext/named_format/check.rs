@@ -2,7 +2,7 @@
 
 use lockgate_go::time::is_date as is_calendar_date;
 
-/// How a text that is too long is measured in the error: two generations of upstream's checks
+/// The unit in the error about a text that is too long: two generations of upstream's checks
 /// count the same bytes under two names.
 pub(super) const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";

@@ -1,52 +1,36 @@
-//! The certificate a webhook serves with, and who signed it.
+//! The serving certificate of a webhook, and the authority that signs it.
 
 use std::io;
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use lockgate_certs::{Error, Leaf};
 
 use crate::commands::serve::ServiceName;
 
-/// An authority that lives as long as the command.
-pub(super) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
+/// The authority of one run of the command.
+pub(super) struct Authority(lockgate_certs::Authority);
 
 impl Authority {
-    pub(super) fn new() -> Result<Self, rcgen::Error> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        let name = &mut params.distinguished_name;
-        name.push(DnType::CommonName, "lockgate dev");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let certificate = params.self_signed(&key)?.pem();
-        let issuer = Issuer::new(params, key);
-        Ok(Self {
-            issuer,
-            certificate,
-        })
+    pub(super) fn new() -> Result<Self, Error> {
+        lockgate_certs::Authority::new("lockgate dev").map(Self)
     }
 
-    /// Its own certificate.
     pub(super) fn pem(&self) -> &str {
-        &self.certificate
+        self.0.pem()
     }
 
-    /// A certificate for these services, and for this machine.
-    pub(super) fn issue(&self, services: &[ServiceName]) -> Result<Pair, rcgen::Error> {
+    /// Issues a certificate for services, and for this machine.
+    pub(super) fn issue(&self, services: &[ServiceName]) -> Result<Pair, Error> {
         let mut names = vec![String::from("localhost"), String::from("127.0.0.1")];
         for ServiceName { namespace, name } in services {
             names.push(format!("{name}.{namespace}.svc"));
             names.push(format!("{name}.{namespace}.svc.cluster.local"));
         }
-        let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(names)?.signed_by(&key, &self.issuer)?;
+        let pair = self.0.issue(&Leaf::server("webhook", names))?;
         Ok(Pair {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-            authority: self.certificate.clone(),
+            certificate: pair.certificate_pem,
+            key: pair.key_pem,
+            authority: self.pem().to_owned(),
         })
     }
 }

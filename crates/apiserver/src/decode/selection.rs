@@ -1,4 +1,4 @@
-//! Which objects a list or a watch is about: by label and by field.
+//! Label and field selectors of lists and watches.
 
 use lockgate_api::meta::selector::Selector;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::http::field_selector::{self, Term};
 use crate::http::query::Query;
 use crate::registry::Resource;
 
-/// What an object must be like to be told about.
+/// The label and field selectors of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     labels: Selector,
@@ -29,12 +29,12 @@ impl Selection {
         Ok(Self { labels, fields })
     }
 
-    /// Whether everything is told about.
+    /// Returns true without any selector.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object is told about.
+    /// Returns true if an object matches the selectors.
     pub(crate) fn includes(&self, resource: &Resource, object: &Value) -> bool {
         let labels = object
             .get("metadata")

@@ -8,13 +8,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 /// The body from which a write counts as large.
-pub(super) const LARGE: u64 = 16 << 10;
+pub(crate) const LARGE: u64 = 16 << 10;
 
 /// A runtime beside the one that accepts connections.
-pub(super) struct Heavy(Option<Runtime>);
+#[derive(Debug)]
+pub(crate) struct Heavy(Option<Runtime>);
 
 impl Heavy {
-    pub(super) fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.clamp(1, 8))
@@ -24,7 +25,7 @@ impl Heavy {
         Ok(Self(Some(runtime)))
     }
 
-    pub(super) fn spawn<T: Send + 'static>(
+    pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {

@@ -1,0 +1,87 @@
+//! A target together with the proof that its user may do what was asked.
+
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
+use lockgate_api::admission::UserInfo;
+
+use super::{denied, user};
+use crate::error::{Outcome, forbidden};
+use crate::http::request_info::Target;
+
+/// A target that was authorized for a user. It is made once and never changes, so that what was
+/// authorized is what is executed and audited.
+#[derive(Debug)]
+pub(crate) struct Authorized {
+    target: Target,
+    user: UserInfo,
+}
+
+/// The part of a target that a request asks about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'s> {
+    /// The name of the path, or the only one that a field selector lets through.
+    pub(crate) name: &'s str,
+    pub(crate) field_selector: &'s str,
+    pub(crate) label_selector: &'s str,
+}
+
+impl Authorized {
+    /// Asks whether the user may do what the target says.
+    pub(crate) fn authorize(
+        authorizer: &dyn Authorizer,
+        target: Target,
+        user: UserInfo,
+        asked: Asked<'_>,
+    ) -> Outcome<Self> {
+        let verb = target.verb.name();
+        let authorized = Self { target, user };
+        authorized.check(authorizer, verb, asked)?;
+        Ok(authorized)
+    }
+
+    /// A target of the server itself, which needs no permission: of controllers, and of manifests at
+    /// start.
+    pub(crate) fn internal(target: Target, user: UserInfo) -> Self {
+        Self { target, user }
+    }
+
+    /// Asks whether the user may create the object that an update found missing.
+    pub(crate) fn may_create(&self, authorizer: &dyn Authorizer) -> Outcome<()> {
+        let asked = Asked {
+            name: &self.target.name,
+            field_selector: "",
+            label_selector: "",
+        };
+        self.check(authorizer, "create", asked)
+    }
+
+    fn check(&self, authorizer: &dyn Authorizer, verb: &str, asked: Asked<'_>) -> Outcome<()> {
+        let target = &self.target;
+        let asking = user(&self.user);
+        let request = AccessRequest {
+            user: &asking,
+            verb,
+            object: AccessObject::Resource {
+                group: &target.group,
+                resource: &target.resource,
+                subresource: &target.subresource,
+                namespace: &target.namespace,
+                name: asked.name,
+                field_selector: asked.field_selector,
+                label_selector: asked.label_selector,
+            },
+        };
+        if authorizer.authorize(&request).allowed {
+            return Ok(());
+        }
+        let why = denied(&self.user.username, &request);
+        Err(forbidden(&target.group, &target.resource, asked.name, &why))
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(crate) fn user(&self) -> &UserInfo {
+        &self.user
+    }
+}

@@ -1,0 +1,110 @@
+//! Waiting for controllers: a write may return when the controller that completes it has seen it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockgate_store::Revision;
+use tokio::sync::watch;
+
+/// The revisions up to which controllers have seen the objects that somebody waits for, by key.
+#[derive(Debug, Default)]
+pub(crate) struct Settled(Mutex<HashMap<String, watch::Sender<u64>>>);
+
+impl Settled {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<u64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to wait for a key, before its write.
+    pub(super) fn expect(&self, key: &str, patience: Duration) -> Settling<'_> {
+        let mut expected = self.lock();
+        let sender = expected
+            .entry(key.to_owned())
+            .or_insert_with(|| watch::channel(0).0);
+        Settling {
+            seen: sender.subscribe(),
+            settled: self,
+            key: key.to_owned(),
+            patience,
+        }
+    }
+
+    /// Tells those who wait that a controller has completed what was written up to a revision.
+    pub(crate) fn tell(&self, key: &str, revision: Revision) {
+        if let Some(sender) = self.lock().get(key) {
+            sender.send_modify(|seen| *seen = revision.0.max(*seen));
+        }
+    }
+}
+
+/// A write that waits for a controller.
+#[derive(Debug)]
+pub(super) struct Settling<'s> {
+    seen: watch::Receiver<u64>,
+    settled: &'s Settled,
+    key: String,
+    patience: Duration,
+}
+
+impl Settling<'_> {
+    /// Waits until the write with this revision is settled, or patience ends.
+    pub(super) async fn wait(mut self, revision: Revision) {
+        let settled = self.seen.wait_for(|seen| *seen >= revision.0);
+        // A controller that takes longer goes on by itself.
+        let _ = tokio::time::timeout(self.patience, settled).await;
+    }
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        let mut expected = self.settled.lock();
+        // This receiver is one of them still.
+        if expected
+            .get(&self.key)
+            .is_some_and(|sender| sender.receiver_count() <= 1)
+        {
+            expected.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn waits_for_its_own_write_only() {
+        let settled = Settled::default();
+        let settling = settled.expect("/a", PATIENCE);
+        settled.tell("/a", Revision(3));
+        settled.tell("/b", Revision(9));
+        let mut waiting = std::pin::pin!(settling.wait(Revision(4)));
+        let looked = futures_util::poll!(waiting.as_mut());
+        assert!(looked.is_pending(), "an older write was settled");
+        settled.tell("/a", Revision(4));
+        waiting.await;
+        assert!(settled.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn does_not_miss_a_controller_that_is_faster() {
+        let settled = Settled::default();
+        let settling = settled.expect("/a", PATIENCE);
+        settled.tell("/a", Revision(4));
+        settling.wait(Revision(4)).await;
+    }
+
+    #[tokio::test]
+    async fn gives_up_in_the_end() {
+        let settled = Settled::default();
+        let one = settled.expect("/a", Duration::ZERO);
+        let other = settled.expect("/a", PATIENCE);
+        one.wait(Revision(4)).await;
+        assert_eq!(settled.lock().len(), 1);
+        drop(other);
+        assert!(settled.lock().is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! The order of stages 5 to 7, for every write that has an object.
+//!
+//! ```text
+//!   mutate ─► prepare ─► validate ─► persist ─► done
+//!                ▲                      │
+//!                └── generated name taken ┘
+//! ```
+
+use std::future::Future;
+
+use serde_json::Value;
+
+use crate::error::Outcome;
+use crate::request::Request;
+use crate::write::admission::{Admitter, Submission};
+
+/// The outcome of stage 7.
+#[derive(Debug)]
+pub(crate) enum Persisted<T> {
+    Done(T),
+    /// The generated name was taken: another one is prepared and validated.
+    NameTaken,
+}
+
+/// The particulars of a write between the two steps of admission and after them.
+pub(crate) trait Recipe: Send {
+    /// The result of the write.
+    type Output: Send;
+
+    /// Returns true if `persist` may return [`Persisted::NameTaken`].
+    fn may_repeat(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// Brings the mutated object into the form that is validated: sets what only the server sets, and
+    /// checks the rules of the kind.
+    fn prepare(&mut self, object: &mut Value) -> Outcome<()>;
+
+    /// The name that validating admission is told.
+    fn name<'n>(&'n self, object: &'n Value) -> &'n str;
+
+    /// Stores what was admitted, or does what it asks for.
+    fn persist(
+        &mut self,
+        object: Value,
+    ) -> impl Future<Output = Outcome<Persisted<Self::Output>>> + Send;
+}
+
+/// Runs the stages. Warnings and annotations of admission are noted whatever the outcome.
+pub(crate) async fn run<R: Recipe>(
+    admitter: &Admitter,
+    request: &Request,
+    submission: Submission,
+    recipe: &mut R,
+) -> Outcome<R::Output> {
+    let mut attempt = admitter.begin(request, submission);
+    let mut object = attempt.mutate().await?;
+    while recipe.may_repeat(&object) {
+        let mut candidate = object.clone();
+        recipe.prepare(&mut candidate)?;
+        let name = recipe.name(&candidate).to_owned();
+        let candidate = attempt.validate(candidate, &name).await?;
+        if let Persisted::Done(output) = recipe.persist(candidate).await? {
+            return Ok(output);
+        }
+    }
+    recipe.prepare(&mut object)?;
+    let name = recipe.name(&object).to_owned();
+    let object = attempt.validate(object, &name).await?;
+    match recipe.persist(object).await? {
+        Persisted::Done(output) => Ok(output),
+        Persisted::NameTaken => Err(crate::error::internal(
+            "a name that was given was generated",
+        )),
+    }
+}
