@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockgate_api::meta::names::check_qualified_name;
 
-/// How much of a request the audit log tells.
+/// The level of an audit event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Nothing.

@@ -11,10 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_api::access::{Authorizer, User};
-use lockgate_api::admission::GroupVersionKind;
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::registration::hub::MatchCondition;
+use lockgate_api::registration::validation::policies::{
+    self, ComposedExpressions, PolicyExpressions,
+};
 use lockgate_api::registration::validation::{Environment, ExpressionChecker};
-use lockgate_cel::admission::{self as cel, Judgement, MatchConditions, Outcome, Variables};
+use lockgate_cel::admission::{
+    self as cel, Composition, Judgement, MatchConditions, Outcome, Role, Variables,
+};
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 use serde_json::Value;
 
@@ -68,7 +73,7 @@ pub enum ConditionsVerdict {
         /// Its name.
         condition: String,
     },
-    /// They cannot be evaluated, and the failure policy is to go on without the webhook.
+    /// They cannot be evaluated, and the failure policy is `Ignore`.
     Ignored {
         /// Why.
         error: String,
@@ -97,10 +102,13 @@ impl Facts {
     pub(crate) fn new(
         request: &Request,
         kind: &GroupVersionKind,
+        resource: &GroupVersionResource,
         authorizer: AuthorizerValue,
     ) -> Self {
         let mut request = variable(request, kind);
-        let variable = request.to_json();
+        let mut shown = request.clone();
+        shown.resource = cel_resource(resource);
+        let variable = shown.to_json();
         // They are in the variable now, and may be large.
         request.options = None;
         Self {
@@ -109,6 +117,18 @@ impl Facts {
             authorizer,
             known: Vec::new(),
         }
+    }
+
+    /// The variables of expressions about these objects.
+    pub(crate) fn variables<'f>(
+        &'f self,
+        object: Option<&'f Object>,
+        old_object: Option<&'f Object>,
+    ) -> Variables<'f> {
+        Variables::new(&self.variable)
+            .object(object.map(Object::value))
+            .old_object(old_object.map(Object::value))
+            .authorizer(self.authorizer.clone(), &self.request)
     }
 
     /// The objects have changed.
@@ -128,20 +148,32 @@ impl Conditions {
             }
             hasher.finish()
         });
-        let named = conditions
-            .iter()
-            .map(|condition| (&*condition.name, &*condition.expression));
-        Self(Arc::new(List {
-            conditions: MatchConditions::compile(named),
-            sum,
-        }))
+        let conditions = MatchConditions::compile(named(conditions));
+        Self(Arc::new(List { conditions, sum }))
+    }
+
+    /// The conditions of a policy, which may look at its parameters.
+    pub(crate) fn of_policy(
+        conditions: Option<&[MatchCondition]>,
+        composition: &Composition,
+    ) -> Self {
+        let conditions = conditions.unwrap_or_default();
+        let looks = |condition: &MatchCondition| condition.expression.contains("params");
+        if !conditions.iter().any(looks) {
+            return Self::new(Some(conditions));
+        }
+        let conditions = MatchConditions::compile_with(named(conditions), |expression| {
+            composition.program(expression, Role::Condition)
+        });
+        let sum = None;
+        Self(Arc::new(List { conditions, sum }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.conditions.is_empty()
     }
 
-    /// Evaluates all conditions. The time is filled in by whoever has a clock.
+    /// Evaluates all conditions. The caller fills in the time.
     pub(crate) fn evaluate(
         &self,
         facts: &mut Facts,
@@ -149,14 +181,23 @@ impl Conditions {
         old_object: Option<&Object>,
         policy: FailurePolicy,
     ) -> ConditionsTrace {
+        self.evaluate_with(facts, object, old_object, None, policy)
+    }
+
+    /// The same with the parameters of a policy.
+    pub(crate) fn evaluate_with(
+        &self,
+        facts: &mut Facts,
+        object: Option<&Object>,
+        old_object: Option<&Object>,
+        params: Option<&Value>,
+        policy: FailurePolicy,
+    ) -> ConditionsTrace {
         let known = facts.known.iter().find(|(known, _)| self.is_as(known));
         let Judgement { outcome, errors } = match known {
             Some((_, judgement)) => judgement.clone(),
             None => {
-                let variables = Variables::new(&facts.variable)
-                    .object(object.map(Object::value))
-                    .old_object(old_object.map(Object::value))
-                    .authorizer(facts.authorizer.clone(), &facts.request);
+                let variables = facts.variables(object, old_object).params(params);
                 let judgement = self.0.conditions.judge(&variables.evaluator());
                 if self.0.sum.is_some() && facts.known.len() < MAX_REMEMBERED {
                     facts.known.push((self.clone(), judgement.clone()));
@@ -185,10 +226,23 @@ impl Conditions {
             let list = conditions.0.conditions.conditions();
             list.iter().map(|c| (&*c.name, &*c.expression))
         }
-        // The sum tells most apart; that equal ones are equal is for the texts to say.
+        // The hash tells most apart; equal hashes are confirmed by the texts.
         self.0.sum.is_some()
             && self.0.sum == other.0.sum
             && (Arc::ptr_eq(&self.0, &other.0) || list(self).eq(list(other)))
+    }
+}
+
+fn named(conditions: &[MatchCondition]) -> impl Iterator<Item = (&str, &str)> {
+    let conditions = conditions.iter();
+    conditions.map(|condition| (&*condition.name, &*condition.expression))
+}
+
+fn cel_resource(resource: &GroupVersionResource) -> cel::GroupVersionResource {
+    cel::GroupVersionResource {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        resource: resource.resource.clone(),
     }
 }
 
@@ -211,11 +265,7 @@ fn variable(request: &Request, converted: &GroupVersionKind) -> cel::Request {
         version: kind.version.clone(),
         kind: kind.kind.clone(),
     };
-    let resource = cel::GroupVersionResource {
-        group: request.resource.group.clone(),
-        version: request.resource.version.clone(),
-        resource: request.resource.resource.clone(),
-    };
+    let resource = cel_resource(&request.resource);
     let user = &request.user;
     cel::Request {
         kind: kind(converted),
@@ -250,6 +300,44 @@ impl ExpressionChecker for MatchConditionChecker {
     }
 }
 
+/// Compiles the expressions of policies for their validation, as a v1.36 server does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PolicyExpressionChecker;
+
+impl PolicyExpressions for PolicyExpressionChecker {
+    fn begin(&self, composition: policies::Composition) -> Box<dyn ComposedExpressions> {
+        Box::new(Composed(if composition.variables {
+            Composition::new(composition.params)
+        } else {
+            Composition::without_variables(composition.params)
+        }))
+    }
+}
+
+/// The expressions of one policy.
+struct Composed(Composition);
+
+impl ComposedExpressions for Composed {
+    fn declare(&mut self, name: &str, expression: &str) -> Result<(), String> {
+        let declared = self.0.declare(name, expression);
+        declared.map_err(|error| error.to_string())
+    }
+
+    fn check(&mut self, expression: &str, role: policies::Role) -> Result<(), String> {
+        let checked = match role {
+            policies::Role::MatchCondition => self.0.check_match_condition(expression),
+            policies::Role::Validation => self.0.check(expression, Role::Condition),
+            policies::Role::Message => self.0.check(expression, Role::Message),
+            policies::Role::AuditAnnotation => self.0.check(expression, Role::AuditAnnotation),
+            policies::Role::ApplyConfiguration => {
+                self.0.check(expression, Role::ApplyConfiguration)
+            }
+            policies::Role::JsonPatch => self.0.check(expression, Role::JsonPatch),
+        };
+        checked.map_err(|error| error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -278,7 +366,8 @@ mod tests {
         let object = Object::new(json!({"apiVersion": "example.com/v2", "spec": {"n": 1}}));
         let authorizer: Arc<dyn Authorizer> = Arc::new(FixedAuthorizer::AllowAll);
         let asking = asking(&request, &authorizer);
-        let mut facts = Facts::new(&request, &kind("example.com", "v2", "Thing"), asking);
+        let kind = kind("example.com", "v2", "Thing");
+        let mut facts = Facts::new(&request, &kind, &request.resource, asking);
         Conditions::new(Some(&conditions)).evaluate(&mut facts, Some(&object), None, policy)
     }
 
@@ -413,7 +502,8 @@ mod tests {
         );
         let counting = Arc::new(Counting::default());
         let authorizer: Arc<dyn Authorizer> = counting.clone();
-        let mut facts = Facts::new(&request, &request.kind, asking(&request, &authorizer));
+        let asking = asking(&request, &authorizer);
+        let mut facts = Facts::new(&request, &request.kind, &request.resource, asking);
         let one = Object::new(json!({"n": 1}));
         let two = Object::new(json!({"n": 2}));
         let is_matched = |facts: &mut Facts, conditions: &Conditions, object| {

@@ -10,10 +10,12 @@
 //! keeps its compiled form and its connections. It is made when it is first asked for, so that a
 //! thousand writes in a row cost one, and no reader ever sees one older than a write that returned.
 
+mod criteria;
 mod hook;
 mod index;
 mod manifests;
 mod notice;
+mod policies;
 mod reload;
 mod rule;
 mod yaml;
@@ -26,11 +28,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 
+pub(crate) use criteria::{Criteria, WithoutRules};
 pub use hook::{CompiledHook, MatchPolicy, Source};
 pub(crate) use hook::{Labels, SideEffects, selects};
 pub use index::Candidates;
-use index::Index;
+pub(crate) use index::Index;
 pub use manifests::{ManifestError, ManifestGate, Manifests, check_directory, load};
+pub use policies::{
+    Action, BoundPolicy, CompiledBinding, CompiledPolicy, Policies, PolicySnapshot,
+};
+pub(crate) use policies::{CompiledMutation, CompiledValidation, NotFound, ParamSource, PatchType};
 pub use reload::{Reload, StaticManifests};
 pub(crate) use rule::Rule;
 pub use yaml::{ConfigurationError, from_yaml};
@@ -124,7 +131,7 @@ impl Configurations {
         self.statics_synced.load(Ordering::Acquire)
     }
 
-    /// Says that all configurations that exist have been told.
+    /// Marks all existing configurations as loaded.
     pub fn set_synced(&self) {
         self.api_synced.store(true, Ordering::Release);
     }
@@ -234,7 +241,7 @@ impl State {
         let mut hooks = all(&self.statics);
         let statics = hooks.len();
         hooks.extend(all(&self.api));
-        let index = Index::new(&hooks);
+        let index = Index::new(hooks.iter().map(|hook| hook.rules()));
         Snapshot {
             hooks,
             statics,

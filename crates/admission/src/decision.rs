@@ -38,6 +38,8 @@ pub struct Denial {
 pub enum Cause {
     /// A webhook said no.
     Webhook,
+    /// A policy said no, or could not be evaluated and its failure policy is to refuse.
+    Policy,
     /// A webhook could not be asked, and its failure policy is to refuse.
     CallFailed,
     /// A webhook that may have side effects met a dry run.

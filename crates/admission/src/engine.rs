@@ -3,17 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 
 use crate::call::Caller;
 use crate::chain::Chain;
-use crate::configuration::Configurations;
+use crate::configuration::{Configurations, Policies};
 use crate::decision::Decision;
 use crate::host::Host;
 use crate::matching::ConditionsGate;
 use crate::metrics::Metrics;
 use crate::order::{PluginError, Plugins};
 use crate::plugin::{Admission, Plugin};
+use crate::policy::{MutatingPolicies, ValidatingPolicies};
 use crate::trace::Step;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 
@@ -24,16 +26,18 @@ pub struct Engine {
     host: Host,
     mutating: Arc<Configurations>,
     validating: Arc<Configurations>,
+    mutating_policies: Arc<Policies>,
+    validating_policies: Arc<Policies>,
     metrics: Arc<Metrics>,
 }
 
 impl Engine {
-    /// An engine that calls webhooks and has no other plugins.
+    /// An engine that evaluates policies, calls webhooks and has no other plugins.
     #[must_use]
     pub fn new(host: Host) -> Self {
         let builder = Self::builder(host);
-        let webhooks = builder.webhooks();
-        builder.finish(webhooks)
+        let plugins = builder.own_plugins();
+        builder.finish(plugins)
     }
 
     /// An engine with other plugins besides.
@@ -41,10 +45,15 @@ impl Engine {
     pub fn builder(host: Host) -> EngineBuilder {
         let kinds = [ConfigurationKind::Mutating, ConfigurationKind::Validating];
         let [mutating, validating] = kinds.map(|kind| Arc::new(Configurations::new(kind)));
+        let kinds = [PolicyKind::Mutating, PolicyKind::Validating];
+        let [mutating_policies, validating_policies] =
+            kinds.map(|kind| Arc::new(Policies::new(kind)));
         EngineBuilder {
             host,
             mutating,
             validating,
+            mutating_policies,
+            validating_policies,
             plugins: Plugins::default(),
             conditions: ConditionsGate::default(),
             mutating_caller: None,
@@ -58,6 +67,15 @@ impl Engine {
         match kind {
             ConfigurationKind::Mutating => &self.mutating,
             ConfigurationKind::Validating => &self.validating,
+        }
+    }
+
+    /// The policies of one kind.
+    #[must_use]
+    pub fn policies(&self, kind: PolicyKind) -> &Arc<Policies> {
+        match kind {
+            PolicyKind::Mutating => &self.mutating_policies,
+            PolicyKind::Validating => &self.validating_policies,
         }
     }
 
@@ -143,6 +161,8 @@ pub struct EngineBuilder {
     host: Host,
     mutating: Arc<Configurations>,
     validating: Arc<Configurations>,
+    mutating_policies: Arc<Policies>,
+    validating_policies: Arc<Policies>,
     plugins: Plugins,
     conditions: ConditionsGate,
     mutating_caller: Option<Arc<dyn Caller>>,
@@ -156,12 +176,22 @@ impl fmt::Debug for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Uses configurations that somebody else keeps, which may not be loaded yet.
+    /// Uses shared configurations, which may not be loaded yet.
     #[must_use]
     pub fn configurations(mut self, configurations: Arc<Configurations>) -> Self {
         match configurations.kind() {
             ConfigurationKind::Mutating => self.mutating = configurations,
             ConfigurationKind::Validating => self.validating = configurations,
+        }
+        self
+    }
+
+    /// Uses policies that somebody else keeps, which may not be loaded yet.
+    #[must_use]
+    pub fn policies(mut self, policies: Arc<Policies>) -> Self {
+        match policies.kind() {
+            PolicyKind::Mutating => self.mutating_policies = policies,
+            PolicyKind::Validating => self.validating_policies = policies,
         }
         self
     }
@@ -211,14 +241,15 @@ impl EngineBuilder {
     ///
     /// A name on the lists is unknown, or on both.
     pub fn build(mut self) -> Result<Engine, PluginError> {
-        for plugin in self.webhooks() {
+        for plugin in self.own_plugins() {
             self.plugins.add(plugin);
         }
         let plugins = std::mem::take(&mut self.plugins).ordered()?;
         Ok(self.finish(plugins))
     }
 
-    fn webhooks(&self) -> Vec<Arc<dyn Plugin>> {
+    /// The plugins of the engine itself, in the order they run.
+    fn own_plugins(&self) -> Vec<Arc<dyn Plugin>> {
         let host = |caller: &Option<Arc<dyn Caller>>| {
             let mut host = self.host.clone();
             if let Some(caller) = caller {
@@ -230,8 +261,14 @@ impl EngineBuilder {
         let mutating = MutatingWebhooks::with_configurations(own, mutating);
         let (own, validating) = (host(&self.validating_caller), Arc::clone(&self.validating));
         let validating = ValidatingWebhooks::with_configurations(own, validating);
+        let policies = Arc::clone(&self.mutating_policies);
+        let mutating_policies = MutatingPolicies::with_policies(self.host.clone(), policies);
+        let policies = Arc::clone(&self.validating_policies);
+        let validating_policies = ValidatingPolicies::with_policies(self.host.clone(), policies);
         vec![
+            Arc::new(mutating_policies),
             Arc::new(mutating.with_conditions(self.conditions)),
+            Arc::new(validating_policies),
             Arc::new(validating.with_conditions(self.conditions)),
         ]
     }
@@ -242,6 +279,8 @@ impl EngineBuilder {
             host: self.host,
             mutating: self.mutating,
             validating: self.validating,
+            mutating_policies: self.mutating_policies,
+            validating_policies: self.validating_policies,
             metrics: Arc::new(Metrics::new()),
         }
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!   Namespaces   which labels a namespace has            EveryNamespace
 //!   Kinds        conversion, equivalence, defaults       PlainKinds
+//!   Params       parameters of policies                  NoParams
 //!   Authorizer   who may do what                         FixedAuthorizer::DenyAll
 //!   Clock, Ids   what time it is, how a call is named    SystemClock, RandomIds
 //!   Caller       how a webhook is reached                (see the module `call`)
@@ -18,6 +19,7 @@ use std::time::Instant;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::status::Status;
+use lockgate_api::registration::policy::ParamKind;
 use serde_json::Value;
 
 use crate::call::Caller;
@@ -34,9 +36,11 @@ pub struct Host {
     pub namespaces: Arc<dyn Namespaces>,
     /// Knows kinds.
     pub kinds: Arc<dyn Kinds>,
+    /// Finds parameters of policies.
+    pub params: Arc<dyn Params>,
     /// Reaches webhooks.
     pub caller: Arc<dyn Caller>,
-    /// Knows who may do what; expressions ask it. By default nobody may do anything.
+    /// The authorizer for expressions. By default it denies everything.
     pub authorizer: Arc<dyn Authorizer>,
     /// Knows the time.
     pub clock: Arc<dyn Clock>,
@@ -51,6 +55,7 @@ impl Host {
         Self {
             namespaces: Arc::new(EveryNamespace),
             kinds: Arc::new(PlainKinds),
+            params: Arc::new(NoParams),
             caller,
             authorizer: Arc::new(FixedAuthorizer::DenyAll),
             clock: Arc::new(SystemClock),
@@ -74,7 +79,7 @@ pub struct Namespace {
     pub terminating: bool,
 }
 
-/// A namespace that cannot be told about.
+/// A namespace that cannot be read.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum NamespaceError {
@@ -165,6 +170,127 @@ pub trait Kinds: Send + Sync {
 
     /// Compares two objects of a kind semantically.
     fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
+
+    /// The object with all that a configuration says, merged by the schema of its kind. Mutating
+    /// policies do this.
+    ///
+    /// # Errors
+    ///
+    /// The configuration does not fit the kind.
+    fn merge(
+        &self,
+        _live: &Value,
+        _configuration: &Value,
+        kind: &GroupVersionKind,
+    ) -> Result<Value, MergeError> {
+        Err(MergeError::no_type(kind))
+    }
+
+    /// What a patched object is read as where nothing unknown is forgiven.
+    ///
+    /// # Errors
+    ///
+    /// The tree is no such object. The text follows `Internal error occurred: `.
+    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        self.decode(value, kind)
+    }
+
+    /// Whether schemas of the group and version of a kind are known.
+    fn knows_version(&self, _: &GroupVersionKind) -> bool {
+        true
+    }
+
+    /// Whether a kind is compiled into the server, and no custom resource.
+    fn is_built_in(&self, _: &GroupVersionKind) -> bool {
+        false
+    }
+}
+
+/// Why a configuration cannot be merged into an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MergeError(pub String);
+
+impl MergeError {
+    /// There is no schema for objects of this kind.
+    #[must_use]
+    pub fn no_type(kind: &GroupVersionKind) -> Self {
+        Self(format!(
+            "failed to convert patch object to typed object: no corresponding type for {}/{}, Kind={}",
+            kind.group, kind.version, kind.kind
+        ))
+    }
+}
+
+/// A parameter of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    /// Its namespace; nothing for kinds without.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The object, with its `apiVersion` and `kind`.
+    pub object: Object,
+    /// Whether its kind is compiled into the server.
+    pub is_built_in: bool,
+}
+
+/// Where objects of a kind of parameters live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamScope {
+    /// In no namespace.
+    Cluster,
+    /// Each in a namespace.
+    Namespaced,
+}
+
+/// Finds parameters of policies.
+pub trait Params: Send + Sync {
+    /// Where objects of a kind live; nothing if there is no such kind.
+    fn scope(&self, kind: &ParamKind) -> Option<ParamScope>;
+
+    /// One object. The namespace is empty for kinds without.
+    fn get<'f>(
+        &'f self,
+        kind: &'f ParamKind,
+        namespace: &'f str,
+        name: &'f str,
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>>;
+
+    /// All objects of a kind in a namespace, in order of their names. The namespace is empty for
+    /// kinds without.
+    fn list<'f>(
+        &'f self,
+        kind: &'f ParamKind,
+        namespace: &'f str,
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>>;
+}
+
+/// There are no kinds that parameters could be of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoParams;
+
+impl Params for NoParams {
+    fn scope(&self, _: &ParamKind) -> Option<ParamScope> {
+        None
+    }
+
+    fn get<'f>(
+        &'f self,
+        _: &'f ParamKind,
+        _: &'f str,
+        _: &'f str,
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn list<'f>(
+        &'f self,
+        _: &'f ParamKind,
+        _: &'f str,
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
 /// Kinds about which nothing is known: each has one version, keeps all members and has no defaults.
@@ -196,7 +322,7 @@ impl Kinds for PlainKinds {
     }
 }
 
-/// The error for a conversion nobody knows.
+/// The error for an unknown conversion.
 #[must_use]
 pub fn unknown_conversion(object: &Object, to: &GroupVersionKind) -> String {
     let member = |name: &str| object.value().get(name).and_then(Value::as_str);
@@ -232,7 +358,7 @@ pub fn check_is_object(value: &Value) -> Result<(), String> {
 
 /// Knows the time.
 pub trait Clock: Send + Sync {
-    /// Now, on the clock that deadlines are told by.
+    /// The current time on the clock of deadlines.
     fn now(&self) -> Instant;
 }
 

@@ -58,6 +58,14 @@ pub struct DecodeError(String);
 #[error("{0}")]
 pub struct ApplyError(String);
 
+impl ApplyError {
+    /// Whether a `test` did not find what it was told to expect.
+    #[must_use]
+    pub fn is_failed_test(&self) -> bool {
+        self.0.ends_with(": test failed")
+    }
+}
+
 impl Patch {
     /// Reads a patch. What its operations say is looked at when they are applied.
     ///

@@ -14,7 +14,7 @@
 //! Everything the engine needs from the server around it is a trait in [`host`], and each has an
 //! implementation for a server that has nothing. How webhooks are reached is one of them
 //! ([`call::Caller`]); [`https::HttpsCaller`] reaches them as the API server does. Everything that
-//! happens is told by one value, the [`trace::Trace`]: warnings, audit annotations and [`metrics`]
+//! happens is recorded in one value, the [`trace::Trace`]: warnings, audit annotations and [`metrics`]
 //! are read from it.
 //!
 //! # Embedding it
@@ -82,7 +82,7 @@
 //!
 //! # Following a request
 //!
-//! The trace tells everything once a step is over. While it runs, spans of the crate `tracing` say
+//! The trace is complete once a step is over. While it runs, spans of the crate `tracing` say
 //! which plugin and which webhook it waits for, and a line at debug level says when match conditions
 //! kept a webhook from being called. A request that is dropped, because its client went away, ends
 //! the calls under way and is counted like any other.
@@ -128,6 +128,8 @@ mod reinvocation;
 
 pub mod plugin;
 pub mod webhook;
+
+pub mod policy;
 
 // Plugins in order.
 pub mod chain;

@@ -29,7 +29,7 @@ pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;
 
 use crate::conditions::{self, Facts};
-use crate::configuration::{Candidates, CompiledHook, Labels, Snapshot};
+use crate::configuration::{Candidates, CompiledHook, Criteria, Index, Labels, Snapshot};
 use crate::host::{Equivalent, Host, Namespace, NamespaceError};
 use crate::object::Object;
 use crate::request::Request;
@@ -54,7 +54,7 @@ pub enum Selection {
     Skip,
     /// The hook is called, about this resource, if its match conditions hold.
     Call(Target),
-    /// It cannot be told, and the hook's rules match: the request fails.
+    /// A selector failed and the hook's rules match: the request fails.
     Fail,
 }
 
@@ -75,10 +75,10 @@ impl Predicates {
             return Selection::Skip;
         };
         let target = match rule {
-            RuleVerdict::None => return Selection::Skip,
+            RuleVerdict::None | RuleVerdict::Excluded { .. } => return Selection::Skip,
             // The kind is looked up as soon as the rule matches, before remembered errors count.
             RuleVerdict::UnknownKind { .. } => return Selection::Fail,
-            RuleVerdict::Exact { .. } => Target::Requested,
+            RuleVerdict::Exact { .. } | RuleVerdict::Unrestricted => Target::Requested,
             RuleVerdict::Equivalent { equivalent, .. } => Target::Equivalent(equivalent),
         };
         if self.namespace == NamespaceVerdict::Error || object == ObjectVerdict::Error {
@@ -119,7 +119,11 @@ impl<'m> Matcher<'m> {
     /// The hooks worth deciding about.
     #[must_use]
     pub fn candidates(&self, snapshot: &Snapshot, request: &Request) -> Candidates {
-        let index = snapshot.index();
+        self.find(snapshot.index(), request)
+    }
+
+    /// What an index has that is worth deciding about.
+    pub(crate) fn find(&self, index: &Index, request: &Request) -> Candidates {
         index.candidates(request.operation, &request.resource, &self.equivalents)
     }
 
@@ -130,8 +134,18 @@ impl<'m> Matcher<'m> {
         request: &Request,
         object: Option<&Object>,
     ) -> Predicates {
+        self.decide_about(&hook.criteria, request, object).await
+    }
+
+    /// The verdicts for whatever has such criteria.
+    pub(crate) async fn decide_about(
+        &mut self,
+        criteria: &Criteria,
+        request: &Request,
+        object: Option<&Object>,
+    ) -> Predicates {
         loop {
-            match self.decide_from_cache(hook, request, object) {
+            match self.criteria_from_cache(criteria, request, object) {
                 Ok(predicates) => return predicates,
                 Err(NamespaceMissing) => {
                     let fetched = self.host.namespaces.fetch(&request.namespace).await;
@@ -155,7 +169,16 @@ impl<'m> Matcher<'m> {
         request: &Request,
         object: Option<&Object>,
     ) -> Result<Predicates, NamespaceMissing> {
-        let labels = &hook.namespace_selector;
+        self.criteria_from_cache(&hook.criteria, request, object)
+    }
+
+    fn criteria_from_cache(
+        &mut self,
+        criteria: &Criteria,
+        request: &Request,
+        object: Option<&Object>,
+    ) -> Result<Predicates, NamespaceMissing> {
+        let labels = &criteria.namespace_selector;
         let namespaces = &*self.host.namespaces;
         let namespace =
             namespace_selector::verdict(labels, request, object, &mut self.namespace, namespaces)?;
@@ -167,21 +190,26 @@ impl<'m> Matcher<'m> {
         if namespace == NamespaceVerdict::Refused {
             return Ok(predicates);
         }
-        let object = object_selector::verdict(&hook.object_selector, request, object);
+        let object = object_selector::verdict(&criteria.object_selector, request, object);
         predicates.object = Some(object);
         if object != ObjectVerdict::Refused {
-            predicates.rule = Some(equivalence::verdict(hook, request, &self.equivalents));
+            predicates.rule = Some(equivalence::verdict(criteria, request, &self.equivalents));
         }
         Ok(predicates)
     }
 
     /// The variables of match conditions for the request in one version.
-    pub(crate) fn facts(&mut self, request: &Request, kind: &GroupVersionKind) -> Facts {
+    pub(crate) fn facts(
+        &mut self,
+        request: &Request,
+        kind: &GroupVersionKind,
+        resource: &GroupVersionResource,
+    ) -> Facts {
         let host = self.host;
         let asking = self
             .asking
             .get_or_insert_with(|| conditions::asking(request, &host.authorizer));
-        Facts::new(request, kind, asking.clone())
+        Facts::new(request, kind, resource, asking.clone())
     }
 
     /// The namespace, as far as it was asked for.
@@ -207,8 +235,24 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// The status of a request that fails because of these verdicts. The failure policy has no say.
+    /// The status of a request that fails because of these verdicts. The failure policy does not apply.
     pub(crate) fn failure(&self, hook: &CompiledHook, predicates: &Predicates) -> Status {
+        self.failure_about(&hook.criteria, predicates)
+    }
+
+    /// What is wrong, in words, where no status is made of it.
+    pub(crate) fn failure_text(&self, criteria: &Criteria, predicates: &Predicates) -> String {
+        let message = self.failure_about(criteria, predicates).message;
+        match predicates.rule {
+            Some(RuleVerdict::UnknownKind { .. }) => {
+                let plain = message.strip_prefix("Internal error occurred: ");
+                plain.unwrap_or(&message).to_owned()
+            }
+            _ => message,
+        }
+    }
+
+    fn failure_about(&self, criteria: &Criteria, predicates: &Predicates) -> Status {
         if let Some(RuleVerdict::UnknownKind { equivalent, .. }) = predicates.rule
             && let Some(Equivalent { resource, .. }) = self.equivalents.get(equivalent)
         {
@@ -218,7 +262,7 @@ impl<'m> Matcher<'m> {
             ));
         }
         if predicates.namespace == NamespaceVerdict::Error {
-            return match (&hook.namespace_selector, &self.namespace) {
+            return match (&criteria.namespace_selector, &self.namespace) {
                 (Labels::Broken(why), _) => Status::internal_error(why),
                 (_, NamespaceLookup::Failed(NamespaceError::NotFound(status))) => {
                     (**status).clone()
@@ -229,7 +273,7 @@ impl<'m> Matcher<'m> {
                 _ => Status::internal_error("namespace is unknown"),
             };
         }
-        match &hook.object_selector {
+        match &criteria.object_selector {
             Labels::Broken(why) => Status::internal_error(why),
             _ => Status::internal_error("object selector is unknown"),
         }

@@ -14,16 +14,22 @@ use std::time::Instant;
 use family::{Family, Histogram};
 use summary::Summary;
 
+use lockgate_api::registration::policy::PolicyKind;
+
 use crate::configuration::FailurePolicy;
 use crate::matching::ConditionsVerdict;
 use crate::request::Operation;
-use crate::trace::{CallOutcome, CallTrace, HookTrace, LegacyCertificate, Step, StepTrace};
+use crate::trace::{
+    CallOutcome, CallTrace, EvaluationTrace, HookTrace, LegacyCertificate, PolicyTrace, Step,
+    StepTrace,
+};
 
 /// Codes above this are shown as this, so that webhooks cannot make up series.
 const MAX_CODE: i32 = 600;
 
 const STEP_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const POLICY_BUCKETS: &[f64] = &[0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 const CONDITION_BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 
 /// All metrics of one engine.
@@ -43,6 +49,10 @@ struct Families {
     condition_exclusions: Family<u64>,
     condition_seconds: Family<Histogram>,
     early_condition_exclusions: Family<u64>,
+    validating_policy: Family<u64>,
+    validating_policy_seconds: Family<Histogram>,
+    mutating_policy: Family<u64>,
+    mutating_policy_seconds: Family<Histogram>,
     missing_san: Family<u64>,
     insecure_sha1: Family<u64>,
 }
@@ -116,6 +126,38 @@ impl Metrics {
                 "[ALPHA] Requests excluded from a webhook by match conditions.",
                 &["name", "operation", "type"],
             ),
+            // UPSTREAM: apiserver pkg/admission/plugin/policy/{validating,mutating}/metrics/metrics.go
+            validating_policy: Family::new(
+                "apiserver_validating_admission_policy_check_total",
+                "[BETA] Validations of policies that did not simply hold, by policy, binding, kind of \
+                 error and what was done.",
+                &[
+                    "enforcement_action",
+                    "error_type",
+                    "policy",
+                    "policy_binding",
+                ],
+            ),
+            validating_policy_seconds: Family::new(
+                "apiserver_validating_admission_policy_check_duration_seconds",
+                "[BETA] How long validations of policies took that did not simply hold, in seconds.",
+                &[
+                    "enforcement_action",
+                    "error_type",
+                    "policy",
+                    "policy_binding",
+                ],
+            ),
+            mutating_policy: Family::new(
+                "apiserver_mutating_admission_policy_check_total",
+                "[ALPHA] Mutations by policies, by policy, binding and kind of error.",
+                &["error_type", "policy", "policy_binding"],
+            ),
+            mutating_policy_seconds: Family::new(
+                "apiserver_mutating_admission_policy_check_duration_seconds",
+                "[ALPHA] How long mutations by policies took, in seconds.",
+                &["error_type", "policy", "policy_binding"],
+            ),
             // UPSTREAM: apiserver pkg/util/webhook/metrics.go
             missing_san: Family::counter(
                 "apiserver_webhooks_x509_missing_san_total",
@@ -144,6 +186,8 @@ impl Metrics {
         families.controller.render(&mut out);
         families.webhook.render(&mut out);
         families.condition_seconds.render(&mut out);
+        families.validating_policy_seconds.render(&mut out);
+        families.mutating_policy_seconds.render(&mut out);
         for counter in [
             &families.rejection,
             &families.fail_open,
@@ -151,6 +195,8 @@ impl Metrics {
             &families.condition_errors,
             &families.condition_exclusions,
             &families.early_condition_exclusions,
+            &families.validating_policy,
+            &families.mutating_policy,
             &families.insecure_sha1,
             &families.missing_san,
         ] {
@@ -177,6 +223,9 @@ impl Families {
                 if let Some(call) = &hook.call {
                     self.record_call(step.step, step.operation, hook, call);
                 }
+            }
+            for policy in &plugin.policies {
+                self.record_policy(operation, policy);
             }
         }
     }
@@ -205,6 +254,56 @@ impl Families {
                 .count(&["webhook", name, operation, step.name()]);
             self.early_condition_exclusions
                 .count(&[name, operation, step.name()]);
+        }
+    }
+
+    fn record_policy(&mut self, operation: &str, trace: &PolicyTrace) {
+        let policy = trace.policy.name();
+        for told in &trace.bindings {
+            let binding = told.binding.name();
+            for evaluation in &told.evaluations {
+                self.record_policy_conditions(operation, policy, evaluation);
+                for outcome in &evaluation.outcomes {
+                    let error_type = error_type(outcome.error.as_deref());
+                    let seconds = outcome.elapsed.as_secs_f64();
+                    match trace.policy.kind() {
+                        PolicyKind::Validating => {
+                            let action = outcome.enforcement.name();
+                            let labels = &[action, error_type, policy, binding];
+                            self.validating_policy.count(labels);
+                            self.validating_policy_seconds
+                                .observe(labels, seconds, POLICY_BUCKETS);
+                        }
+                        PolicyKind::Mutating => {
+                            let labels = &[error_type, policy, binding];
+                            self.mutating_policy.count(labels);
+                            self.mutating_policy_seconds
+                                .observe(labels, seconds, POLICY_BUCKETS);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Conditions of mutating policies are counted as if they were validating ones.
+    fn record_policy_conditions(
+        &mut self,
+        operation: &str,
+        policy: &str,
+        evaluation: &EvaluationTrace,
+    ) {
+        let Some(conditions) = &evaluation.conditions else {
+            return;
+        };
+        let labels = &["policy", policy, operation, "validate"];
+        for _ in 0..conditions.errors {
+            self.condition_errors.count(labels);
+        }
+        if conditions.verdict != ConditionsVerdict::Matched {
+            let seconds = conditions.elapsed.as_secs_f64();
+            self.condition_seconds
+                .observe(labels, seconds, CONDITION_BUCKETS);
         }
     }
 
@@ -265,6 +364,18 @@ impl Families {
         let seconds = call.elapsed.as_secs_f64();
         self.webhook
             .observe(&[name, operation, rejected, kind], seconds, WEBHOOK_BUCKETS);
+    }
+}
+
+/// The kind of an error, which is told from its words.
+fn error_type(error: Option<&str>) -> &'static str {
+    match error {
+        None => "no_error",
+        Some(text) if text.starts_with("compilation") => "compile_error",
+        Some(text) if text.starts_with("validation failed due to running out of cost budget") => {
+            "out_of_budget"
+        }
+        Some(_) => "invalid_error",
     }
 }
 

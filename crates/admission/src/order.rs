@@ -286,10 +286,15 @@ mod tests {
 
     #[test]
     fn plugins_run_in_the_built_in_order() {
-        let webhooks = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"];
+        let of_the_engine = [
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionWebhook",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionWebhook",
+        ];
         let with = |first: &[&'static str], last: &[&'static str]| {
             let mut names = first.to_vec();
-            names.extend(webhooks);
+            names.extend(of_the_engine);
             names.extend(last);
             Ok(names)
         };

@@ -14,7 +14,7 @@ use crate::audit::{Annotations, Level};
 use crate::decision::Decision;
 use crate::host::BoxFuture;
 use crate::object::Object;
-use crate::reinvocation::Reinvocation;
+use crate::reinvocation::{PolicyReinvocation, Reinvocation};
 use crate::request::{Operation, Request};
 use crate::trace::{PluginTrace, Trace};
 use crate::warnings::Warnings;
@@ -84,6 +84,7 @@ pub struct Admission {
     /// The step, plugin and calls in progress.
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
+    pub(crate) policy_reinvocation: PolicyReinvocation,
     pub(crate) detail: Detail,
     held: Vec<Arc<dyn Any + Send + Sync>>,
 }
@@ -97,7 +98,7 @@ pub(crate) struct UnderWay {
     pub(crate) calls: Vec<(usize, Instant)>,
 }
 
-/// How many webhooks a trace tells about.
+/// The webhooks that a trace covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
     /// Those that could match by operation, group and resource.
@@ -126,12 +127,13 @@ impl Admission {
             running: PluginTrace::default(),
             under_way: UnderWay::default(),
             reinvocation: Reinvocation::default(),
+            policy_reinvocation: PolicyReinvocation::default(),
             detail: Detail::Candidates,
             held: Vec::new(),
         }
     }
 
-    /// The same, with a trace that tells about every webhook there is.
+    /// The same, with a trace of every registered webhook.
     #[must_use]
     pub fn explained(request: Request) -> Self {
         Self {
@@ -179,15 +181,16 @@ impl Admission {
     /// given it back.
     pub fn take_object(&mut self) -> Option<Object> {
         self.reinvocation.end();
+        self.policy_reinvocation.end();
         self.request.object.take()
     }
 
-    /// Says something to the client.
+    /// Adds a warning for the client.
     pub fn warn(&mut self, text: impl Into<String>) {
         self.running.warnings.push(text.into());
     }
 
-    /// Says something to the audit log, if it tells at least this much.
+    /// Adds an audit annotation from this level on.
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>, level: Level) {
         self.running
             .annotations

@@ -1,10 +1,14 @@
-//! Which webhooks run again, and when.
+//! Which webhooks and policies run again, and when.
 //!
 //! A webhook that asks for it (`IfNeeded`) is called a second time when the object changed after it
 //! was called: by a later webhook, or by a compiled-in plugin in the second round. Nobody is called
-//! a third time, and nobody is called for the first time in the second round.
+//! a third time, and none is called for the first time in the second round.
 //!
-//! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/reinvocationcontext.go
+//! A mutating policy that asks for it runs a second time when a mutation followed it, its own
+//! included.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/reinvocationcontext.go and
+//! pkg/admission/plugin/policy/mutating/reinvocationcontext.go
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use std::sync::Arc;
 use crate::configuration::CompiledHook;
 use crate::object::Object;
 
-/// The state of one request.
+/// The state of the webhooks of one request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reinvocation {
     requested: bool,
@@ -77,5 +81,49 @@ impl Reinvocation {
         let called = self.called.drain(..);
         self.again
             .extend(called.map(|hook| hook.identity().to_owned()));
+    }
+}
+
+/// What is run again: the names of a policy and its binding, and the namespace and name of its
+/// parameters.
+pub(crate) type PolicyKey = (String, String, Option<(String, String)>);
+
+/// The state of the policies of one request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyReinvocation {
+    /// Reinvocable policies that ran since the object last changed.
+    ran: HashSet<PolicyKey>,
+    again: HashSet<PolicyKey>,
+    /// The object as the policies left it last.
+    last: Option<Object>,
+}
+
+impl PolicyReinvocation {
+    /// The object as the policies left it last.
+    pub(crate) fn last(&self) -> Option<&Object> {
+        self.last.as_ref()
+    }
+
+    /// The plugin is left.
+    pub(crate) fn leave(&mut self, object: Option<&Object>) {
+        self.last = object.cloned();
+    }
+
+    /// There is no other round: the object is needed no more.
+    pub(crate) fn end(&mut self) {
+        self.last = None;
+    }
+
+    pub(crate) fn is_due(&self, key: &PolicyKey) -> bool {
+        self.again.contains(key)
+    }
+
+    pub(crate) fn ran(&mut self, key: PolicyKey) {
+        self.ran.insert(key);
+    }
+
+    /// The object changed: whatever ran before runs again.
+    pub(crate) fn rerun(&mut self) {
+        self.again.extend(self.ran.drain());
     }
 }

@@ -104,7 +104,7 @@ impl Request {
     }
 
     /// Returns `true` for objects that configure admission itself. Webhooks registered through
-    /// the API are never asked about those, lest nobody can remove a broken one.
+    /// the API are never asked about those, so that a broken one can be removed.
     ///
     /// UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/rules/rules.go
     #[must_use]
@@ -128,7 +128,7 @@ impl Request {
         self.operation != Operation::Connect || object.value().get("metadata").is_some()
     }
 
-    /// The name errors call the object by. A name that is not made up yet is told by its prefix.
+    /// The name errors call the object by. A name that is not generated yet is shown by its prefix.
     ///
     /// UPSTREAM: apiserver pkg/admission/errors.go
     #[must_use]

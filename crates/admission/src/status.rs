@@ -85,6 +85,12 @@ pub fn request_timeout() -> Status {
     failure(504, "Timeout", String::from(REQUEST_TIMEOUT), details)
 }
 
+/// 503: what is needed to decide is not there yet.
+#[must_use]
+pub fn unavailable(why: &str) -> Status {
+    failure(503, "ServiceUnavailable", why.to_owned(), None)
+}
+
 /// 500 for an error that has no status of its own.
 #[must_use]
 pub fn raw_error(message: String) -> Status {

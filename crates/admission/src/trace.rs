@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::audit::{Annotations, Level, go_duration};
 use crate::call::Phase;
-use crate::configuration::{CompiledHook, FailurePolicy};
+use crate::configuration::{CompiledBinding, CompiledHook, CompiledPolicy, FailurePolicy};
 use crate::decision::Cause;
 use crate::host::Namespace;
 use crate::matching::{ConditionsTrace, Predicates};
@@ -100,6 +100,115 @@ pub struct PluginTrace {
     pub namespace: Option<Arc<Namespace>>,
     /// The webhooks that could match, in calling order.
     pub hooks: Vec<HookTrace>,
+    /// The policies that could match, in the order they were evaluated.
+    pub policies: Vec<PolicyTrace>,
+}
+
+/// What became of one policy.
+#[derive(Debug, Clone)]
+pub struct PolicyTrace {
+    /// The policy.
+    pub policy: Arc<CompiledPolicy>,
+    /// What the predicates said.
+    pub predicates: Option<Predicates>,
+    /// Why it cannot be evaluated at all.
+    pub failure: Option<String>,
+    /// Its bindings, when it came to them.
+    pub bindings: Vec<BindingTrace>,
+}
+
+/// What became of one binding of a policy.
+#[derive(Debug, Clone)]
+pub struct BindingTrace {
+    /// The binding.
+    pub binding: Arc<CompiledBinding>,
+    /// What the predicates said, when it did not match.
+    pub predicates: Option<Predicates>,
+    /// Why the policy cannot be evaluated with it.
+    pub failure: Option<String>,
+    /// One evaluation for each parameter.
+    pub evaluations: Vec<EvaluationTrace>,
+}
+
+/// One evaluation of a policy with a binding.
+#[derive(Debug, Clone)]
+pub struct EvaluationTrace {
+    /// The namespace and name of the parameter.
+    pub param: Option<(String, String)>,
+    /// What the match conditions said, when there are any.
+    pub conditions: Option<ConditionsTrace>,
+    /// Whether it matched again but had no reason to run again.
+    pub not_reinvoked: bool,
+    /// What the expressions came to: validations that do not simply hold, and every mutation.
+    pub outcomes: Vec<PolicyOutcome>,
+}
+
+/// What one expression of a policy came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyOutcome {
+    /// The place of the expression among those of the policy.
+    pub index: usize,
+    /// What was wrong; nothing for a mutation that succeeded.
+    pub error: Option<String>,
+    /// What was done about it.
+    pub enforcement: Enforcement,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// What is done about an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Enforcement {
+    /// Nothing.
+    Allow,
+    /// The request is refused.
+    Deny,
+    /// The client is warned.
+    Warn,
+    /// The audit log is told.
+    Audit,
+}
+
+impl Enforcement {
+    /// The word in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Warn => "warn",
+            Self::Audit => "audit",
+        }
+    }
+}
+
+impl PolicyTrace {
+    pub(crate) fn new(policy: &Arc<CompiledPolicy>) -> Self {
+        Self {
+            policy: Arc::clone(policy),
+            predicates: None,
+            failure: None,
+            bindings: Vec::new(),
+        }
+    }
+}
+
+impl BindingTrace {
+    pub(crate) fn matched(binding: &Arc<CompiledBinding>) -> Self {
+        Self {
+            binding: Arc::clone(binding),
+            predicates: None,
+            failure: None,
+            evaluations: Vec::new(),
+        }
+    }
+
+    pub(crate) fn unmatched(binding: &Arc<CompiledBinding>, predicates: Predicates) -> Self {
+        Self {
+            predicates: Some(predicates),
+            ..Self::matched(binding)
+        }
+    }
 }
 
 /// The trace of one webhook.
@@ -167,7 +276,7 @@ pub enum CallOutcome {
     Allowed,
     /// It did not.
     Denied(Box<Status>),
-    /// It could not be asked, or its answer makes no sense; the failure policy decides.
+    /// The call failed or its answer is malformed; the failure policy decides.
     Failed {
         /// The error, without `failed calling webhook …: `.
         reason: String,

@@ -16,7 +16,7 @@ const EACH: usize = 256;
 /// The warnings of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings {
-    /// Texts that were seen, told or not.
+    /// All texts, sent or not.
     seen: HashSet<String>,
     /// The same in the order they came.
     ordered: Vec<String>,
@@ -54,7 +54,7 @@ impl Warnings {
         self.characters = self.told.iter().map(|text| text.chars().count()).sum();
     }
 
-    /// The texts the client is told, in order.
+    /// The texts for the client, in order.
     #[must_use]
     pub fn texts(&self) -> &[String] {
         &self.told

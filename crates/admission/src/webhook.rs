@@ -21,7 +21,7 @@ pub use mutating::MutatingWebhooks;
 pub use validating::ValidatingWebhooks;
 
 use broken::Broken;
-use versioned::Versioned;
+pub(crate) use versioned::{Versioned, convert};
 
 use crate::configuration::{Candidates, CompiledHook, Configurations, Snapshot};
 use crate::decision::{Cause, Decision};
@@ -121,17 +121,22 @@ impl Hooks {
     }
 
     async fn wait_until_ready(&self) -> bool {
-        if self.is_ready() {
-            return true;
-        }
-        let wait = async {
-            while !self.is_ready() {
-                tokio::time::sleep(READY_POLL).await;
-            }
-        };
-        let waited = tokio::time::timeout(READY_WITHIN, wait).await;
-        waited.is_ok() || self.is_ready()
+        wait_until(|| self.is_ready()).await
     }
+}
+
+/// Waits for what a request needs to be loaded, as long as requests wait for that.
+pub(crate) async fn wait_until(is_ready: impl Fn() -> bool) -> bool {
+    if is_ready() {
+        return true;
+    }
+    let wait = async {
+        while !is_ready() {
+            tokio::time::sleep(READY_POLL).await;
+        }
+    };
+    let waited = tokio::time::timeout(READY_WITHIN, wait).await;
+    waited.is_ok() || is_ready()
 }
 
 /// The span of one call.
@@ -170,7 +175,7 @@ fn check_conditions(
     let started = host.clock.now();
     let facts = match &mut versioned.facts {
         Some(facts) => facts,
-        none => none.insert(matcher.facts(request, &versioned.kind)),
+        none => none.insert(matcher.facts(request, &versioned.kind, &request.resource)),
     };
     let (object, old_object) = (versioned.object.as_ref(), versioned.old_object.as_ref());
     let policy = hook.failure_policy();
@@ -180,7 +185,7 @@ fn check_conditions(
     trace
 }
 
-/// Without this line nobody would learn why a webhook was not called. Texts of users are quoted.
+/// Logs why a webhook was not called. Texts of users are quoted.
 fn log_exclusion(hook: &CompiledHook, request: &Request, verdict: &ConditionsVerdict) {
     let (condition, error) = match verdict {
         ConditionsVerdict::Matched | ConditionsVerdict::Refused { .. } => return,
@@ -213,6 +218,6 @@ fn after_conditions(request: &Request, trace: &ConditionsTrace) -> NextStep {
     }
 }
 
-fn not_ready(request: &Request) -> Decision {
+pub(crate) fn not_ready(request: &Request) -> Decision {
     Decision::deny(status::not_ready(request), Cause::NotReady)
 }

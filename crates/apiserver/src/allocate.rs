@@ -113,7 +113,7 @@ impl Addresses {
             Some(address) => address.to_owned(),
         };
         spec.insert(String::from("clusterIP"), address.clone().into());
-        spec.insert(String::from("clusterIPs"), json!([address]));
+        spec.entry("clusterIPs").or_insert_with(|| json!([address]));
         // A service without an address has its families decided by its selector, or by nobody.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
@@ -125,7 +125,19 @@ impl Addresses {
             spec.entry("ipFamilyPolicy")
                 .or_insert_with(|| "RequireDualStack".into());
         }
-        if kind == "NodePort" || kind == "LoadBalancer" {
+        let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
+        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
+        if kind == "LoadBalancer"
+            && local
+            && checked.unwrap_or_default() == 0
+            && let Some(number) = self.port()
+        {
+            spec.insert(String::from("healthCheckNodePort"), number.into());
+        }
+        let wants_ports = spec
+            .get("allocateLoadBalancerNodePorts")
+            .and_then(Value::as_bool);
+        if kind == "NodePort" || (kind == "LoadBalancer" && wants_ports != Some(false)) {
             let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
             for port in ports.into_iter().flatten() {
                 let missing = port

@@ -11,8 +11,10 @@ use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_admission::https::HttpsCaller;
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_go::json;
+use lockgate_store::Entry;
 use serde_json::{Value, json};
 
+use crate::encoding;
 use crate::error::{Outcome, internal, plain};
 use crate::registry::custom::conversion::Conversion;
 use crate::registry::{Registry, Resource, Shape};
@@ -42,6 +44,19 @@ impl Converter {
         stored
             .cloned()
             .ok_or_else(|| internal("the storage version of the resource is unknown"))
+    }
+
+    /// The object of an entry, in the version of a resource.
+    pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
+        let mut object = if resource.is_storage_version() {
+            encoding::parse_entry(entry, resource.type_meta())?
+        } else {
+            let stored = self.storage_resource(resource)?;
+            let object = encoding::parse_entry(entry, stored.type_meta())?;
+            self.convert(object, &stored, resource).await?
+        };
+        resource.shape.read_stored(&mut object);
+        Ok(object)
     }
 
     /// The object in another version.

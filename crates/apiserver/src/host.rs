@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use lockgate_admission::host::{BoxFuture, Equivalent, Kinds, check_is_object, unknown_conversion};
+use lockgate_admission::host::{
+    BoxFuture, Equivalent, Kinds, MergeError, check_is_object, unknown_conversion,
+};
 use lockgate_admission::object::Object;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_kinds::managed_fields::merge_configuration;
 use lockgate_kinds::typed::type_of;
 use serde_json::Value;
 
@@ -32,6 +35,13 @@ impl ServedKinds {
             Some(resource) => Some(resource.shape.clone()),
             None => type_of(&kind.group, &kind.version, &kind.kind).map(Shape::Plain),
         }
+    }
+
+    /// The shape of a kind that only subresources have, such as `Scale`.
+    fn part_shape(&self, kind: &GroupVersionKind) -> Option<Shape> {
+        let is_options = kind.kind.ends_with("Options");
+        let ty = type_of(&kind.group, &kind.version, &kind.kind).filter(|_| !is_options)?;
+        Some(Shape::Plain(ty))
     }
 
     async fn converted(&self, object: &Object, to: &GroupVersionKind) -> Result<Object, String> {
@@ -131,5 +141,45 @@ impl Kinds for ServedKinds {
             Some(shape) => shape.semantically_equal(one, other),
             None => lockgate_admission::equality::typed(one, other),
         }
+    }
+
+    fn merge(
+        &self,
+        live: &Value,
+        configuration: &Value,
+        kind: &GroupVersionKind,
+    ) -> Result<Value, MergeError> {
+        let resource = self.resource(kind);
+        // Kinds that are no resources of their own, such as options of connections, have no schema.
+        let shape = resource.as_ref().map(|resource| resource.shape.clone());
+        let shape = shape.or_else(|| self.part_shape(kind));
+        let owned = shape.as_ref().and_then(Shape::owned);
+        let owned = owned.ok_or_else(|| MergeError::no_type(kind))?;
+        merge_configuration(owned, live, configuration).map_err(MergeError)
+    }
+
+    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        check_is_object(&value)?;
+        match self.shape(kind) {
+            Some(Shape::Custom(_)) | None => Ok(value),
+            Some(shape) => {
+                let (decoded, findings) = shape.decode_value(value.clone())?;
+                if !findings.is_empty() {
+                    return Err(format!("strict decoding error: {}", findings.join(", ")));
+                }
+                drop(decoded);
+                self.decode(value, kind)
+            }
+        }
+    }
+
+    fn knows_version(&self, kind: &GroupVersionKind) -> bool {
+        let snapshot = self.registry.snapshot();
+        let mut served = snapshot.resources().iter();
+        served.any(|resource| resource.group() == kind.group && resource.version == kind.version)
+    }
+
+    fn is_built_in(&self, kind: &GroupVersionKind) -> bool {
+        !matches!(self.shape(kind), Some(Shape::Custom(_)))
     }
 }

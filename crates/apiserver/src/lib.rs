@@ -56,6 +56,7 @@ mod decode;
 mod allocate;
 mod host;
 mod namespaces;
+mod policies;
 mod services;
 
 // 7. The bridge to the store.

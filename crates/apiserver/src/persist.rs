@@ -161,16 +161,12 @@ impl Storage {
 
     /// The prefix of the keys of a resource, in a namespace or in all.
     pub(crate) fn prefix(&self, resource: &Resource, namespace: &str) -> String {
-        let (group, plural) = &resource.storage;
-        let within = resource.names.namespaced && !namespace.is_empty();
-        encoding::prefix(group, plural, within.then_some(namespace))
+        resource.key_prefix(namespace)
     }
 
     /// The key of an object.
     pub(crate) fn key(&self, resource: &Resource, namespace: &str, name: &str) -> String {
-        let mut key = self.prefix(resource, namespace);
-        key.push_str(name);
-        key
+        resource.key(namespace, name)
     }
 
     /// The newest entry of a key.
@@ -191,16 +187,7 @@ impl Storage {
 
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
-        let mut object = if resource.is_storage_version() {
-            encoding::parse_entry(entry, resource.type_meta())?
-        } else {
-            let stored = self.shared.converter.storage_resource(resource)?;
-            let object = encoding::parse_entry(entry, stored.type_meta())?;
-            let converter = &self.shared.converter;
-            converter.convert(object, &stored, resource).await?
-        };
-        resource.shape.read_stored(&mut object);
-        Ok(object)
+        self.shared.converter.decode(entry, resource).await
     }
 
     /// The bytes that are stored of an object.

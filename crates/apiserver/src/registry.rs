@@ -150,6 +150,20 @@ impl Resource {
         resource(&self.names.group, &self.version, &self.names.plural)
     }
 
+    /// The prefix of the keys of its objects, in a namespace or in all.
+    pub(crate) fn key_prefix(&self, namespace: &str) -> String {
+        let (group, plural) = &self.storage;
+        let within = self.names.namespaced && !namespace.is_empty();
+        encoding::prefix(group, plural, within.then_some(namespace))
+    }
+
+    /// The key of an object.
+    pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
+        let mut key = self.key_prefix(namespace);
+        key.push_str(name);
+        key
+    }
+
     /// Returns true if objects are stored in this version.
     pub(crate) fn is_storage_version(&self) -> bool {
         self.storage_version.0 == self.names.group && self.storage_version.1 == self.version

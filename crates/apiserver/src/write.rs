@@ -25,6 +25,7 @@ use crate::authz::rbac::escalation::Guard;
 use crate::config::FeatureGates;
 use crate::error::Outcome;
 use crate::persist::Storage;
+use crate::policies::Access;
 use crate::registry::Registry;
 use crate::request::Request;
 use crate::write::admission::Admitter;
@@ -60,6 +61,15 @@ impl Writer {
             target: request.target(),
         };
         guard.check(object, old)
+    }
+
+    /// What knows whether a user may read parameters of policies.
+    fn access(&self) -> Access<'_> {
+        Access {
+            registry: &self.registry,
+            authorizer: self.authorizer.as_ref(),
+            engine: &self.admitter.engine,
+        }
     }
 
     /// The same for controllers, whose writes do not wait for controllers.

@@ -45,7 +45,7 @@ pub enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run a webhook locally with an API server that calls it
     Dev(dev::DevArgs),
-    /// Validate webhook configurations as an API server would
+    /// Validate webhook configurations and policies as an API server would
     Lint(lint::LintArgs),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),

@@ -9,7 +9,7 @@ pub enum ExitCode {
     Done = 0,
     /// The work could not be done.
     Failed = 1,
-    /// The command line makes no sense. Set by the argument parser too.
+    /// Invalid command line. Set by the argument parser too.
     Usage = 2,
     /// The work is done, and the answer is "findings" or "denied".
     Findings = 3,

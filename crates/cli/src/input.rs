@@ -9,7 +9,7 @@ use crate::text::Source;
 /// The largest file that is read.
 pub const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Why something cannot be read.
+/// Input that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file system says no.
@@ -26,7 +26,7 @@ pub enum ReadError {
     /// It is not text.
     #[error("`{0}` is not UTF-8 text")]
     NotText(String),
-    /// A folder has nothing to lint.
+    /// A directory without manifests.
     #[error("`{}` contains no .yaml, .yml or .json file", .0.display())]
     EmptyFolder(PathBuf),
 }

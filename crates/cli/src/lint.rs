@@ -1,4 +1,4 @@
-//! Linting: what an API server would say about webhook configurations, before one does.
+//! Linting: what an API server would say about webhook configurations and policies, before one does.
 //!
 //! ```text
 //!   files, folders, stdin ──► source ──► check (decode, validate, locate) ──► Report ──► render
@@ -22,18 +22,18 @@ use lockgate_api::registration::defaults::DefaultDifference;
 pub struct Report {
     /// The sources.
     pub sources: Vec<Source>,
-    /// The webhook configurations among it, in order.
+    /// The webhook configurations, policies and bindings among it, in order.
     pub objects: Vec<LintedObject>,
     /// The findings, in order.
     pub findings: Vec<Finding>,
-    /// How many documents hold something else.
+    /// The number of documents of other kinds.
     pub ignored: usize,
 }
 
-/// A webhook configuration that was checked.
+/// An object that was checked.
 #[derive(Debug)]
 pub struct LintedObject {
-    /// Where it stands: an index into [`Report::sources`].
+    /// Its source, as an index into [`Report::sources`].
     pub source: usize,
     /// Its `apiVersion`.
     pub api_version: String,
@@ -59,7 +59,7 @@ impl LintedObject {
 }
 
 impl Report {
-    /// How many findings have this severity.
+    /// Counts the findings of a severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings

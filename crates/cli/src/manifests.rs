@@ -72,7 +72,7 @@ fn kind_of(marked: &Marked) -> ConfigurationKind {
     }
 }
 
-/// Which webhook the path of a field is in.
+/// The index of the webhook in a field path.
 fn index(field: &str) -> Option<usize> {
     let rest = field.strip_prefix("webhooks[")?;
     rest.split(']').next()?.parse().ok()

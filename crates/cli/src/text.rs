@@ -36,7 +36,7 @@ impl Source {
         }
     }
 
-    /// Where a byte stands.
+    /// The line and column of a byte.
     #[must_use]
     pub fn position(&self, offset: u32) -> Position {
         let line = self.line_of(offset);
@@ -68,7 +68,7 @@ impl Source {
             .map_or(self.text.len(), |&start| start as usize)
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.line_starts.len()

@@ -132,7 +132,7 @@ const HEX: u8 = b'u';
 /// The first byte of what may be a line separator.
 const SEPARATOR: u8 = b's';
 
-/// How each byte of a string is written: as it is, by a letter after a backslash, or by its number.
+/// The form each byte of a string is written in: as it is, by a letter after a backslash, or by its number.
 static ESCAPES: [u8; 256] = {
     let mut escapes = [PLAIN; 256];
     let mut control = 0;

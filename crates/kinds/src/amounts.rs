@@ -124,7 +124,7 @@ fn is_pod_level(name: &str) -> bool {
 
 type Totals = BTreeMap<String, Quantity>;
 
-/// What all containers need together: the sum of those that run side by side, or what one of the
+/// The needs of all containers together: the sum of those that run side by side, or what one of the
 /// init containers needs beside the sidecars before it, whichever is more.
 ///
 /// UPSTREAM: component-helpers resource/helpers.go (AggregateContainerRequests).

@@ -1,19 +1,18 @@
 //! Checks that many kinds share.
 
-use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde_json::Value;
 
 use lockgate_api::decode::{WireStruct, decode_value};
 use lockgate_api::document::json::parse;
-use lockgate_api::field::{ErrorType, FieldError, FieldErrors, Path, Shown};
-use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
-use lockgate_api::meta::names::{LABEL_MAX, SUBDOMAIN_MAX, is_subdomain};
-use lockgate_api::meta::object::ObjectMeta;
-use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES, validate_metadata};
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::label_selector::LabelSelector;
+use lockgate_api::meta::names::{LABEL_MAX, SUBDOMAIN_MAX, check_subdomain, is_subdomain};
+use lockgate_api::meta::validation::NameRules;
 use lockgate_go::json::to_string;
 
-use crate::object::{Object, get, number, open, text};
+use crate::object::{Object, get, number, open};
 use crate::tree;
 
 /// Reads a part of an object as a wire type; what does not fit is left out.
@@ -65,30 +64,6 @@ pub(crate) fn required(errors: &mut FieldErrors, path: &Path<'_>) {
     errors.push(FieldError::required(path, ""));
 }
 
-/// The value names something that is not there.
-pub(crate) fn not_found(errors: &mut FieldErrors, path: &Path<'_>, value: &str) {
-    let mut error = FieldError::invalid(path, Shown::Text(value), "");
-    error.error_type = ErrorType::NotFound;
-    errors.push(error);
-}
-
-/// A member of a closed set that must be there.
-pub(crate) fn one_of(
-    errors: &mut FieldErrors,
-    object: &Object,
-    key: &str,
-    path: &Path<'_>,
-    set: &[&str],
-) {
-    let value = text(object, key);
-    let path = path.child(key);
-    if value.is_empty() {
-        required(errors, &path);
-    } else if !set.contains(&value) {
-        errors.push(FieldError::not_supported(&path, Shown::Named(value), set));
-    }
-}
-
 /// A number that must not be negative.
 pub(crate) fn non_negative(errors: &mut FieldErrors, object: &Object, key: &str, path: &Path<'_>) {
     let value = number(object, key);
@@ -97,16 +72,6 @@ pub(crate) fn non_negative(errors: &mut FieldErrors, object: &Object, key: &str,
             &path.child(key),
             Shown::Integer(value),
             "must be greater than or equal to 0",
-        ));
-    }
-}
-
-pub(crate) fn port_number(errors: &mut FieldErrors, value: i64, path: &Path<'_>) {
-    if !(1..=65535).contains(&value) {
-        errors.push(FieldError::invalid(
-            path,
-            Shown::Integer(value),
-            "must be between 1 and 65535, inclusive",
         ));
     }
 }
@@ -157,44 +122,6 @@ pub(crate) fn check_config_key(key: &str) -> Vec<String> {
         _ => {}
     }
     messages
-}
-
-/// Labels and annotations of a template, which has no name to check.
-pub(crate) fn template_metadata(errors: &mut FieldErrors, template: &Object, path: &Path<'_>) {
-    let source: ObjectMeta = template.get("metadata").map(wire).unwrap_or_default();
-    let checked = ObjectMeta {
-        name: String::from("x"),
-        labels: source.labels,
-        annotations: source.annotations,
-        ..ObjectMeta::default()
-    };
-    errors.extend(validate_metadata(&checked, PATH_SEGMENT_NAMES, path));
-}
-
-/// A label selector, checked; none if it cannot be used.
-pub(crate) fn selector(
-    errors: &mut FieldErrors,
-    spec: &Object,
-    path: &Path<'_>,
-) -> Option<lockgate_api::meta::selector::Selector> {
-    let value = spec.get("selector").filter(|value| !value.is_null())?;
-    let selector: LabelSelector = wire(value);
-    errors.extend(selector.validate(ExpressionValues::Checked, &path.child("selector")));
-    selector.compile().ok()
-}
-
-/// The labels of the template in a spec.
-pub(crate) fn template_labels(spec: &Object) -> (Option<&Value>, BTreeMap<String, String>) {
-    let labels = get(spec, "template")
-        .and_then(|template| get(template, "metadata"))
-        .and_then(|metadata| metadata.get("labels"));
-    let map = labels
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect();
-    (labels, map)
 }
 
 /// A member that may not change, by whatever path of objects.
@@ -306,6 +233,318 @@ pub(crate) fn reset_metadata(object: &mut Object, old: &Object) {
             take_over(metadata, old, key);
         }
     }
+}
+
+/// Checks a DNS-1123 subdomain whose labels may contain and start with an underscore.
+pub(crate) fn check_subdomain_with_underscore(value: &str) -> Vec<String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let label = |label: &str| {
+        let rest = label.strip_prefix('_').unwrap_or(label).as_bytes();
+        rest.first().is_some_and(|&byte| plain(byte))
+            && rest.last().is_some_and(|&byte| plain(byte))
+            && rest
+                .iter()
+                .all(|&byte| plain(byte) || matches!(byte, b'-' | b'_'))
+    };
+    let mut messages = Vec::new();
+    if value.len() > SUBDOMAIN_MAX {
+        messages.push(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+    }
+    if !value.split('.').all(label) {
+        messages.push(String::from(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
+             '_', '-' or '.', and must start and end with an alphanumeric character (e.g. \
+             'example.com', regex used for validation is \
+             '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')",
+        ));
+    }
+    messages
+}
+
+/// Checks a wildcard host such as `*.example.com`.
+pub(crate) fn check_wildcard_subdomain(value: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if value.len() > SUBDOMAIN_MAX {
+        messages.push(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+    }
+    if !value.strip_prefix("*.").is_some_and(is_subdomain) {
+        messages.push(String::from(
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, \
+             which must consist of lower case alphanumeric characters, '-' or '.' and end with an \
+             alphanumeric character (e.g. '*.example.com', regex used for validation is \
+             '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ));
+    }
+    messages
+}
+
+/// Checks the name of an environment variable, or its prefix.
+pub(crate) fn check_environment_name(name: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if name.is_empty() {
+        messages.push(String::from("environment variable name must be non-empty"));
+    }
+    if !name
+        .bytes()
+        .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
+    {
+        messages.push(String::from(
+            "a valid environment variable name must consist only of printable ASCII characters \
+             other than '='",
+        ));
+    }
+    messages
+}
+
+/// Checks the name of an HTTP header.
+pub(crate) fn check_header_name(name: &str) -> Vec<String> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if !name.is_empty() && name.bytes().all(good) {
+        return Vec::new();
+    }
+    vec![String::from(
+        "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. \
+         'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')",
+    )]
+}
+
+/// Checks a percentage such as `25%`.
+pub(crate) fn check_percent(text: &str) -> Vec<String> {
+    let digits = text.strip_suffix('%').unwrap_or_default();
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Vec::new();
+    }
+    vec![String::from(
+        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or \
+         '93%', regex used for validation is '[0-9]+%')",
+    )]
+}
+
+/// Parses an address as old releases did, which let octets start with zeros.
+pub(crate) fn parse_ip_sloppy(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        return text.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    }
+    let mut octets = [0; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        *octet = is_number.then(|| part.parse().ok())??;
+    }
+    parts.next().is_none().then(|| IpAddr::from(octets))
+}
+
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(six) if six.to_ipv4_mapped().is_some())
+}
+
+/// Checks an address of a field that is older than strict parsing.
+///
+/// UPSTREAM: apimachinery pkg/util/validation/ip.go (IsValidIPForLegacyField)
+pub(crate) fn check_legacy_ip(text: &str) -> Vec<String> {
+    let Some(address) = parse_ip_sloppy(text) else {
+        return vec![String::from(
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        )];
+    };
+    let mut messages = Vec::new();
+    if text.parse::<IpAddr>().is_err() {
+        messages.push(String::from("must not have leading 0s"));
+    }
+    if is_mapped(address) {
+        messages.push(String::from("must not be an IPv4-mapped IPv6 address"));
+    }
+    messages
+}
+
+/// Checks an address that must be in canonical form.
+pub(crate) fn check_ip(text: &str) -> Vec<String> {
+    let mut messages = check_legacy_ip(text);
+    if let (true, Some(address)) = (messages.is_empty(), parse_ip_sloppy(text))
+        && address.to_string() != text
+    {
+        messages.push(format!(
+            "must be in canonical form ({})",
+            lockgate_go::quote::quote(&address.to_string())
+        ));
+    }
+    messages
+}
+
+/// Parses a range: its address and the length of the prefix.
+pub(crate) fn parse_cidr_sloppy(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = text.split_once('/')?;
+    let address = parse_ip_sloppy(address)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    let length = is_number.then(|| length.parse::<u8>().ok())??;
+    (length <= most).then_some((address, length))
+}
+
+/// The first address of a range.
+pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
+    let length = u32::from(length);
+    match address {
+        IpAddr::V4(four) => {
+            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+            IpAddr::from((u32::from(four) & mask).to_be_bytes())
+        }
+        IpAddr::V6(six) => {
+            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+            IpAddr::from((u128::from(six) & mask).to_be_bytes())
+        }
+    }
+}
+
+/// Checks a range of a field that is older than strict parsing.
+///
+/// UPSTREAM: apimachinery pkg/util/validation/ip.go (IsValidCIDRForLegacyField)
+pub(crate) fn check_legacy_cidr(text: &str) -> Vec<String> {
+    let Some((address, length)) = parse_cidr_sloppy(text) else {
+        return vec![String::from(
+            "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        )];
+    };
+    let (own, bits) = text.split_once('/').unwrap_or_default();
+    let message = if own.parse::<IpAddr>().is_err() || bits != length.to_string() {
+        "must not have leading 0s in IP or prefix length"
+    } else if is_mapped(address) {
+        "must not have an IPv4-mapped IPv6 address"
+    } else if masked(address, length) != address {
+        "must not have bits set beyond the prefix length"
+    } else {
+        return Vec::new();
+    };
+    vec![message.to_owned()]
+}
+
+/// Checks a range that must be in canonical form.
+pub(crate) fn check_cidr(text: &str) -> Vec<String> {
+    let mut messages = check_legacy_cidr(text);
+    if let (true, Some((address, length))) = (messages.is_empty(), parse_cidr_sloppy(text)) {
+        let canonical = format!("{address}/{length}");
+        if canonical != text {
+            messages.push(format!(
+                "must be in canonical form ({})",
+                lockgate_go::quote::quote(&canonical)
+            ));
+        }
+    }
+    messages
+}
+
+/// Checks an address that endpoints may have.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (ValidateEndpointIP)
+pub(crate) fn check_endpoint_ip(text: &str) -> Vec<String> {
+    let Some(address) = parse_ip_sloppy(text) else {
+        return vec![String::from("must be a valid IP address")];
+    };
+    let address = match address {
+        IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    };
+    let (link_local, link_local_multicast) = match address {
+        IpAddr::V4(four) => {
+            let octets = four.octets();
+            (four.is_link_local(), octets[..3] == [224, 0, 0])
+        }
+        IpAddr::V6(six) => {
+            let first = six.segments()[0];
+            (first & 0xffc0 == 0xfe80, first & 0xff0f == 0xff02)
+        }
+    };
+    let mut messages = Vec::new();
+    if address.is_unspecified() {
+        messages.push(format!("may not be unspecified ({text})"));
+    }
+    if address.is_loopback() {
+        messages.push(String::from(
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ));
+    }
+    if link_local {
+        messages.push(String::from(
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ));
+    }
+    if link_local_multicast {
+        messages.push(String::from(
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ));
+    }
+    messages
+}
+
+/// A warning about an address that is valid and not in canonical form.
+///
+/// UPSTREAM: apimachinery pkg/util/validation/ip.go (GetWarningsForIP)
+pub(crate) fn ip_warning(path: &Path<'_>, text: &str) -> Option<String> {
+    let quote = lockgate_go::quote::quote;
+    let address = parse_ip_sloppy(text)?;
+    if text.parse::<IpAddr>().is_err() || is_mapped(address) {
+        let shown = match address {
+            IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
+            IpAddr::V4(_) => address,
+        };
+        return Some(format!(
+            "{path}: non-standard IP address {} is invalid: use {}",
+            quote(text),
+            quote(&shown.to_string())
+        ));
+    }
+    (address.is_ipv6() && address.to_string() != text).then(|| {
+        format!(
+            "{path}: IPv6 address {} should be in RFC 5952 canonical format ({})",
+            quote(text),
+            quote(&address.to_string())
+        )
+    })
+}
+
+/// Warnings about a range that is valid and not in canonical form.
+///
+/// UPSTREAM: apimachinery pkg/util/validation/ip.go (GetWarningsForCIDR)
+pub(crate) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
+    let quote = lockgate_go::quote::quote;
+    let Some((address, length)) = parse_cidr_sloppy(text) else {
+        return Vec::new();
+    };
+    let mut warnings = Vec::new();
+    let network = format!("{}/{length}", masked(address, length));
+    if masked(address, length) != address {
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        warnings.push(format!(
+            "{path}: CIDR value {} is ambiguous in this context (should be {} or {}?)",
+            quote(text),
+            quote(&network),
+            quote(&format!("{address}/{whole}"))
+        ));
+    }
+    let (own, bits) = text.split_once('/').unwrap_or_default();
+    let is_standard = own.parse::<IpAddr>().is_ok() && bits == length.to_string();
+    if !is_standard || is_mapped(address) {
+        warnings.push(format!(
+            "{path}: non-standard CIDR value {} is invalid: use {}",
+            quote(text),
+            quote(&network)
+        ));
+    }
+    let canonical = format!("{address}/{length}");
+    if warnings.is_empty() && address.is_ipv6() && canonical != text {
+        warnings.push(format!(
+            "{path}: IPv6 CIDR value {} should be in RFC 5952 canonical format ({})",
+            quote(text),
+            quote(&canonical)
+        ));
+    }
+    warnings
+}
+
+/// Checks the name of a CSI driver beyond its presence and length.
+pub(crate) fn check_lower_subdomain(value: &str) -> Vec<String> {
+    check_subdomain(&value.to_lowercase())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use lockgate_api::meta::time::Time;
 use lockgate_api::meta::validation::{
     NameRules, SUBDOMAIN_NAMES, validate_metadata, validate_metadata_update,
 };
+use lockgate_api::registration::validation::policies::PolicyExpressions;
 use lockgate_api::registration::validation::{ExpressionChecker, Unchecked};
 
 use crate::cells::{Common, Row};
@@ -287,6 +288,8 @@ pub struct Context<'r> {
     pub requester: Requester<'r>,
     /// Compiles match conditions.
     pub expressions: &'r dyn ExpressionChecker,
+    /// Compiles the expressions of policies.
+    pub policies: &'r dyn PolicyExpressions,
     /// The feature gate AdmissionWebhookMatchConditions.
     pub match_conditions: bool,
     /// Configurations from manifest files exist, so their names are reserved.
@@ -310,6 +313,7 @@ impl<'r> Context<'r> {
             now,
             requester,
             expressions: &Unchecked,
+            policies: &Unchecked,
             match_conditions: true,
             static_manifests: false,
         }
@@ -325,7 +329,7 @@ pub struct Requester<'r> {
     pub uid: &'r str,
     /// The groups of the user.
     pub groups: &'r [String],
-    /// What the authenticator added.
+    /// The extra fields of the user.
     pub extra: &'r BTreeMap<String, Vec<String>>,
 }
 

@@ -51,6 +51,9 @@ pub mod crd;
 mod amounts;
 pub mod cells;
 mod checks;
+
+mod at;
+
 pub mod kind;
 
 mod builtin;

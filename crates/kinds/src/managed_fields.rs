@@ -43,6 +43,7 @@
 //! | `reconcile` | owned fields after a change of schema |
 //! | `owners` | the list of owners, read and written |
 //! | `update`, `apply` | the two ways of writing |
+//! | `configuration` | what mutating policies merge, which nobody owns |
 //! | `scale` | owners seen through `scale` |
 //! | `guard` | lists that others made, and writes that change nothing |
 //!
@@ -50,6 +51,7 @@
 
 mod apply;
 mod compare;
+mod configuration;
 mod element;
 mod field_set;
 mod guard;
@@ -70,6 +72,7 @@ use std::fmt;
 use serde_json::Value;
 
 pub use apply::{ApplyError, ConflictCause};
+pub use configuration::merge_configuration;
 pub use element::Element;
 pub use field_set::FieldSet;
 pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};

@@ -45,12 +45,12 @@ pub(crate) fn number(object: &Object, key: &str) -> i64 {
     object.get(key).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Whether a member is set to true.
+/// A member is set to true.
 pub(crate) fn flag(object: &Object, key: &str) -> bool {
     object.get(key).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// Whether a member that Go holds by pointer is set.
+/// A member that Go holds by pointer is set.
 pub(crate) fn has(object: &Object, key: &str) -> bool {
     object.get(key).is_some_and(|value| !value.is_null())
 }
@@ -98,7 +98,7 @@ pub(crate) fn each(object: &mut Object, key: &str, mut change: impl FnMut(&mut O
     }
 }
 
-/// Whether a map or list is absent or empty.
+/// A map or list is absent or empty.
 pub(crate) fn is_empty(object: &Object, key: &str) -> bool {
     match object.get(key) {
         Some(Value::Object(map)) => map.is_empty(),

@@ -45,7 +45,7 @@ pub enum Kind<'k> {
     Scale,
 }
 
-/// What a row shows of its object besides the cells.
+/// The part of its object that a row carries besides the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Include {
     /// Its metadata.
@@ -62,7 +62,7 @@ impl Include {
     ///
     /// # Errors
     ///
-    /// What upstream says about another value.
+    /// Upstream's text about another value.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -77,7 +77,7 @@ impl Include {
     }
 }
 
-/// Whether a table names its columns. Of the events of a watch, only the first does.
+/// The column definitions of a table. Of the events of a watch, only the first has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Headers {
     /// It does.
@@ -89,13 +89,13 @@ pub enum Headers {
 /// How a table is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'o> {
-    /// What rows show of their objects.
+    /// The part of their objects that rows carry.
     pub include: Include,
-    /// Whether columns are named.
+    /// Column definitions are included.
     pub headers: Headers,
     /// The version of `meta.k8s.io` the table is in.
     pub version: &'o str,
-    /// What time it is.
+    /// The current time.
     pub now: Time,
 }
 

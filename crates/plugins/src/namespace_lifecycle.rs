@@ -64,7 +64,7 @@ impl NamespaceLifecycle {
             }
             return Ok(());
         }
-        // Whether a namespace exists is not told to those who only ask what they may do in it.
+        // Access reviews must not reveal if a namespace exists.
         let is_access_review = request.resource.group == "authorization.k8s.io"
             && request.resource.resource == "localsubjectaccessreviews";
         if request.namespace.is_empty() || is_delete || is_access_review {

@@ -92,7 +92,10 @@ impl PodNodeSelector {
 
 /// A refusal by the name the pod itself bears, which is none while the server is to make one up.
 fn forbidden(request: &Request, pod: &Value, message: &str) -> Refusal {
-    let status = status::forbidden(&request.resource, name_of(pod), message);
+    if !name_of(pod).is_empty() {
+        return Refusal::forbidden(message);
+    }
+    let status = status::forbidden(&request.resource, "", message);
     Refusal::Status(Box::new(status))
 }
 

@@ -157,7 +157,7 @@ impl Caller for HttpsCaller {
     }
 }
 
-/// Values that live as long as somebody uses them, found by key.
+/// Values by key that live as long as they are used.
 #[derive(Debug)]
 struct Interned<K, V> {
     values: Mutex<HashMap<K, Weak<V>>>,

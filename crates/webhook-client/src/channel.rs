@@ -218,7 +218,7 @@ impl Channel {
         }
     }
 
-    /// Makes a connection, or waits for somebody else's that can be shared. Tells whether it is new.
+    /// Makes a connection, or waits for one that can be shared. Returns `true` with a new one.
     async fn open(
         self: &Arc<Self>,
         address: &Address,
@@ -272,7 +272,7 @@ impl Channel {
             let (sender, connection) = http2::handshake(TokioExecutor::new(), io)
                 .await
                 .map_err(failed)?;
-            // How a connection ends is told to the requests on it.
+            // The requests on a connection get its error.
             let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
             let link = Arc::new(Link {
                 driver,
@@ -317,7 +317,7 @@ impl Channel {
         }
     }
 
-    /// Offers a connection to nobody any more.
+    /// Removes a connection from the pool.
     fn forget(&self, lease: &Lease) {
         let mut state = self.lock();
         if let Some(slot) = state.slots.get_mut(&lease.address) {
@@ -335,7 +335,7 @@ impl Channel {
         let mut state = self.lock();
         state.slots.retain(|_, slot| {
             slot.drop_stale();
-            // A slot in which somebody waits his turn must stay the one that others find.
+            // A slot with waiters must stay the one that others find.
             !slot.idle.is_empty() || slot.shared.is_some() || Arc::strong_count(&slot.opening) > 1
         });
         if state.slots.is_empty() {

@@ -23,7 +23,7 @@ use crate::target::Target;
 use crate::wire::USER_AGENT;
 use crate::wording::{self, Failure};
 
-/// How long a call may take when nobody says so.
+/// The timeout of a call without a deadline.
 ///
 /// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (setGlobalDefaults).
 const MAX_CALL: Duration = Duration::from_secs(30);

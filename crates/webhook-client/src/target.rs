@@ -12,7 +12,7 @@ use crate::call::ClientError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) scheme: Scheme,
-    /// The scheme, when it is one that nobody speaks here.
+    /// The scheme, when it is not supported.
     unsupported: Option<String>,
     /// Host and port as the URL has them.
     pub(super) authority: String,
@@ -107,7 +107,7 @@ impl Target {
         Ok((target, url.scheme().to_owned()))
     }
 
-    /// Why nobody can be reached there, if that is plain to see.
+    /// The error of a target that cannot be dialed at all.
     pub(super) fn problem(&self) -> Option<String> {
         if let Some(scheme) = &self.unsupported {
             return Some(format!("unsupported protocol scheme {}", quote(scheme)));

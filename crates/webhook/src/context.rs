@@ -58,7 +58,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The facts of one request. Objects stay text until somebody asks for them.
+/// The facts of one request. Objects stay text until they are decoded.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) version: ReviewVersion,

@@ -53,7 +53,7 @@ impl Denial {
         Self::new(403, "Forbidden", message)
     }
 
-    /// 400: the request makes no sense.
+    /// 400: the request is malformed.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)

@@ -43,31 +43,31 @@
 
 #![warn(missing_docs)]
 
-// What is said over the wire.
+// The wire format.
 mod review;
 
-// What a webhook is told, and what it says.
+// The request, and the answer.
 mod context;
 mod denial;
 mod object;
 mod response;
 
-// How a webhook is written.
+// The traits that authors implement.
 mod chain;
 mod guard;
 mod handler;
 mod mutate;
 mod validate;
 
-// How the change of an object becomes a patch.
+// From a changed object to a patch.
 pub mod patch;
 
-// Which webhooks there are, and what a cluster is told of them.
+// Registrations and the manifests made of them.
 mod manifest;
 mod registration;
 mod webhooks;
 
-// How they are served, and tested.
+// The server, and the test kit.
 #[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "testing")]

@@ -72,7 +72,7 @@ impl Response {
         matches!(self.decision, Decision::Allow(_))
     }
 
-    /// Why it may not go on.
+    /// The denial, if it is one.
     #[must_use]
     pub fn denial(&self) -> Option<&Denial> {
         match &self.decision {

@@ -166,7 +166,7 @@ impl Server {
         self
     }
 
-    /// Answers probes at a plain HTTP address; nobody is asked who they are.
+    /// Answers probes at a plain HTTP address, without authentication.
     #[must_use]
     pub fn probes(mut self, address: impl Into<SocketAddr>, paths: ProbePaths) -> Self {
         self.probes = Some((address.into(), paths));

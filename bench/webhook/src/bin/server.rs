@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use k8s_openapi::api::core::v1::Pod;
 use lockgate_webhook::server::{Certificates, Server};
 use lockgate_webhook::{
-    Context, Denial, Mutator, Object, Operation, Registration, Validator, Verdict, Webhooks,
+    Context, Denial, Mutator, Object, Operation, Registration, Rule, Validator, Verdict, Webhooks,
     mutating, validating,
 };
 
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let rule = |registration: Registration, path: &str| {
         let operations = [Operation::Create, Operation::Update];
         let registration = registration.path(path);
-        registration.rule(&operations, &[""], &["v1"], &["pods"])
+        registration.rule(Rule::resources(["pods"]).operations(operations))
     };
     let webhooks = Webhooks::new()
         .with(

@@ -11,7 +11,7 @@ use lockgate_api::registration::Webhook;
 use lockgate_go::quote::quote;
 use lockgate_go::url::Url;
 
-use super::Rule;
+use super::{Criteria, Rule};
 use crate::call::{Caller, Client, ClientError};
 use crate::conditions::Conditions;
 use crate::decision::FailurePolicy;
@@ -52,7 +52,7 @@ pub(crate) enum SideEffects {
     Unsaid,
     /// None in a dry run.
     NoneOnDryRun,
-    /// Some, or nobody knows.
+    /// Some, or unknown.
     Possible,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Labels {
 }
 
 impl Labels {
-    fn new(selector: Option<&LabelSelector>) -> Self {
+    pub(super) fn new(selector: Option<&LabelSelector>) -> Self {
         match selector {
             None => Self::Nothing,
             Some(selector) if selector.is_empty() => Self::Everything,
@@ -110,10 +110,7 @@ pub struct CompiledHook {
     configuration: Arc<str>,
     identity: String,
     source: Source,
-    rules: Box<[Rule]>,
-    pub(crate) namespace_selector: Labels,
-    pub(crate) object_selector: Labels,
-    match_policy: MatchPolicy,
+    pub(crate) criteria: Criteria,
     failure_policy: FailurePolicy,
     pub(crate) side_effects: SideEffects,
     pub(crate) conditions: Conditions,
@@ -133,10 +130,6 @@ impl CompiledHook {
             Some("Ignore") => FailurePolicy::Ignore,
             _ => FailurePolicy::Fail,
         };
-        let match_policy = match webhook.match_policy.as_deref() {
-            Some("Equivalent") => MatchPolicy::Equivalent,
-            _ => MatchPolicy::Exact,
-        };
         let side_effects = match webhook.side_effects.as_deref() {
             None => SideEffects::Unsaid,
             Some("None" | "NoneOnDryRun") => SideEffects::NoneOnDryRun,
@@ -146,10 +139,7 @@ impl CompiledHook {
             configuration: Arc::clone(configuration),
             identity,
             source,
-            rules: webhook.rules.iter().flatten().map(Rule::new).collect(),
-            namespace_selector: Labels::new(webhook.namespace_selector.as_ref()),
-            object_selector: Labels::new(webhook.object_selector.as_ref()),
-            match_policy,
+            criteria: Criteria::of_webhook(webhook),
             failure_policy,
             side_effects,
             conditions: Conditions::new(webhook.match_conditions.as_deref()),
@@ -197,7 +187,7 @@ impl CompiledHook {
     /// `matchPolicy`: matching of other versions of a resource.
     #[must_use]
     pub fn match_policy(&self) -> MatchPolicy {
-        self.match_policy
+        self.criteria.match_policy
     }
 
     /// Returns `true` if `reinvocationPolicy` is `IfNeeded`.
@@ -225,7 +215,7 @@ impl CompiledHook {
     }
 
     pub(crate) fn rules(&self) -> &[Rule] {
-        &self.rules
+        &self.criteria.rules
     }
 
     pub(crate) fn review_version(&self) -> Result<ReviewVersion, NoKnownVersion> {

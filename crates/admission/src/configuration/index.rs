@@ -6,11 +6,9 @@
 //! of whose rules match has no effect, whatever its selectors say.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use lockgate_api::admission::GroupVersionResource;
 
-use super::CompiledHook;
 use super::rule::{Names, Rule};
 use crate::host::Equivalent;
 use crate::request::Operation;
@@ -71,10 +69,11 @@ impl Candidates {
 }
 
 impl Index {
-    pub(super) fn new(hooks: &[Arc<CompiledHook>]) -> Self {
+    /// The index of hooks or policies, given by their rules.
+    pub(super) fn new<'r>(all: impl IntoIterator<Item = &'r [Rule]>) -> Self {
         let mut index = Self::default();
-        for (position, hook) in (0_u32..).zip(hooks) {
-            for rule in hook.rules() {
+        for (position, rules) in (0_u32..).zip(all) {
+            for rule in rules {
                 for (operation, level) in Operation::ALL.into_iter().zip(&mut index.0) {
                     if rule.covers(operation) {
                         level.add(rule, position);

@@ -4,6 +4,7 @@
 
 use lockgate_api::admission::GroupVersionResource;
 use lockgate_api::registration::hub;
+use lockgate_api::registration::policy::NamedRule;
 
 use crate::object::same_text;
 use crate::request::{Operation, Request};
@@ -17,6 +18,8 @@ pub(crate) struct Rule {
     groups: Names,
     versions: Names,
     resources: Box<[ResourceName]>,
+    /// The objects it is for; all without any.
+    names: Box<[Box<str>]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +27,7 @@ enum Scope {
     Any,
     Namespaced,
     Cluster,
-    /// A word nobody knows.
+    /// An unknown word.
     Nowhere,
 }
 
@@ -64,7 +67,22 @@ impl Rule {
             groups: Names::new(rule.api_groups.as_deref()),
             versions: Names::new(rule.api_versions.as_deref()),
             resources: resources.map(|entry| ResourceName::new(entry)).collect(),
+            names: Box::default(),
         }
+    }
+
+    /// A rule of a policy, which may be for some objects only.
+    pub(crate) fn named(rule: &NamedRule) -> Self {
+        let names = rule.resource_names.iter().flatten();
+        Self {
+            names: names.map(|name| name.as_str().into()).collect(),
+            ..Self::new(&rule.rule)
+        }
+    }
+
+    /// Whether the rule is for an object of this name.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|known| **known == *name)
     }
 
     /// Returns `true` if the rule matches the request as one about `resource`.

@@ -1,6 +1,6 @@
 //! The rules, for the resource the client addressed and then for equivalent ones.
 
-use crate::configuration::{CompiledHook, MatchPolicy};
+use crate::configuration::{Criteria, MatchPolicy, Rule, WithoutRules};
 use crate::host::Equivalent;
 use crate::request::Request;
 
@@ -19,47 +19,80 @@ pub enum RuleVerdict {
         /// The resource, by its position among the equivalents.
         equivalent: usize,
     },
-    /// A rule matches an equivalent resource whose kind nobody knows.
+    /// A rule matches an equivalent resource whose kind is unknown.
     UnknownKind {
         /// The rule.
         rule: usize,
         /// The resource, by its position among the equivalents.
         equivalent: usize,
     },
+    /// There are no rules, and so no limits.
+    Unrestricted,
+    /// A rule leaves the resource out.
+    Excluded {
+        /// The rule, among those that leave out.
+        rule: usize,
+    },
     /// No rule matches.
     None,
 }
 
-/// An exact match of any rule comes before every equivalent one; then the first rule wins.
+/// What is left out comes first, whatever the other rules say.
 pub(super) fn verdict(
-    hook: &CompiledHook,
+    criteria: &Criteria,
     request: &Request,
     equivalents: &[Equivalent],
 ) -> RuleVerdict {
-    let exact = hook
-        .rules()
+    if !criteria.exclusions.is_empty() {
+        match first_match(
+            &criteria.exclusions,
+            criteria.match_policy,
+            request,
+            equivalents,
+        ) {
+            RuleVerdict::Exact { rule } | RuleVerdict::Equivalent { rule, .. } => {
+                return RuleVerdict::Excluded { rule };
+            }
+            unknown @ RuleVerdict::UnknownKind { .. } => return unknown,
+            _ => {}
+        }
+    }
+    if criteria.rules.is_empty() && criteria.without_rules == WithoutRules::Everything {
+        return RuleVerdict::Unrestricted;
+    }
+    first_match(&criteria.rules, criteria.match_policy, request, equivalents)
+}
+
+/// An exact match of any rule comes before every equivalent one; then the first rule wins.
+fn first_match(
+    rules: &[Rule],
+    match_policy: MatchPolicy,
+    request: &Request,
+    equivalents: &[Equivalent],
+) -> RuleVerdict {
+    let exact = rules
         .iter()
-        .position(|rule| rule.matches(request, &request.resource));
+        .position(|rule| rule.matches(request, &request.resource) && rule.has_name(&request.name));
     if let Some(rule) = exact {
         return RuleVerdict::Exact { rule };
     }
-    if hook.match_policy() == MatchPolicy::Exact {
+    if match_policy == MatchPolicy::Exact {
         return RuleVerdict::None;
     }
-    for (rule, tested) in hook.rules().iter().enumerate() {
-        // The requested resource may be among them, but no rule matches that one.
-        let equivalent = equivalents
-            .iter()
-            .position(|other| tested.matches(request, &other.resource));
-        if let Some(equivalent) = equivalent {
-            let known = equivalents
-                .get(equivalent)
-                .is_some_and(|other| other.kind.is_some());
-            return if known {
-                RuleVerdict::Equivalent { rule, equivalent }
-            } else {
-                RuleVerdict::UnknownKind { rule, equivalent }
-            };
+    for (rule, tested) in rules.iter().enumerate() {
+        let others = equivalents.iter().enumerate();
+        // The requested resource may be among them; it was tried already.
+        let others = others.filter(|(_, other)| other.resource != request.resource);
+        for (equivalent, other) in others {
+            if !tested.matches(request, &other.resource) {
+                continue;
+            }
+            if other.kind.is_none() {
+                return RuleVerdict::UnknownKind { rule, equivalent };
+            }
+            if tested.has_name(&request.name) {
+                return RuleVerdict::Equivalent { rule, equivalent };
+            }
         }
     }
     RuleVerdict::None

@@ -13,7 +13,7 @@ use crate::request::{Operation, Request};
 /// The verdict of the namespace selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceVerdict {
-    /// The request is in no namespace, so the selector has no say.
+    /// The request is in no namespace, so the selector does not apply.
     NotNamespaced,
     /// The selector asks for nothing, so the namespace was not looked at.
     Everything,
@@ -21,7 +21,7 @@ pub enum NamespaceVerdict {
     Matched,
     /// They do not.
     Refused,
-    /// The selector or the namespace cannot be told.
+    /// The selector is invalid or the namespace cannot be read.
     Error,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum NamespaceLookup {
     Unasked,
     /// It is there.
     Known(Arc<Namespace>),
-    /// It is not, or nobody knows.
+    /// It does not exist or cannot be read.
     Failed(NamespaceError),
 }
 

@@ -17,7 +17,7 @@ pub enum ObjectVerdict {
     MatchedOldObject,
     /// Neither match.
     Refused,
-    /// The selector makes no sense.
+    /// The selector is invalid.
     Error,
 }
 

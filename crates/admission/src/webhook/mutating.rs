@@ -38,7 +38,7 @@ impl MutatingWebhooks {
         Self::with_configurations(host, Arc::new(none))
     }
 
-    /// The same, for configurations that somebody else keeps.
+    /// A plugin on shared configurations.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
         Self(Hooks::new(host, configurations))
@@ -383,7 +383,7 @@ pub(super) fn conclude(hook: &CompiledHook, call: &CallTrace, plugin: &str) -> D
         CallOutcome::Failed { reason, .. } => {
             Decision::deny(failed_call(hook.name(), reason), Cause::CallFailed)
         }
-        // Nobody is left to be told.
+        // The client is gone.
         CallOutcome::Canceled => Decision::deny(status::request_timeout(), Cause::Canceled),
         CallOutcome::Panicked { message } => {
             let message = format!("{plugin}/{} has panicked: {message}", hook.name());

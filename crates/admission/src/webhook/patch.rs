@@ -14,7 +14,7 @@ use crate::object::Object;
 use crate::trace::PatchTrace;
 
 /// Applies the patch, if there is one. What does not apply is the server's error, not the
-/// webhook's: the failure policy has no say.
+/// webhook's: the failure policy does not apply.
 pub(super) fn apply(
     webhook: &str,
     answer: &Answer,

@@ -26,10 +26,10 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// where the call stopped, and is to be the first to notice.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Why a webhook has no say.
+/// A call without a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
-    /// It could not be asked, or its answer makes no sense. The failure policy decides.
+    /// The call failed or its answer is malformed. The failure policy decides.
     Call {
         /// The text after `failed calling webhook "…": `.
         reason: String,

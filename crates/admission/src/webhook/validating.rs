@@ -43,7 +43,7 @@ impl ValidatingWebhooks {
         Self::with_configurations(host, Arc::new(none))
     }
 
-    /// The same, for configurations that somebody else keeps.
+    /// A plugin on shared configurations.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
         Self(Hooks::new(host, configurations))
@@ -251,8 +251,8 @@ async fn ask_all(host: &Host, mut questions: Vec<Ask>, mut ended: impl FnMut(Ask
                 running.remove(&task);
                 ended(asked);
             }
-            // Panics of callers are contained within and nobody else ends the tasks, so this is a
-            // bug of ours: the webhook was not heard, and its failure policy has no say in it.
+            // Panics of callers are contained and nothing aborts the tasks, so this is a
+            // bug of ours: the webhook did not decide, and its failure policy does not apply.
             Err(error) => {
                 if let Some((position, hook, mut call)) = running.remove(&error.id()) {
                     let broken = Broken::Task(hook.name().to_owned());

@@ -19,16 +19,16 @@ use crate::request::Request;
 
 /// Both objects in one version.
 #[derive(Debug)]
-pub(super) struct Versioned {
-    pub(super) kind: GroupVersionKind,
-    pub(super) object: Option<Object>,
-    pub(super) old_object: Option<Object>,
+pub(crate) struct Versioned {
+    pub(crate) kind: GroupVersionKind,
+    pub(crate) object: Option<Object>,
+    pub(crate) old_object: Option<Object>,
     /// The variables of match conditions, built for the first webhook that has any.
     pub(super) facts: Option<Facts>,
 }
 
 impl Versioned {
-    pub(super) async fn new(
+    pub(crate) async fn new(
         kinds: &dyn Kinds,
         request: &Request,
         kind: &GroupVersionKind,
@@ -64,7 +64,7 @@ async fn convert_some(
 }
 
 /// The object in another version; the object itself when it is in that version already.
-pub(super) async fn convert(
+pub(crate) async fn convert(
     kinds: &dyn Kinds,
     object: &Object,
     to: &GroupVersionKind,

@@ -470,6 +470,15 @@ wire_struct! {
     }
 }
 
+impl ParamKind {
+    /// The group and version apart.
+    #[must_use]
+    pub fn group_version(&self) -> (&str, &str) {
+        let api_version = self.api_version.as_str();
+        api_version.split_once('/').unwrap_or(("", api_version))
+    }
+}
+
 impl From<NamedRuleWithOperations> for NamedRule {
     fn from(wire: NamedRuleWithOperations) -> Self {
         Self {

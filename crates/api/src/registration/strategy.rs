@@ -175,7 +175,9 @@ fn refuse_static_name(name: &str) -> Option<FieldError> {
         .then(|| FieldError::invalid(&path, Shown::Text(name), static_name_message()))
 }
 
-fn warn_of_static_name(name: &str) -> Option<String> {
+/// The warning for an object with a name that belongs to manifest files on the server.
+#[must_use]
+pub fn warn_of_static_name(name: &str) -> Option<String> {
     name.ends_with(STATIC_SUFFIX)
         .then(|| format!("metadata.name: {}", static_name_message()))
 }

@@ -1,9 +1,10 @@
-//! The effects of a write besides the store: webhook configurations, namespaces, roles, services,
-//! definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
+//! services, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
+use lockgate_api::registration::policy::Registered;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
 use lockgate_store::Entry;
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::encoding;
 use crate::error::{Failure, Outcome, internal};
 use crate::metadata;
 use crate::namespaces::NamespaceCache;
+use crate::policies;
 use crate::registry::{Registry, Resource, custom};
 use crate::services::ServiceCache;
 
@@ -35,6 +37,7 @@ pub(crate) struct Effects {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Registration,
+    Policy(Registered),
     Namespace,
     Role,
     Binding,
@@ -46,6 +49,9 @@ pub(crate) enum Kind {
 fn kind(resource: &Resource) -> Option<Kind> {
     if resource.is_custom() {
         return None;
+    }
+    if let Some(what) = policies::kind_of(resource) {
+        return Some(Kind::Policy(what));
     }
     Some(match (resource.group(), resource.plural()) {
         (
@@ -67,6 +73,8 @@ fn kind(resource: &Resource) -> Option<Kind> {
 pub(crate) enum Effect {
     Register(Box<Configuration>),
     Unregister(ConfigurationKind, Named),
+    /// A policy or a binding comes into force.
+    Enforce(Box<policies::Read>),
     /// An object as it is stored.
     Put(Kind, Named, Value),
     /// The last state of an object that is gone; null if it cannot be read.
@@ -93,6 +101,9 @@ pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effec
             .configuration(&object)
             .map(|configuration| Effect::Register(Box::new(configuration)))
             .ok_or_else(|| undecodable(resource, &named)),
+        Some(Kind::Policy(what)) => policies::read(what, &object)
+            .map(|read| Effect::Enforce(Box::new(read)))
+            .map_err(|_| undecodable(resource, &named)),
         Some(kind) => Ok(Effect::Put(kind, named, object)),
         None => Err(internal(&format!("{} has no effects", resource.plural()))),
     }
@@ -152,6 +163,7 @@ impl Effects {
             Effect::Unregister(kind, named) => {
                 self.engine.configurations(kind).remove(&named.name);
             }
+            Effect::Enforce(read) => policies::enforce(&self.engine, &read),
             Effect::Put(kind, named, object) => self.put(kind, &named, &object),
             Effect::Removed(kind, named, last) => self.removed(kind, &named, &last),
         }
@@ -159,8 +171,8 @@ impl Effects {
 
     fn put(&self, kind: Kind, Named { namespace, name }: &Named, object: &Value) {
         match kind {
-            // Prepared as `Effect::Register`.
-            Kind::Registration => {}
+            // Prepared as `Effect::Register` and `Effect::Enforce`.
+            Kind::Registration | Kind::Policy(_) => {}
             Kind::Namespace => self.namespaces.set(name, object),
             Kind::Role => self.rbac.set_role(namespace, name, object),
             Kind::Binding => self.rbac.set_binding(namespace, name, object),
@@ -181,6 +193,7 @@ impl Effects {
         match kind {
             // Prepared as `Effect::Unregister`.
             Kind::Registration => {}
+            Kind::Policy(what) => policies::remove(&self.engine, what, name),
             Kind::Namespace => self.namespaces.remove(name),
             Kind::Role => self.rbac.remove_role(namespace, name),
             Kind::Binding => self.rbac.remove_binding(namespace, name),

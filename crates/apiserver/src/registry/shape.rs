@@ -8,6 +8,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind, Version, code
 use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::kind::Kind;
+use lockgate_kinds::managed_fields::Shape as Owned;
 use lockgate_kinds::resource as kinds;
 use lockgate_kinds::typed::{Type, type_of};
 use lockgate_kinds::{conversion, protobuf, table};
@@ -209,6 +210,14 @@ impl Shape {
             // The members to merge by are the same in all versions.
             Self::Registration { row, .. } => type_of(row.group, "v1", row.kind),
             Self::Custom(_) => None,
+        }
+    }
+
+    /// The shape that owners of fields go by.
+    pub(crate) fn owned(&self) -> Option<Owned<'_>> {
+        match self {
+            Self::Custom(custom) => Some(Owned::Custom(custom.schema())),
+            _ => self.merge_type().map(Owned::BuiltIn),
         }
     }
 

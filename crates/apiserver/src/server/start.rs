@@ -53,6 +53,7 @@ use crate::persist::effects::Effects;
 use crate::persist::{Shared, Storage};
 use crate::pipeline::Pipeline;
 use crate::plugins::Objects;
+use crate::policies::StoredParams;
 use crate::registry::Registry;
 use crate::services::ServiceCache;
 use crate::tasks::Tasks;
@@ -331,6 +332,11 @@ fn build(
     let mut host = Host::new(Arc::clone(&caller) as _);
     host.namespaces = Arc::clone(&namespaces) as _;
     host.kinds = kinds;
+    host.params = Arc::new(StoredParams::new(
+        Arc::clone(&registry),
+        Arc::clone(&store),
+        Arc::clone(&converter),
+    ));
     host.authorizer = Arc::clone(&authorizer);
     let quotas = Arc::new(Ledger::default());
     let objects = Arc::new(Objects::new(Arc::clone(&registry)));

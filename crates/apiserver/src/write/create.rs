@@ -203,6 +203,8 @@ impl Recipe for Insertion<'_> {
         let gates = self.writer.gates;
         strategy::prepare_create(resource, object, self.request.user(), gates);
         strategy::check_create(resource, object, gates)?;
+        let (access, user) = (self.writer.access(), self.request.user());
+        strategy::authorize(&access, resource, object, None, user)?;
         for warning in strategy::warnings_on_create(resource, object) {
             notes.warn(&warning);
         }

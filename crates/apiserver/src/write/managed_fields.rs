@@ -127,10 +127,7 @@ fn entries(object: &Value) -> &[Value] {
 }
 
 fn owned(shape: &Shape) -> Option<Owned<'_>> {
-    match shape {
-        Shape::Custom(custom) => Some(Owned::Custom(custom.schema())),
-        _ => shape.merge_type().map(Owned::BuiltIn),
-    }
+    shape.owned()
 }
 
 /// Fields that an endpoint does not let clients set.

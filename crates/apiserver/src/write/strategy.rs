@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::field::{FieldError, Path};
 use lockgate_api::meta::validation::{
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::config::FeatureGates;
 use crate::error::{Outcome, invalid};
 use crate::metadata;
+use crate::policies::{self, Access};
 use crate::registry::Resource;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
@@ -58,6 +59,7 @@ fn with_context<T>(
     };
     let mut context = Context::new(metadata::now(), requester);
     context.expressions = &MatchConditionChecker;
+    context.policies = &PolicyExpressionChecker;
     context.match_conditions = gates.match_conditions;
     context.static_manifests = gates.static_manifests;
     then(&context)
@@ -142,6 +144,18 @@ fn scope(resource: &Resource) -> Scope {
     } else {
         Scope::Cluster
     }
+}
+
+/// Checks that the user may read what an object would read for them. `old` is what is stored.
+pub(crate) fn authorize(
+    access: &Access<'_>,
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    user: &UserInfo,
+) -> Outcome<()> {
+    let errors = policies::authorize_params(access, resource, object, old, user)?;
+    refuse(resource, object, &errors)
 }
 
 fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome<()> {

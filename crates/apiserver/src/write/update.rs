@@ -308,7 +308,15 @@ impl Recipe for Replacement<'_> {
             request.user(),
             writer.gates,
         );
+        if subresource.is_empty() {
+            // A changed type may need addresses and ports that the old one did not.
+            writer.addresses.allocate(resource, object);
+        }
         strategy::check_update(resource, subresource, object, old)?;
+        if subresource.is_empty() {
+            let (access, user) = (writer.access(), request.user());
+            strategy::authorize(&access, resource, object, Some(old), user)?;
+        }
         for warning in strategy::warnings_on_update(resource, object, old) {
             request.notes.warn(&warning);
         }

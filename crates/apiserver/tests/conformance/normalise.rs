@@ -35,7 +35,7 @@ static LABEL: LazyLock<Pattern> =
     LazyLock::new(|| Pattern::new(r#"([A-Za-z0-9_]+)="((?:[^"\\]|\\.)*)""#));
 
 /// The counters that are compared.
-const METRICS: [&str; 7] = [
+const METRICS: [&str; 11] = [
     "apiserver_admission_webhook_admission_duration_seconds_count",
     "apiserver_admission_webhook_rejection_count",
     "apiserver_admission_webhook_fail_open_count",
@@ -43,6 +43,17 @@ const METRICS: [&str; 7] = [
     "apiserver_admission_match_condition_evaluation_errors_total",
     "apiserver_admission_match_condition_exclusions_total",
     "apiserver_admission_match_condition_evaluation_seconds_count",
+    "apiserver_validating_admission_policy_check_total",
+    "apiserver_validating_admission_policy_check_duration_seconds_count",
+    "apiserver_mutating_admission_policy_check_total",
+    "apiserver_mutating_admission_policy_check_duration_seconds_count",
+];
+
+/// How their names begin.
+const METRIC_PREFIXES: [&str; 3] = [
+    "apiserver_admission_",
+    "apiserver_validating_admission_policy_",
+    "apiserver_mutating_admission_policy_",
 ];
 
 /// Audit annotations that are not about webhooks.
@@ -162,7 +173,10 @@ fn is_empty(node: &Node) -> bool {
 pub(crate) fn parse_metrics(page: &str) -> BTreeMap<String, f64> {
     let mut counters = BTreeMap::new();
     for line in page.lines() {
-        if !line.starts_with("apiserver_admission_") {
+        if !METRIC_PREFIXES
+            .iter()
+            .any(|prefix| line.starts_with(prefix))
+        {
             continue;
         }
         let Some(groups) = METRIC.groups(line) else {

@@ -14,7 +14,7 @@ use crate::hooks::{Hooks, Voice};
 use crate::node::{Map, Node, map};
 use crate::normalise::{ManagedFields, Normaliser, drop_path, metric_deltas, parse_metrics};
 use crate::pattern::Pattern;
-use crate::scenario::{Names, WEBHOOK_KINDS};
+use crate::scenario::{Names, POLICY_KINDS, WEBHOOK_KINDS};
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -36,7 +36,7 @@ enum Scope {
 }
 
 /// Kinds that scenarios may name, their plurals and scopes.
-const RESOURCES: [(&str, &str, Scope); 46] = [
+const RESOURCES: [(&str, &str, Scope); 50] = [
     ("Namespace", "namespaces", Scope::Cluster),
     ("ConfigMap", "configmaps", Scope::Namespaced),
     ("Secret", "secrets", Scope::Namespaced),
@@ -108,6 +108,26 @@ const RESOURCES: [(&str, &str, Scope); 46] = [
         "LocalSubjectAccessReview",
         "localsubjectaccessreviews",
         Scope::Namespaced,
+    ),
+    (
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        Scope::Cluster,
+    ),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        Scope::Cluster,
+    ),
+    (
+        "MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+        Scope::Cluster,
+    ),
+    (
+        "MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+        Scope::Cluster,
     ),
     (
         "MutatingWebhookConfiguration",
@@ -219,20 +239,21 @@ impl<'b> Run<'b> {
             self.must("POST", "/api/v1/namespaces", Some(&namespace.into()))
                 .await?;
         }
-        let items: Result<Vec<Node>, String> = list(&self.spec, "setup")
-            .iter()
-            .map(|item| self.names.expand(item))
-            .collect();
-        let items = items?;
-        let is_webhook = |item: &Node| {
+        let mut items = Vec::new();
+        for item in list(&self.spec, "setup") {
+            items.extend(self.names.expand(&item)?);
+        }
+        // Webhooks and policies come last, so that they see nothing of this.
+        let turns = WEBHOOK_KINDS.map(|(_, webhook)| vec![webhook]);
+        let policies = POLICY_KINDS.map(|(_, policy, _)| policy).to_vec();
+        let bindings = POLICY_KINDS.map(|(_, _, binding)| binding).to_vec();
+        let turns = [&turns[..], &[policies, bindings]].concat();
+        let turn_of = |item: &Node| {
             let kind = item.text("kind").unwrap_or_default();
-            WEBHOOK_KINDS
-                .iter()
-                .position(|&(_, webhook)| webhook == kind)
+            turns.iter().position(|kinds| kinds.contains(&kind))
         };
-        // Webhooks come last, so that they see nothing of this.
-        for turn in [None, Some(0), Some(1)] {
-            for item in items.iter().filter(|item| is_webhook(item) == turn) {
+        for turn in std::iter::once(None).chain((0..turns.len()).map(Some)) {
+            for item in items.iter().filter(|item| turn_of(item) == turn) {
                 self.create(item).await?;
             }
         }
@@ -391,7 +412,7 @@ impl<'b> Run<'b> {
         if step.get("settle").is_some() {
             return Ok(None);
         }
-        if step.get("sync").is_some() {
+        if step.get("sync").is_some() || step.get("await").is_some() {
             self.metrics = None;
             return Ok(None);
         }
@@ -426,6 +447,12 @@ impl<'b> Run<'b> {
         let mut observed = self.observed(&method, &path, &reply).await?;
         if self.bench.has_metrics {
             observed.set("metrics", metric_deltas(&before, &after));
+        }
+        if self.spec.get("sortWarnings") == Some(&Node::Bool(true))
+            && let Some(Node::List(warnings)) = observed.get_mut("warnings")
+        {
+            // Where the reference has no fixed order.
+            warnings.sort_by_cached_key(Node::to_sorted_json);
         }
         self.metrics = Some(after);
         let mut observed = Node::from(observed);
@@ -528,7 +555,7 @@ impl<'b> Run<'b> {
             .find_map(|(verb, method)| Some((verb, method, step.get(verb)?)));
         let (method, mut path, mut body) = match verb {
             Some((verb, method, object)) => {
-                let object = self.names.expand(object)?;
+                let object = self.names.expand(object)?.swap_remove(0);
                 let mut path = self.collection(&object)?;
                 if verb == "update" {
                     let metadata = object.get("metadata").ok_or("no metadata")?;

@@ -13,6 +13,22 @@ pub(crate) const WEBHOOK_KINDS: [(&str, &str); 2] = [
     ("mutating", "MutatingWebhookConfiguration"),
 ];
 
+/// The short names of policies, their kinds and the kinds of their bindings.
+pub(crate) const POLICY_KINDS: [(&str, &str, &str); 2] = [
+    (
+        "vap",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ),
+    (
+        "map",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    ),
+];
+
+const REGISTRATION: &str = "admissionregistration.k8s.io/v1";
+
 static VARIABLE: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(r"\$\{([^}]+)\}"));
 
 /// A scenario as it is written.
@@ -125,27 +141,36 @@ impl Names {
         })
     }
 
+    /// The objects a short form stands for; anything else as it is.
+    pub(crate) fn expand(&self, item: &Node) -> Result<Vec<Node>, String> {
+        for (short, kind, binding) in POLICY_KINDS {
+            if item.get(short).is_some() {
+                return expand_policy(item, short, kind, binding);
+            }
+            if let Some(name) = item.get(&format!("{short}b")) {
+                return Ok(vec![expand_binding(binding, name, name, item)?]);
+            }
+        }
+        Ok(vec![self.expand_configuration(item)?])
+    }
+
     /// The short form of a webhook configuration as an object; anything else as it is.
-    pub(crate) fn expand(&self, item: &Node) -> Result<Node, String> {
+    fn expand_configuration(&self, item: &Node) -> Result<Node, String> {
         let short = WEBHOOK_KINDS
             .iter()
             .find_map(|&(short, kind)| Some((kind, item.get(short)?)));
         let Some((kind, name)) = short else {
             return Ok(item.clone());
         };
-        let mut metadata = map! {"name": name.clone()};
-        for (key, value) in item.get("metadata").into_iter().flat_map(Node::members) {
-            metadata.set(key, value.clone());
-        }
         let webhooks = item.get("webhooks").map_or(&[][..], Node::items);
         let webhooks: Result<Vec<Map>, String> = webhooks
             .iter()
             .map(|webhook| self.expand_webhook(webhook))
             .collect();
         Ok(map! {
-            "apiVersion": "admissionregistration.k8s.io/v1",
+            "apiVersion": REGISTRATION,
             "kind": kind,
-            "metadata": metadata,
+            "metadata": metadata(name, item),
             "webhooks": webhooks?,
         }
         .into())
@@ -172,16 +197,155 @@ impl Names {
             let rules: Result<Vec<Node>, String> = rules.iter().map(expand_rule).collect();
             webhook.set("rules", rules?);
         }
-        Ok(webhook
-            .iter()
-            .filter(|(_, value)| value.as_str() != Some("unset"))
-            .map(|(key, value)| (key.to_owned(), value.clone()))
-            .collect())
+        Ok(without_unset(&webhook))
+    }
+}
+
+/// The members that are not marked to be left out.
+fn without_unset(map: &Map) -> Map {
+    map.iter()
+        .filter(|(_, value)| value.as_str() != Some("unset"))
+        .map(|(key, value)| (key.to_owned(), value.clone()))
+        .collect()
+}
+
+/// The name and whatever else a short form says about metadata.
+fn metadata(name: &Node, item: &Node) -> Map {
+    let mut metadata = map! {"name": name.clone()};
+    for (key, value) in item.get("metadata").into_iter().flat_map(Node::members) {
+        metadata.set(key, value.clone());
+    }
+    metadata
+}
+
+/// What a policy or binding is about, with its rules spelled out.
+fn expand_match(resources: &Node) -> Result<Node, String> {
+    let members = resources.members().map(|(key, value)| {
+        let value = match (key, value) {
+            ("resourceRules" | "excludeResourceRules", Node::List(rules)) => {
+                let rules: Result<Vec<Node>, String> = rules.iter().map(expand_rule).collect();
+                Node::List(rules?)
+            }
+            _ => value.clone(),
+        };
+        Ok((key.to_owned(), value))
+    });
+    Ok(members.collect::<Result<Map, String>>()?.into())
+}
+
+/// The short form of a binding as an object.
+fn expand_binding(kind: &str, name: &Node, policy: &Node, short: &Node) -> Result<Node, String> {
+    let mut spec = map! {"policyName": short.get("policy").unwrap_or(policy).clone()};
+    if kind.starts_with("Validating") {
+        spec.set("validationActions", vec!["Deny"]);
+    }
+    for (key, value) in short.members() {
+        if !["vapb", "mapb", "policy", "name", "metadata"].contains(&key) {
+            let value = match key {
+                "matchResources" => expand_match(value)?,
+                _ => value.clone(),
+            };
+            spec.set(key, value);
+        }
+    }
+    Ok(map! {
+        "apiVersion": REGISTRATION,
+        "kind": kind,
+        "metadata": metadata(name, short),
+        "spec": without_unset(&spec),
+    }
+    .into())
+}
+
+/// The short form of a policy as the policy and its bindings.
+fn expand_policy(
+    item: &Node,
+    short: &str,
+    kind: &str,
+    binding_kind: &str,
+) -> Result<Vec<Node>, String> {
+    let name = item.get(short).ok_or("a policy without a name")?;
+    let rules = item.get("rules").cloned();
+    let rules = rules.unwrap_or_else(|| Node::List(vec![Node::from("CREATE v1 configmaps")]));
+    let mut constraints = map! {"resourceRules": rules};
+    for (key, value) in item.get("match").into_iter().flat_map(Node::members) {
+        constraints.set(key, value.clone());
+    }
+    let constraints = without_unset(&constraints);
+    let mut spec = map! {"matchConstraints": expand_match(&constraints.into())?};
+    if short == "map" {
+        spec.set("reinvocationPolicy", "Never");
+        let mut mutations = Vec::new();
+        for (key, patch_type, member) in [
+            ("apply", "ApplyConfiguration", "applyConfiguration"),
+            ("json", "JSONPatch", "jsonPatch"),
+        ] {
+            for expression in listed(item.get(key)) {
+                let mut mutation = map! {"patchType": patch_type};
+                mutation.set(member, map! {"expression": expression});
+                mutations.push(mutation);
+            }
+        }
+        if !mutations.is_empty() {
+            spec.set("mutations", mutations);
+        }
+    }
+    let own = [
+        short, "rules", "match", "bind", "metadata", "apply", "json", "version",
+    ];
+    for (key, value) in item.members().filter(|(key, _)| !own.contains(key)) {
+        let value = match (key, value) {
+            ("validations", Node::List(validations)) => {
+                let full = validations.iter().map(|validation| match validation {
+                    Node::Text(_) => map! {"expression": validation.clone()}.into(),
+                    full => full.clone(),
+                });
+                Node::List(full.collect())
+            }
+            _ => value.clone(),
+        };
+        spec.set(key, value);
+    }
+    let version = item.get("version").and_then(Node::as_str).unwrap_or("v1");
+    let policy = map! {
+        "apiVersion": format!("admissionregistration.k8s.io/{version}"),
+        "kind": kind,
+        "metadata": metadata(name, item),
+        "spec": without_unset(&spec),
+    };
+    let mut all = vec![Node::from(policy)];
+    let bindings = match item.get("bind") {
+        None => vec![Map::default().into()],
+        Some(Node::Bool(false)) => Vec::new(),
+        some => listed(some),
+    };
+    for binding in bindings {
+        let called = binding.get("name").unwrap_or(name);
+        all.push(expand_binding(binding_kind, called, name, &binding)?);
+    }
+    Ok(all)
+}
+
+/// The items of a list, or a single one.
+fn listed(node: Option<&Node>) -> Vec<Node> {
+    match node {
+        None | Some(Node::Null) => Vec::new(),
+        Some(Node::List(items)) => items.clone(),
+        Some(single) => vec![single.clone()],
     }
 }
 
 /// `CREATE,UPDATE apps/v1 deployments,deployments/scale Namespaced` as a rule.
 fn expand_rule(rule: &Node) -> Result<Node, String> {
+    if let Some(short) = rule.get("rule") {
+        let Node::Map(mut expanded) = expand_rule(short)? else {
+            return Err(String::from("a rule is no rule"));
+        };
+        for (key, value) in rule.members().filter(|(key, _)| *key != "rule") {
+            expanded.set(key, value.clone());
+        }
+        return Ok(Node::Map(expanded));
+    }
     let Node::Text(text) = rule else {
         return Ok(rule.clone());
     };
@@ -235,6 +399,9 @@ mod tests {
         let short = "{mutating: cfg, metadata: {labels: {a: b}}, webhooks: [\
                      {name: a, hook: /m/a, sideEffects: unset, rules: ['* apps,x/v1,v2 deployments *']}]}";
         let full = names().expand(&Node::parse_yaml(short).unwrap()).unwrap();
+        let [full] = &full[..] else {
+            panic!("one object is one object");
+        };
         let expected = r#"{"apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "cfg", "labels": {"a": "b"}},
@@ -242,6 +409,20 @@ mod tests {
                 "clientConfig": {"url": "https://127.0.0.1:99/m/a", "caBundle": "Q0E="},
                 "rules": [{"operations": ["*"], "apiGroups": ["apps", "x"], "apiVersions": ["v1", "v2"],
                            "resources": ["deployments"], "scope": "*"}]}]}"#;
-        assert_eq!(full, Node::parse_json(expected).unwrap());
+        assert_eq!(*full, Node::parse_json(expected).unwrap());
+    }
+
+    #[test]
+    fn expands_policies() {
+        let short = "{vap: p, validations: ['true'], bind: {name: b, validationActions: [Warn]}}";
+        let full = names().expand(&Node::parse_yaml(short).unwrap()).unwrap();
+        let expected = r#"[{"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+            "spec": {"matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""],
+                "apiVersions": ["v1"], "resources": ["configmaps"]}]}, "validations": [{"expression": "true"}]}},
+            {"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "b"},
+            "spec": {"policyName": "p", "validationActions": ["Warn"]}}]"#;
+        assert_eq!(Node::List(full), Node::parse_json(expected).unwrap());
     }
 }

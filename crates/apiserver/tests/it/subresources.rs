@@ -46,7 +46,7 @@ async fn status_and_spec_are_written_apart() {
     assert_eq!(made["status"], json!({}));
     let d = format!("{DEPLOYMENTS}/d");
 
-    let both = json!({"spec": {"replicas": 4}, "status": {"replicas": 3, "availableReplicas": 2}});
+    let both = json!({"spec": {"replicas": 4}, "status": {"replicas": 3, "readyReplicas": 2, "availableReplicas": 2}});
     let changed = client
         .patch(&format!("{d}/status"), "merge", &both)
         .await

@@ -9,7 +9,7 @@ use super::compile_condition;
 use super::request::Evaluator;
 use crate::eval::Program;
 use crate::limits::MATCH_CONDITIONS_BUDGET;
-use crate::program::ProgramCache;
+use crate::program::{CompileError, ProgramCache};
 
 pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";
@@ -70,12 +70,21 @@ impl MatchConditions {
     /// One that does not compile is kept, and counts as failed when evaluated.
     #[must_use]
     pub fn compile<'c>(conditions: impl IntoIterator<Item = (&'c str, &'c str)>) -> Self {
+        Self::compile_with(conditions, |expression| {
+            PROGRAMS.get_or_compile(expression, compile_condition)
+        })
+    }
+
+    /// The same with programs from somewhere else, such as the environment of a policy.
+    #[must_use]
+    pub fn compile_with<'c>(
+        conditions: impl IntoIterator<Item = (&'c str, &'c str)>,
+        compile: impl Fn(&str) -> Result<Arc<Program>, CompileError>,
+    ) -> Self {
         let compiled = conditions.into_iter().map(|(name, expression)| Condition {
             name: name.to_owned(),
             expression: expression.to_owned(),
-            program: PROGRAMS
-                .get_or_compile(expression, compile_condition)
-                .map_err(|error| format!("compilation error: {error}")),
+            program: compile(expression).map_err(|error| format!("compilation error: {error}")),
         });
         Self {
             conditions: compiled.collect(),

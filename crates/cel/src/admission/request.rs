@@ -132,7 +132,7 @@ fn resource(resource: &GroupVersionResource) -> Json {
 /// The values of the variables for one request.
 #[derive(Debug, Clone)]
 pub struct Variables<'a> {
-    inputs: [Value<'a>; 6],
+    inputs: [Value<'a>; 8],
     interrupt: Option<&'a AtomicBool>,
 }
 
@@ -143,7 +143,16 @@ impl<'a> Variables<'a> {
     pub fn new(request: &'a Json) -> Self {
         let null = || Value::Null;
         Self {
-            inputs: [null(), null(), null(), Value::from(request), null(), null()],
+            inputs: [
+                null(),
+                null(),
+                null(),
+                Value::from(request),
+                null(),
+                null(),
+                null(),
+                null(),
+            ],
             interrupt: None,
         }
     }
@@ -187,6 +196,23 @@ impl<'a> Variables<'a> {
             .with(5, check)
     }
 
+    /// Without anybody who could be asked about access: whoever asks gets an error.
+    #[must_use]
+    pub fn without_authorizer(self) -> Self {
+        let unbound = |name: &str| {
+            let error = Error::text(format_args!("no such attribute(s): {name}"));
+            Value::Failed(Arc::new(error))
+        };
+        self.with(4, unbound("authorizer"))
+            .with(5, unbound("authorizer.requestResource"))
+    }
+
+    /// The parameters of a policy, if there are any.
+    #[must_use]
+    pub fn params(self, params: Option<&'a Json>) -> Self {
+        self.with(7, params.map_or(Value::Null, Value::from))
+    }
+
     /// A flag that ends loops when it is raised.
     #[must_use]
     pub fn interrupted_by(mut self, flag: &'a AtomicBool) -> Self {
@@ -210,7 +236,7 @@ impl<'a> Variables<'a> {
         namespace: Option<&'a Json>,
         params: Option<&'a Json>,
     ) -> [Value<'a>; 8] {
-        let [object, old_object, _, request, authorizer, check] = self.inputs.clone();
+        let [object, old_object, _, request, authorizer, check, ..] = self.inputs.clone();
         let namespace = namespace.map_or(Value::Null, Value::from);
         let params = params.map_or(Value::Null, Value::from);
         [

@@ -81,7 +81,7 @@ pub struct DevArgs {
     command: Vec<String>,
 }
 
-/// Runs both until one of them ends or we are told to stop.
+/// Runs both until one of them exits or a signal arrives.
 ///
 /// # Errors
 ///

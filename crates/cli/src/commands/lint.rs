@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
@@ -28,7 +28,7 @@ Examples:
 Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
 4 a document is neither YAML nor JSON.")]
 #[command(long_about = "\
-Validate webhook configurations as an API server would
+Validate webhook configurations and policies as an API server would
 
 Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations (v1 and v1beta1) from files,
 directories and standard input, in YAML or JSON, single or in lists. Reports decoding errors, unknown and
@@ -91,7 +91,11 @@ pub enum FailOn {
 ///
 /// A file cannot be read, or standard output cannot be written.
 pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let report = check::check(read(args)?, &MatchConditionChecker);
+    let expressions = check::Expressions {
+        conditions: &MatchConditionChecker,
+        policies: &PolicyExpressionChecker,
+    };
+    let report = check::check(read(args)?, expressions);
     let text = match args.output {
         OutputFormat::Table => human::render(
             &report,

@@ -100,7 +100,7 @@ pub enum Format {
 ///
 /// # Errors
 ///
-/// The command line makes no sense, a file cannot be read or written, or a marker is wrong.
+/// The command line is invalid, a file cannot be read or written, or a marker is invalid.
 pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let mut options = options(args)?;
     let mut programs = Vec::new();

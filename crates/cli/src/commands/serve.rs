@@ -377,7 +377,7 @@ impl ServeArgs {
     }
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until SIGINT or SIGTERM.
 ///
 /// # Errors
 ///
@@ -430,7 +430,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let code = tokio::select! {
         code = &mut told_to_stop => code,
         failure = failed => {
-            // Reads go on, which is worth more than an exit code.
+            // Reads continue, which is worth more than an exit code.
             Printer::note(&format!("{failure}"));
             told_to_stop.await
         }

@@ -2,11 +2,17 @@
 
 use lockgate_api::decode::{DecodeError, StrictFinding, StrictProblem};
 use lockgate_api::document::{Document, Span, SyntaxError, Value, json, yaml};
+use lockgate_api::field::FieldErrors;
+use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::registration::defaults::{DIFFERENCES, DefaultDifference};
+use lockgate_api::registration::policy::{PolicyKind, Registered, decode_binding, decode_policy};
 use lockgate_api::registration::strategy::{
-    Request, deprecation_warning, errors_on_create, warnings_on_create,
+    Request, deprecation_warning, errors_on_create, warn_of_static_name, warnings_on_create,
 };
 use lockgate_api::registration::validation::ExpressionChecker;
+use lockgate_api::registration::validation::policies::{
+    PolicyExpressions, validate_binding, validate_policy,
+};
 use lockgate_api::registration::{
     Configuration, ConfigurationKind, GROUP, Version, Webhook, codec,
 };
@@ -20,9 +26,24 @@ use crate::text::Source;
 /// Lists inside lists are followed this deep.
 const MAX_LIST_DEPTH: usize = 8;
 
+/// What compiles expressions.
+#[derive(Clone, Copy)]
+pub struct Expressions<'e> {
+    /// Those of webhooks.
+    pub conditions: &'e dyn ExpressionChecker,
+    /// Those of policies.
+    pub policies: &'e dyn PolicyExpressions,
+}
+
+impl std::fmt::Debug for Expressions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Expressions").finish_non_exhaustive()
+    }
+}
+
 /// Checks every source.
 #[must_use]
-pub fn check(sources: Vec<Source>, expressions: &dyn ExpressionChecker) -> Report {
+pub fn check(sources: Vec<Source>, expressions: Expressions<'_>) -> Report {
     let mut report = Report::default();
     for source in sources {
         Checker {
@@ -42,13 +63,28 @@ struct Checker<'c> {
     source: &'c Source,
     /// Where the document at hand starts in the source.
     base: usize,
-    expressions: &'c dyn ExpressionChecker,
+    expressions: Expressions<'c>,
+}
+
+/// A kind that is checked.
+#[derive(Clone, Copy)]
+enum Known {
+    Configuration(ConfigurationKind, Version),
+    Policy(Registered),
+}
+
+impl Known {
+    fn identify(api_version: &str, kind: &str) -> Option<Self> {
+        let configuration = codec::identify(api_version, kind);
+        let configuration = configuration.map(|(kind, version)| Self::Configuration(kind, version));
+        configuration.or_else(|| Registered::identify(api_version, kind).map(Self::Policy))
+    }
 }
 
 /// A value that may be an object, with the type it has from the list around it.
 struct Candidate<'d> {
     value: Value<'d>,
-    inherited: Option<(ConfigurationKind, Version)>,
+    inherited: Option<Known>,
     depth: usize,
 }
 
@@ -126,14 +162,18 @@ impl Checker<'_> {
                 .unwrap_or_default()
         };
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        let own = codec::identify(api_version, kind);
+        let own = Known::identify(api_version, kind);
         let untyped = api_version.is_empty() && kind.is_empty();
-        if let Some((kind, version)) = own.or_else(|| inherited.filter(|_| untyped)) {
-            return self.configuration(value, kind, version);
+        match own.or_else(|| inherited.filter(|_| untyped)) {
+            Some(Known::Configuration(kind, version)) => {
+                return self.configuration(value, kind, version);
+            }
+            Some(Known::Policy(what)) => return self.policy(value, what),
+            None => {}
         }
         let list_of = kind
             .strip_suffix("List")
-            .map(|kind| codec::identify(api_version, kind));
+            .map(|kind| Known::identify(api_version, kind));
         if let Some(inherited) = list_of
             && (inherited.is_some() || api_version == "v1")
             && depth < MAX_LIST_DEPTH
@@ -151,7 +191,10 @@ impl Checker<'_> {
         }
         let is_ours = ConfigurationKind::ALL
             .iter()
-            .any(|known| known.name() == kind);
+            .any(|known| known.name() == kind)
+            || PolicyKind::ALL
+                .iter()
+                .any(|known| known.name() == kind || known.binding_name() == kind);
         if is_ours && api_version.starts_with(GROUP) {
             return self.unknown_version(value, api_version, kind);
         }
@@ -191,23 +234,88 @@ impl Checker<'_> {
         let about = ObjectChecker {
             index,
             locator: Locator::new(value),
-            kind,
-            version,
         };
         match decoded {
-            Err(error) => {
-                let help = self.quoting_help(&error);
-                let mut finding =
-                    about.finding(Rule::Decode, Severity::Error, error.message, "", error.span);
-                finding.help = help;
-                self.add(finding);
-            }
+            Err(error) => self.undecodable(&about, error),
             Ok(decoded) => {
                 for strict in &decoded.findings {
                     self.add(about.strict(strict));
                 }
-                self.rules(&about, decoded.value);
+                self.rules(&about, decoded.value, version);
             }
+        }
+    }
+
+    fn undecodable(&mut self, about: &ObjectChecker<'_>, error: DecodeError) {
+        let help = self.quoting_help(&error);
+        let mut finding =
+            about.finding(Rule::Decode, Severity::Error, error.message, "", error.span);
+        finding.help = help;
+        self.add(finding);
+    }
+
+    /// Checks a policy or a binding.
+    fn policy(&mut self, value: Value<'_>, what: Registered) {
+        self.report.objects.push(LintedObject {
+            source: self.report.sources.len(),
+            api_version: Version::V1.api_version(),
+            kind: what.name(),
+            name: written_name(value),
+            default_differences: Vec::new(),
+        });
+        let about = ObjectChecker {
+            index: self.report.objects.len() - 1,
+            locator: Locator::new(value),
+        };
+        let checked = match what {
+            Registered::Policy(kind) => decode_policy(value, kind).map(|mut decoded| {
+                complete(&mut decoded.value.metadata);
+                let errors = validate_policy(&decoded.value, self.expressions.policies);
+                (decoded.findings, errors, decoded.value.metadata.name)
+            }),
+            Registered::Binding(kind) => decode_binding(value, kind).map(|mut decoded| {
+                complete(&mut decoded.value.metadata);
+                let errors = validate_binding(&decoded.value);
+                (decoded.findings, errors, decoded.value.metadata.name)
+            }),
+        };
+        match checked {
+            Err(error) => self.undecodable(&about, error),
+            Ok((findings, errors, name)) => {
+                for strict in &findings {
+                    self.add(about.strict(strict));
+                }
+                self.invalid(&about, &errors);
+                self.warn(&about, warn_of_static_name(&name));
+            }
+        }
+    }
+
+    fn invalid(&mut self, about: &ObjectChecker<'_>, errors: &FieldErrors) {
+        for error in errors {
+            let span = about.locator.locate(&error.field, error.shown_value());
+            let message = error.to_string();
+            self.add(about.finding(
+                Rule::Validation,
+                Severity::Error,
+                message,
+                &error.field,
+                span,
+            ));
+        }
+    }
+
+    fn warn(&mut self, about: &ObjectChecker<'_>, warnings: impl IntoIterator<Item = String>) {
+        for warning in warnings {
+            let span = about.locator.locate("metadata.name", "");
+            let finding = about.finding(
+                Rule::ApiWarning,
+                Severity::Warning,
+                warning,
+                "metadata.name",
+                span,
+            );
+            self.add(finding);
         }
     }
 
@@ -227,54 +335,36 @@ impl Checker<'_> {
         ))
     }
 
-    fn rules(&mut self, about: &ObjectChecker<'_>, mut configuration: Configuration) {
-        configuration.apply_defaults(about.version);
-        let meta = &mut configuration.metadata;
-        meta.namespace.clear();
-        meta.generation = 1;
-        if meta.name.is_empty() && !meta.generate_name.is_empty() {
-            // Any suffix does: the server picks five such characters.
-            meta.name = format!("{}xxxxx", meta.generate_name);
-        }
+    fn rules(
+        &mut self,
+        about: &ObjectChecker<'_>,
+        mut configuration: Configuration,
+        version: Version,
+    ) {
+        configuration.apply_defaults(version);
+        complete(&mut configuration.metadata);
         let request = Request {
-            version: about.version,
-            expressions: self.expressions,
+            version,
+            expressions: self.expressions.conditions,
             static_manifests: false,
         };
-        for error in errors_on_create(&configuration, &request) {
-            let span = about.locator.locate(&error.field, error.shown_value());
-            let message = error.to_string();
-            self.add(about.finding(
-                Rule::Validation,
-                Severity::Error,
-                message,
-                &error.field,
-                span,
-            ));
-        }
-        for warning in warnings_on_create(&configuration.metadata.name, &request) {
-            let span = about.locator.locate("metadata.name", "");
-            let finding = about.finding(
-                Rule::ApiWarning,
-                Severity::Warning,
-                warning,
-                "metadata.name",
-                span,
-            );
-            self.add(finding);
-        }
-        self.version(about);
+        self.invalid(about, &errors_on_create(&configuration, &request));
+        self.warn(
+            about,
+            warnings_on_create(&configuration.metadata.name, &request),
+        );
+        self.version(about, configuration.kind, version);
     }
 
     /// Consequences of the API version: deprecation and different defaults.
-    fn version(&mut self, about: &ObjectChecker<'_>) {
+    fn version(&mut self, about: &ObjectChecker<'_>, kind: ConfigurationKind, version: Version) {
         let span = about.locator.locate("apiVersion", "");
-        if let Some(warning) = deprecation_warning(about.kind, about.version) {
+        if let Some(warning) = deprecation_warning(kind, version) {
             let rule = Rule::DeprecatedVersion;
             self.add(about.finding(rule, Severity::Warning, warning, "apiVersion", span));
         }
         let differences = &self.report.objects[about.index].default_differences;
-        if about.version == Version::V1 || differences.is_empty() {
+        if version == Version::V1 || differences.is_empty() {
             return;
         }
         let message = format!(
@@ -323,12 +413,20 @@ impl Checker<'_> {
     }
 }
 
-/// The configuration at hand.
+/// The object at hand.
 struct ObjectChecker<'d> {
     index: usize,
     locator: Locator<'d>,
-    kind: ConfigurationKind,
-    version: Version,
+}
+
+/// Sets what the server sets before it checks an object.
+fn complete(meta: &mut ObjectMeta) {
+    meta.namespace.clear();
+    meta.generation = 1;
+    if meta.name.is_empty() && !meta.generate_name.is_empty() {
+        // Any suffix does: the server picks five such characters.
+        meta.name = format!("{}xxxxx", meta.generate_name);
+    }
 }
 
 impl ObjectChecker<'_> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::input::{self, ReadError};
 use crate::text::Source;
 
-/// Reads a file, every manifest below a folder, or standard input for `-`.
+/// Reads a file, every manifest below a directory, or standard input for `-`.
 ///
 /// # Errors
 ///

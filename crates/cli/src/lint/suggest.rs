@@ -1,4 +1,4 @@
-//! Finding the name somebody meant.
+//! Suggestions for misspelled names.
 
 /// How alike two names must be to suggest one for the other.
 const ALIKE: f64 = 0.8;

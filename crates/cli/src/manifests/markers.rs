@@ -31,7 +31,7 @@ pub struct Reading {
     pub mistakes: Vec<Mistake>,
     /// Remarks.
     pub remarks: Vec<String>,
-    /// Which folders name which object.
+    /// The place of each configuration marker, by directory and kind.
     named: HashMap<(PathBuf, bool), String>,
 }
 
@@ -110,7 +110,7 @@ impl Reading {
             return self.mistakes.push(Mistake {
                 place: name.clone(),
                 message: format!("larger than {} MiB", MAX_TOKENS_BYTES / 1024 / 1024),
-                help: Some(String::from("name smaller files or folders")),
+                help: Some(String::from("pass smaller files or directories")),
             });
         }
         // A first line for the shell is no Rust.

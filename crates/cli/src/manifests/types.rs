@@ -1,4 +1,4 @@
-//! Types of objects by their names, as far as the text of a program tells: what a `use` imports from
+//! Types of objects by their names, as far as the text of a program shows them: what a `use` imports from
 //! `k8s_openapi`, and what `#[kube(…)]` says of a custom resource.
 //!
 //! The attribute asks the compiler for these facts. A type that is declared elsewhere stays unknown

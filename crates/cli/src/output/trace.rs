@@ -1,10 +1,12 @@
 //! The admission trace of a request, as a table.
 
 use lockgate_admission::matching::{
-    ConditionsVerdict, NamespaceVerdict, ObjectVerdict, RuleVerdict,
+    ConditionsVerdict, NamespaceVerdict, ObjectVerdict, Predicates, RuleVerdict,
 };
 use lockgate_admission::plugin::Admission;
-use lockgate_admission::trace::{CallOutcome, HookTrace, PluginTrace, Step, Trace};
+use lockgate_admission::trace::{
+    BindingTrace, CallOutcome, EvaluationTrace, HookTrace, PluginTrace, PolicyTrace, Step, Trace,
+};
 
 use super::table;
 
@@ -76,19 +78,89 @@ fn rows(step: Step, plugin: &PluginTrace) -> Vec<Vec<String>> {
             verdict,
         ]
     };
-    if plugin.denied && plugin.hooks.is_empty() {
+    if plugin.denied && plugin.hooks.is_empty() && plugin.policies.is_empty() {
         return vec![row(plugin.name, String::from("denied"), String::new())];
     }
-    let hooks = plugin.hooks.iter();
-    hooks
-        .map(|hook| {
-            let time = hook
-                .call
-                .as_ref()
-                .map(|call| format!("{:>7.1} ms", call.elapsed.as_secs_f64() * 1000.0));
-            row(hook.hook.name(), verdict(hook), time.unwrap_or_default())
+    let hooks = plugin.hooks.iter().map(|hook| {
+        let time = hook
+            .call
+            .as_ref()
+            .map(|call| format!("{:>7.1} ms", call.elapsed.as_secs_f64() * 1000.0));
+        row(hook.hook.name(), verdict(hook), time.unwrap_or_default())
+    });
+    let policies = plugin.policies.iter().flat_map(policy_verdicts);
+    let policies = policies.map(|(who, verdict)| row(&who, verdict, String::new()));
+    hooks.chain(policies).collect()
+}
+
+/// What came of a policy: a line for each evaluation, or the first reason why there was none.
+fn policy_verdicts(trace: &PolicyTrace) -> Vec<(String, String)> {
+    let policy = trace.policy.name();
+    if let Some(failure) = &trace.failure {
+        return vec![(policy.to_owned(), format!("failed: {failure}"))];
+    }
+    if trace.bindings.is_empty() {
+        let unmatched = trace.predicates.as_ref().map(unmatched);
+        let why = unmatched.unwrap_or_else(|| String::from("not evaluated"));
+        return vec![(
+            policy.to_owned(),
+            why.replace("not called", "not evaluated"),
+        )];
+    }
+    let bindings = trace.bindings.iter();
+    bindings
+        .flat_map(|binding| binding_verdicts(policy, binding))
+        .collect()
+}
+
+fn binding_verdicts(policy: &str, trace: &BindingTrace) -> Vec<(String, String)> {
+    let who = format!("{policy} ({})", trace.binding.name());
+    if let Some(failure) = &trace.failure {
+        return vec![(who, format!("failed: {failure}"))];
+    }
+    if trace.evaluations.is_empty() {
+        let why = match &trace.predicates {
+            Some(predicates) => unmatched(predicates).replace("not called", "not evaluated"),
+            None => String::from("not evaluated: there are no parameters"),
+        };
+        return vec![(who, why)];
+    }
+    let evaluations = trace.evaluations.iter();
+    evaluations
+        .map(|evaluation| {
+            let who = match &evaluation.param {
+                None => who.clone(),
+                Some((namespace, name)) => format!("{who} with {namespace}/{name}"),
+            };
+            (who, evaluation_verdict(evaluation))
         })
         .collect()
+}
+
+fn evaluation_verdict(evaluation: &EvaluationTrace) -> String {
+    if evaluation.not_reinvoked {
+        return String::from("not evaluated again: nothing changed since");
+    }
+    if let Some(conditions) = &evaluation.conditions
+        && let Some(why) = excluded(&conditions.verdict)
+    {
+        return why.replace("not called", "not evaluated");
+    }
+    let outcomes = evaluation.outcomes.iter();
+    let outcomes: Vec<String> = outcomes
+        .map(|outcome| {
+            let action = outcome.enforcement.name();
+            match &outcome.error {
+                None => format!("[{}] applied", outcome.index),
+                Some(error) => format!("[{}] {action}: {error}", outcome.index),
+            }
+        })
+        .collect();
+    if outcomes.is_empty() {
+        String::from("allowed")
+    } else {
+        outcomes.join("; ")
+    }
 }
 
 /// The outcome of a call, or the first reason why there was none.
@@ -113,21 +185,33 @@ fn verdict(hook: &HookTrace) -> String {
         return String::from("not reinvoked: object unchanged");
     }
     if let Some(conditions) = &hook.conditions {
-        return match &conditions.verdict {
-            ConditionsVerdict::Excluded { condition } => {
-                format!("excluded by matchCondition {condition}")
-            }
-            ConditionsVerdict::Matched => String::from("matched"),
-            _ => String::from("not called: a matchCondition cannot be evaluated"),
-        };
+        return excluded(&conditions.verdict).unwrap_or_else(|| String::from("matched"));
     }
-    let predicates = &hook.predicates;
+    unmatched(&hook.predicates)
+}
+
+/// Why conditions keep from a call, if they do.
+fn excluded(verdict: &ConditionsVerdict) -> Option<String> {
+    match verdict {
+        ConditionsVerdict::Matched => None,
+        ConditionsVerdict::Excluded { condition } => {
+            Some(format!("excluded by matchCondition {condition}"))
+        }
+        _ => Some(String::from(
+            "not called: a matchCondition cannot be evaluated",
+        )),
+    }
+}
+
+/// The first predicate that said no.
+fn unmatched(predicates: &Predicates) -> String {
     if predicates.namespace == NamespaceVerdict::Refused {
         return String::from("excluded by namespaceSelector");
     }
     match (predicates.object, predicates.rule) {
         (Some(ObjectVerdict::Refused), _) => String::from("excluded by objectSelector"),
         (_, Some(RuleVerdict::None)) => String::from("no rule matched"),
+        (_, Some(RuleVerdict::Excluded { .. })) => String::from("excluded by excludeResourceRules"),
         _ => String::from("not called"),
     }
 }

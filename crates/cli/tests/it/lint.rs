@@ -185,3 +185,42 @@ fn explains_texts_that_yaml_takes_for_something_else() {
         run.stdout
     );
 }
+
+#[test]
+fn checks_policies_and_bindings() {
+    let run = lockgate(&["lint", "-o", "json", "policies.yaml"]);
+    assert_eq!(run.code, Some(3));
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let told: Vec<(&str, u64)> = findings
+        .iter()
+        .map(|finding| {
+            let message = finding["message"].as_str().unwrap();
+            let message = message.lines().next().unwrap();
+            (message, finding["line"].as_u64().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (r#"unknown field "spec.validations[0].messge""#, 13),
+            (
+                r#"spec.validations[0].expression: Invalid value: "variables.replicsa <= 5": compilation failed: ERROR: <input>:1:10: undefined field 'replicsa'"#,
+                12
+            ),
+            (
+                r#"spec.validations[1].expression: Invalid value: "object.spec.paused": must evaluate to bool but got dyn"#,
+                14
+            ),
+            (
+                r#"spec.validations[1].reason: Unsupported value: "Unauthorized": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge""#,
+                15
+            ),
+            (
+                r#"spec.validationActions: Invalid value: ["Deny","Warn"]: must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"#,
+                23
+            ),
+        ]
+    );
+    assert_eq!(report["objects"].as_array().unwrap().len(), 3);
+}

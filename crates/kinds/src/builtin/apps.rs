@@ -2,7 +2,7 @@
 
 mod controller_revision;
 mod daemon_set;
-mod deployment;
+pub(super) mod deployment;
 mod stateful_set;
 
 use crate::kind::Resource;

@@ -11,9 +11,11 @@ pub(super) mod persistent_volume_claim;
 pub(super) mod pod;
 mod quota;
 mod replication_controller;
+pub(super) mod resource_name;
 mod secret;
 pub(super) mod service;
 mod service_account;
+pub(super) mod volume_source;
 
 use crate::kind::Resource;
 

@@ -1,94 +1,14 @@
 //! Controllers of pods: what their templates, selectors and rows have in common.
 
-use super::core::pod::template;
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::{invalid_json, invalid_selector, required, selector, template_labels};
-use crate::object::{Object, fill, fill_text, get, get_mut, has, is_empty, open, text};
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{check_percent, invalid_selector, wire};
+use crate::object::{Object, fill, fill_text, get_mut, open, text};
+use lockgate_api::field::FieldErrors;
+use lockgate_api::meta::label_selector::LabelSelector;
+use lockgate_api::meta::selector::Selector;
 use serde_json::Value;
-
-pub(super) const NO_MATCH: &str = "`selector` does not match template `labels`";
-
-pub(super) fn controller_template(
-    errors: &mut FieldErrors,
-    spec: &Object,
-    owner: &str,
-    checks_template: bool,
-    path: &Path<'_>,
-) {
-    // Replica sets came out of deployments, and their text with them.
-    let empty = if owner == "StatefulSet" {
-        "empty selector is invalid for statefulset"
-    } else {
-        "empty selector is invalid for deployment"
-    };
-    let selector_path = path.child("selector");
-    let compiled = if has(spec, "selector") {
-        let compiled = selector(errors, spec, path);
-        if selects_everything(spec) {
-            invalid_selector(errors, &selector_path, spec.get("selector"), empty);
-        }
-        if compiled.is_none() {
-            let detail = if owner == "StatefulSet" {
-                ""
-            } else {
-                "invalid label selector"
-            };
-            invalid_selector(errors, &selector_path, spec.get("selector"), detail);
-            return;
-        }
-        compiled
-    } else {
-        required(errors, &selector_path);
-        None
-    };
-    let template_path = path.child("template");
-    let (shown, labels) = template_labels(spec);
-    // No selector at all selects nothing.
-    if compiled.is_none_or(|selector| !selector.is_empty() && !selector.matches(&labels)) {
-        let metadata = template_path.child("metadata");
-        invalid_json(errors, &metadata.child("labels"), shown, NO_MATCH);
-    }
-    if checks_template {
-        template(errors, spec, &template_path);
-    }
-    always_restarts(errors, spec, &template_path, owner);
-}
-
-pub(super) fn selects_everything(spec: &Object) -> bool {
-    get(spec, "selector").is_some_and(|selector| {
-        is_empty(selector, "matchLabels") && is_empty(selector, "matchExpressions")
-    })
-}
-
-/// Pods that a controller keeps running restart always.
-pub(super) fn always_restarts(
-    errors: &mut FieldErrors,
-    spec: &Object,
-    path: &Path<'_>,
-    owner: &str,
-) {
-    let empty = Object::new();
-    let pod = get(spec, "template")
-        .and_then(|template| get(template, "spec"))
-        .unwrap_or(&empty);
-    let path = path.child("spec");
-    let policy = text(pod, "restartPolicy");
-    if policy != "Always" {
-        errors.push(FieldError::not_supported(
-            &path.child("restartPolicy"),
-            Shown::Named(policy),
-            &["Always"],
-        ));
-    }
-    if has(pod, "activeDeadlineSeconds") {
-        errors.push(FieldError::forbidden(
-            &path.child("activeDeadlineSeconds"),
-            format!("activeDeadlineSeconds in {owner} is not Supported"),
-        ));
-    }
-}
+use std::collections::BTreeMap;
 
 pub(super) const ROLLING_UPDATE: &str = "RollingUpdate";
 
@@ -157,4 +77,125 @@ pub(super) fn ready(object: &Value) -> Value {
         "{ready}/{}",
         read::integer(object, "/spec/replicas")
     ))
+}
+
+pub(super) const NO_MATCH: &str = "`selector` does not match template `labels`";
+
+/// The compiled form of the selector of a spec; nothing if it is absent or cannot be used.
+pub(super) fn compiled(spec: &At<'_, '_>) -> Option<Selector> {
+    let selector: LabelSelector = wire(spec.at("selector").value?);
+    selector.compile().ok()
+}
+
+/// The labels of the template of a spec.
+pub(super) fn labels_of(template: &At<'_, '_>) -> BTreeMap<String, String> {
+    let metadata = template.at("metadata");
+    metadata
+        .at("labels")
+        .object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+/// The labels of a template are not those that the selector selects.
+pub(super) fn labels_do_not_match(errors: &mut FieldErrors, template: &At<'_, '_>) {
+    let metadata = template.at("metadata");
+    metadata.at("labels").invalid_or_null(errors, NO_MATCH);
+}
+
+/// The selector of a controller and the template of its pods.
+pub(super) fn controller_template(
+    errors: &mut FieldErrors,
+    spec: &At<'_, '_>,
+    template: &At<'_, '_>,
+    owner: &str,
+    checks: impl FnOnce(&mut FieldErrors, &At<'_, '_>),
+) {
+    // Replica sets came out of deployments, and their text with them.
+    let kind = if owner == "StatefulSet" {
+        "statefulset"
+    } else {
+        "deployment"
+    };
+    let selector = spec.at("selector");
+    let matcher = compiled(spec);
+    if selector.is_set() {
+        selector.label_selector(errors);
+        if selects_everything(spec) {
+            let detail = format!("empty selector is invalid for {kind}");
+            invalid_selector(errors, &selector.path, selector.value, &detail);
+        }
+    } else {
+        selector.required(errors);
+    }
+    if selector.is_set() && matcher.is_none() {
+        let detail = if owner == "StatefulSet" {
+            ""
+        } else {
+            "invalid label selector"
+        };
+        invalid_selector(errors, &selector.path, selector.value, detail);
+        if owner == "StatefulSet" {
+            always_restarts(errors, template, owner);
+        }
+        return;
+    }
+    // No selector at all selects nothing.
+    let labels = labels_of(template);
+    if matcher.is_none_or(|matcher| !matcher.is_empty() && !matcher.matches(&labels)) {
+        labels_do_not_match(errors, template);
+    }
+    checks(errors, template);
+    always_restarts(errors, template, owner);
+}
+
+pub(super) fn selects_everything(spec: &At<'_, '_>) -> bool {
+    let selector = spec.at("selector");
+    selector.is_set()
+        && selector.at("matchLabels").is_empty()
+        && selector.at("matchExpressions").is_empty()
+}
+
+/// Pods that a controller keeps running restart always.
+pub(super) fn always_restarts(errors: &mut FieldErrors, template: &At<'_, '_>, owner: &str) {
+    let pod = template.at("spec");
+    pod.at("restartPolicy").known(errors, &["Always"]);
+    if pod.at("activeDeadlineSeconds").is_set() {
+        pod.at("activeDeadlineSeconds").forbidden(
+            errors,
+            format!("activeDeadlineSeconds in {owner} is not Supported"),
+        );
+    }
+}
+
+/// A number that is not negative, or a percentage.
+pub(super) fn int_or_percent(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    match at.value {
+        Some(Value::String(_)) => at.check(errors, check_percent),
+        _ => at.non_negative(errors),
+    }
+}
+
+fn percent(at: &At<'_, '_>) -> Option<i64> {
+    let text = at.text();
+    if !check_percent(text).is_empty() {
+        return None;
+    }
+    text.strip_suffix('%')?.parse().ok()
+}
+
+/// The number, whether it is a percentage or not; zero for any other text.
+pub(super) fn int_or_percent_value(at: &At<'_, '_>) -> i64 {
+    percent(at).unwrap_or_else(|| match at.value {
+        Some(Value::String(text)) => text.parse().unwrap_or_default(),
+        _ => at.int(),
+    })
+}
+
+pub(super) fn at_most_all(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    if percent(at).is_some_and(|percent| percent > 100) {
+        at.invalid(errors, "must not be greater than 100%");
+    }
 }

@@ -34,7 +34,7 @@ pub(crate) fn integer(object: &Value, pointer: &str) -> i64 {
         .unwrap_or_default()
 }
 
-/// Whether the member at a pointer is true.
+/// The member at a pointer is true.
 pub(crate) fn is_true(object: &Value, pointer: &str) -> bool {
     object.pointer(pointer).and_then(Value::as_bool) == Some(true)
 }
@@ -138,12 +138,12 @@ pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> 
         .find(|condition| text(condition, "/type") == kind)
 }
 
-/// Whether the first condition of a type is true.
+/// The first condition of a type is true.
 pub(crate) fn holds(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|condition| text(condition, "/status") == "True")
 }
 
-/// Whether an object is being deleted.
+/// The object is being deleted.
 pub(crate) fn is_deleted(object: &Value) -> bool {
     object
         .pointer("/metadata/deletionTimestamp")

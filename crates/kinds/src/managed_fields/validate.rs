@@ -26,9 +26,25 @@ pub(super) enum Duplicates {
 pub(super) fn validate(ty: Ref<'_>, value: &Value, duplicates: Duplicates) -> Result<(), Problem> {
     let mut walker = Walker {
         duplicates,
+        nulls: Nulls::Absent,
         errors: Vec::new(),
     };
     walker.check(ty, value);
+    collected(walker)
+}
+
+/// Checks a whole object that an expression made. Its nulls are values, and fit nowhere.
+pub(super) fn validate_constructed(ty: Ref<'_>, value: &Value) -> Result<(), Problem> {
+    let mut walker = Walker {
+        duplicates: Duplicates::Refused,
+        nulls: Nulls::Values,
+        errors: Vec::new(),
+    };
+    walker.check(ty, value);
+    collected(walker)
+}
+
+fn collected(walker: Walker) -> Result<(), Problem> {
     if walker.errors.is_empty() {
         return Ok(());
     }
@@ -59,8 +75,18 @@ fn worded(errors: &[ShapeError]) -> String {
     }
 }
 
+/// What a null stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    /// Nothing.
+    Absent,
+    /// The null of protobuf, which is a number.
+    Values,
+}
+
 struct Walker {
     duplicates: Duplicates,
+    nulls: Nulls,
     errors: Vec<ShapeError>,
 }
 
@@ -96,6 +122,9 @@ impl Walker {
         if ty.takes_anything() {
             return;
         }
+        if value.is_null() && self.nulls == Nulls::Values {
+            return self.fail_on_null(ty);
+        }
         match ty.resolve().deduce(Some(value)) {
             Atom { map: Some(map), .. } => match value {
                 Value::Object(_) => self.members(&map, value),
@@ -119,6 +148,31 @@ impl Walker {
             },
             Atom { .. } => self.fail(String::from("schema error: invalid atom: inlined")),
         }
+    }
+
+    fn fail_on_null(&mut self, ty: Ref<'_>) {
+        let null = "&{NULL_VALUE}";
+        let message = match ty.resolve() {
+            Atom {
+                scalar: Some(Scalar::Text),
+                ..
+            } => String::from("expected string, got &value.valueUnstructured{Value:0}"),
+            Atom {
+                scalar: Some(Scalar::Numeric),
+                ..
+            } => String::from("expected numeric (int or float), got structpb.NullValue"),
+            Atom {
+                scalar: Some(Scalar::Boolean),
+                ..
+            } => format!("expected boolean, got {null}"),
+            Atom {
+                scalar: Some(Scalar::Any),
+                ..
+            } => format!("expected any scalar, got {null}"),
+            Atom { map: Some(_), .. } => format!("expected map, got {null}"),
+            Atom { .. } => format!("expected list, got {null}"),
+        };
+        self.fail(message);
     }
 
     fn members(&mut self, map: &MapOf<'_>, value: &Value) {

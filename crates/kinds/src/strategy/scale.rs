@@ -73,7 +73,7 @@ pub fn apply_scale(object: &mut Value, scale: &Value) {
     }
 }
 
-/// What is wrong with a scale.
+/// Validates a scale.
 #[must_use]
 pub fn validate_scale(scale: &Value) -> FieldErrors {
     let mut metadata: ObjectMeta = scale.get("metadata").map(wire).unwrap_or_default();

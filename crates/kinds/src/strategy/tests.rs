@@ -217,7 +217,7 @@ fn other_kinds_are_prepared() {
         create("v1", "ServiceAccount", account).unwrap()["secrets"],
         json!([{"name": "x"}])
     );
-    let request = json!({"metadata": {"name": "c"}, "spec": {"request": "aGk=", "signerName": "a/b", "username": "root"}});
+    let request = json!({"metadata": {"name": "c"}, "spec": {"request": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KYUdrPQotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K", "signerName": "a.b/c", "usages": ["client auth"], "username": "root"}});
     let request = create(
         "certificates.k8s.io/v1",
         "CertificateSigningRequest",
@@ -251,10 +251,13 @@ fn ephemeral_containers_change_nothing_else() {
     assert_eq!(updated["spec"]["containers"][0]["image"], "i");
     assert_eq!(updated["spec"]["ephemeralContainers"][0]["name"], "e");
     assert_eq!(updated["metadata"].get("labels"), None);
-    let mut resized = pod("i");
-    resized["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1"}});
+    // A resize may not change the class of the pod, so both are burstable.
+    let (mut old, mut resized) = (pod("i"), pod("i"));
+    old["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    resized["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}});
     resized["spec"]["nodeName"] = json!("w");
-    let resized = update(("v1", "Pod", "resize"), &pod("i"), &resized).unwrap();
+    let resized = update(("v1", "Pod", "resize"), &old, &resized).unwrap();
     assert_eq!(
         resized["spec"]["containers"][0]["resources"]["limits"]["cpu"],
         "1"
@@ -492,4 +495,94 @@ fn finalizers_are_known_or_belong_to_a_domain() {
     // Some kinds look no closer than custom resources do.
     let budget = create("policy/v1", "PodDisruptionBudget", wrong);
     assert!(budget.is_ok(), "{budget:?}");
+}
+
+/// A kind that is made as `CONTRIBUTING.md` says.
+#[derive(Debug)]
+struct Gadget;
+
+static GADGETS: Resource = crate::kind::namespaced(
+    "test.k8s.io",
+    "v1",
+    "gadgets",
+    "gadget",
+    "Gadget",
+    "GadgetList",
+    &Gadget,
+)
+.generation(crate::kind::SPEC);
+
+impl crate::kind::Kind for Gadget {
+    fn apply_defaults(&self, value: &mut Value) {
+        crate::object::with(value, |object| {
+            if let Some(spec) = crate::object::open(object, "spec") {
+                crate::object::fill(spec, "size", 1);
+            }
+        });
+    }
+
+    fn validate(
+        &self,
+        errors: &mut lockgate_api::field::FieldErrors,
+        new: &crate::kind::Written<'_>,
+        _old: Option<&crate::kind::Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        let at = crate::at::At::root(new.object(), "spec");
+        at.at("size").non_negative(errors);
+    }
+
+    fn columns(&self) -> &'static str {
+        "Name|Size:integer|Age"
+    }
+
+    fn deletion(&self) -> crate::kind::Deletion {
+        crate::kind::Deletion::default().returning_object()
+    }
+}
+
+#[test]
+fn a_kind_says_only_how_it_differs() {
+    let mut gadget = json!({"metadata": {"name": "g", "namespace": "n"}});
+    GADGETS.rules.apply_defaults(&mut gadget);
+    with_context(|context| {
+        prepare_create(&GADGETS, &mut gadget, context);
+        assert_eq!(gadget["metadata"]["generation"], 1);
+        assert_eq!(gadget["spec"]["size"], 1);
+        assert_eq!(validate_create(&GADGETS, &gadget, context), []);
+        let mut changed = gadget.clone();
+        changed["spec"]["size"] = json!(-1);
+        changed["metadata"]["resourceVersion"] = json!("1");
+        prepare_update(&GADGETS, "", &mut changed, &gadget, context);
+        assert_eq!(changed["metadata"]["generation"], 2);
+        let errors = validate_update(&GADGETS, "", &changed, &gadget, context);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let wanted = "spec.size: Invalid value: -1: must be greater than or equal to 0";
+        assert_eq!(texts, [wanted]);
+    });
+    assert!(GADGETS.rules.deletion().returns_object);
+    assert!(GADGETS.rules.field_selectors().is_none());
+}
+
+#[test]
+fn a_configuration_that_does_not_decode_is_refused() {
+    let resource = by_kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+    )
+    .unwrap();
+    let broken = json!({"metadata": {"name": "a"}, "webhooks": [{"name": 7}]});
+    with_context(|context| {
+        let errors = validate_create(resource, &broken, context);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].error_type.reason(), "InternalError");
+        let valid = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
+        let errors = validate_update(resource, "", &valid, &broken, context);
+        assert!(
+            errors
+                .iter()
+                .any(|error| error.error_type.reason() == "InternalError")
+        );
+    });
 }

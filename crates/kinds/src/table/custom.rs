@@ -12,7 +12,7 @@ use super::json_path::JsonPath;
 use crate::cells::read::text;
 use crate::cells::since;
 
-/// What a definition without columns shows besides the name.
+/// The column that a definition without columns shows besides the name.
 const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");
 
 /// The columns of a table, of which the first so many can be read.

@@ -28,7 +28,7 @@ enum Step {
     Several(Vec<Self>),
 }
 
-/// What an element has to fulfil.
+/// A condition on elements.
 #[derive(Debug, Clone, PartialEq)]
 struct Condition {
     path: JsonPath,
@@ -128,7 +128,7 @@ fn member(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// What stands between brackets, and what comes after. Quotes and parentheses hide brackets.
+/// The text between brackets and the rest. Quotes and parentheses hide brackets.
 fn bracket(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     let mut depth = 0_usize;
@@ -294,7 +294,7 @@ impl Condition {
         })
     }
 
-    /// Whether an element fulfils the condition; nothing if the two cannot be compared.
+    /// The element fulfils the condition; nothing if the two cannot be compared.
     fn holds(&self, item: &Value) -> Option<bool> {
         let found = self.path.all(item)?;
         let Some((operator, literal)) = &self.comparison else {

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod custom_resources;
+mod validation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -217,6 +217,7 @@ impl Backend for HttpsBackend {
                             "an error on the server (\"unknown\") has prevented the request from \
                              succeeding",
                         ),
+                        404 => String::from("the server could not find the requested resource"),
                         _ => String::from("the server rejected our request for an unknown reason"),
                     },
                     // UPSTREAM: apiserver pkg/util/webhook/webhook.go (DefaultShouldRetry).

@@ -284,7 +284,7 @@ async fn a_backend_is_reached_over_https() {
     assert_eq!(token.as_deref(), Some("Bearer secret"));
     for want in [
         "want an ImageReview",
-        "Error contacting webhook: 404",
+        "the server could not find the requested resource",
         "expected ident",
     ] {
         let error = backend.review(&spec).await.unwrap_err();

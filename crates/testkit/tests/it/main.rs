@@ -6,4 +6,5 @@
     reason = "a test fails by panicking"
 )]
 
+mod links;
 mod modules;

@@ -228,7 +228,7 @@ impl Credentials {
         }
     }
 
-    /// Reads the files where waiting for a disk disturbs nobody.
+    /// Reads the files on a thread that may block.
     pub(super) async fn read_elsewhere(self: Arc<Self>) {
         if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
             tracing::error!(%error, "certificates cannot be read, retrying");
@@ -327,7 +327,7 @@ impl Credentials {
             (Some(_), Some(trust)) => {
                 builder.with_client_cert_verifier(Arc::clone(&trust.verifier))
             }
-            // Rather nobody than anybody.
+            // Fail closed.
             (Some(_), None) => return Ok(None),
         };
         let shown = Arc::new(Shown(Arc::clone(&pair.certified)));

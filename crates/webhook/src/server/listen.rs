@@ -73,7 +73,7 @@ pub(super) struct Connected<S, P> {
     pub(super) is_http2: bool,
 }
 
-/// No TLS, and nobody is asked who they are.
+/// Plain HTTP without authentication.
 pub(super) struct Plain;
 
 impl Handshake<()> for Plain {

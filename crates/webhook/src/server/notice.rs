@@ -1,5 +1,5 @@
 //! Notices that files of some folders change. Systems differ in what they tell, so it is only a hint:
-//! whoever uses it looks at the files now and then anyway.
+//! users poll the files anyway.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Notice {
         self.watcher = None;
         let changed = Arc::clone(&self.changed);
         let listen = move |event: notify::Result<Event>| {
-            // Reading the files is told too, and is no change.
+            // Reads raise events too, and are no change.
             let is_change = event.is_ok_and(|event| match event.kind {
                 EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
                 _ => true,

@@ -28,7 +28,7 @@ use super::{Check, ProbePaths};
 /// How long one check has.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a result is good for: whoever asks more often gets the same again.
+/// How long a result is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A readiness check and its last result.

@@ -44,7 +44,7 @@ pub(super) struct Reviews {
     room: Arc<Semaphore>,
 }
 
-/// Who called, as far as TLS tells.
+/// The caller, as far as TLS authenticates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
     Allowed,

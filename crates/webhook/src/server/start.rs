@@ -20,7 +20,7 @@ use super::probes::{Health, Probes};
 use super::reviews::{Reviews, Secure};
 use super::{ProbePaths, Server};
 
-/// Probes are few, and whoever asks them is anybody.
+/// The connection limit of probes, which are not authenticated.
 const PROBE_CONNECTIONS: usize = 64;
 
 /// How often readiness is looked at by those who wait for it.

@@ -148,7 +148,7 @@ impl Outcome {
         self.patch(&Value::Array(Vec::new()))
     }
 
-    /// The client is told something that contains these words.
+    /// Asserts that a warning contains these words.
     ///
     /// # Panics
     ///
@@ -161,7 +161,7 @@ impl Outcome {
         self
     }
 
-    /// The client is told nothing besides.
+    /// Asserts that there are no warnings.
     ///
     /// # Panics
     ///

@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
+use lockgate_certs::{Authority, Leaf};
 use lockgate_webhook::server::{Certificates, Running, Server};
 use lockgate_webhook::{
     Context, Denial, ManifestOptions, Mutator, Object, Operation, Registration, Rule, Validator,
     Verdict, Webhooks, mutating, validating,
 };
-use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use crate::commands::CommandError;
@@ -26,15 +26,14 @@ impl Samples {
         let failed = |error: &dyn std::error::Error| {
             CommandError::failed(format!("cannot start the sample webhooks: {error}"))
         };
-        let key = KeyPair::generate().map_err(|error| failed(&error))?;
-        let certificate = CertificateParams::new([String::from("127.0.0.1")])
-            .and_then(|params| params.self_signed(&key))
-            .map_err(|error| failed(&error))?
-            .pem();
+        let authority = Authority::new("lockgate demo").map_err(|error| failed(&error))?;
+        let served = authority
+            .issue(&Leaf::server("webhook", ["127.0.0.1"]))
+            .map_err(|error| failed(&error))?;
         let webhooks = webhooks();
         let running = Server::new(webhooks.clone())
             .listen((Ipv4Addr::LOCALHOST, 0))
-            .certificates(Certificates::pem(certificate.clone(), key.serialize_pem()))
+            .certificates(Certificates::pem(served.certificate_pem, served.key_pem))
             .start()
             .await
             .map_err(|error| failed(&error))?;
@@ -43,7 +42,7 @@ impl Samples {
             .mutating_name("owner")
             .validating_name("images")
             .url(format!("https://{}", running.address()))
-            .ca_bundle(certificate);
+            .ca_bundle(authority.pem());
         Ok(Self {
             running,
             registrations: webhooks.manifests(&options).to_values(),

@@ -8,7 +8,7 @@ use tokio::process::{Child, Command};
 
 use crate::commands::CommandError;
 
-/// How long a webhook that was told to stop may take. One that is made to drain for others is not
+/// The grace period after SIGTERM. A webhook that is made to drain for others is not
 /// waited for: here are no others.
 const TO_STOP: Duration = Duration::from_secs(3);
 

@@ -1,10 +1,19 @@
 //! ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
 
+use lockgate_api::document::json::parse;
+use lockgate_api::field::{FieldError, FieldErrors, Path};
+use lockgate_api::registration::policy::{
+    Binding, Policy, PolicyKind, decode_binding, decode_policy,
+};
+use lockgate_api::registration::strategy::warn_of_static_name;
+use lockgate_api::registration::validation::policies;
+use lockgate_go::json::to_string;
+use serde_json::{Value, json};
+
 use crate::cells::read;
 use crate::cells::{Common, Row, cell, count_cell};
-use crate::kind::{CHANGE, Finalizers, Kind, Resource, SPEC, cluster, sub};
+use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, SPEC, Written, cluster, sub};
 use crate::object::{Object, at_mut, each, fill, get_mut, with};
-use serde_json::{Value, json};
 
 pub(super) const VALIDATING_ADMISSION_POLICIES: Resource = cluster(
     "admissionregistration.k8s.io",
@@ -78,6 +87,36 @@ impl Kind for ValidatingAdmissionPolicy {
         Finalizers::Any
     }
 
+    fn validate_create(&self, new: &Written<'_>, context: &Context<'_>) -> FieldErrors {
+        policy_errors(PolicyKind::Validating, new, None, context)
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        if !subresource.is_empty() {
+            return FieldErrors::new();
+        }
+        policy_errors(PolicyKind::Validating, new, Some(old), context)
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _: &Context<'_>) -> Vec<String> {
+        warnings(new)
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _: &Written<'_>,
+        _: &Context<'_>,
+    ) -> Vec<String> {
+        warnings(new)
+    }
+
     fn resets_metadata_on_status_update(&self) -> bool {
         true
     }
@@ -105,6 +144,36 @@ impl Kind for MutatingAdmissionPolicy {
         Finalizers::Any
     }
 
+    fn validate_create(&self, new: &Written<'_>, context: &Context<'_>) -> FieldErrors {
+        policy_errors(PolicyKind::Mutating, new, None, context)
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        if !subresource.is_empty() {
+            return FieldErrors::new();
+        }
+        policy_errors(PolicyKind::Mutating, new, Some(old), context)
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _: &Context<'_>) -> Vec<String> {
+        warnings(new)
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _: &Written<'_>,
+        _: &Context<'_>,
+    ) -> Vec<String> {
+        warnings(new)
+    }
+
     fn columns(&self) -> &'static str {
         "Name|Mutations:integer|ParamKind|Age"
     }
@@ -126,6 +195,36 @@ impl Kind for ValidatingAdmissionPolicyBinding {
 
     fn finalizers(&self) -> Finalizers {
         Finalizers::Any
+    }
+
+    fn validate_create(&self, new: &Written<'_>, _: &Context<'_>) -> FieldErrors {
+        binding_errors(PolicyKind::Validating, new)
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        _: &Written<'_>,
+        _: &Context<'_>,
+    ) -> FieldErrors {
+        if !subresource.is_empty() {
+            return FieldErrors::new();
+        }
+        binding_errors(PolicyKind::Validating, new)
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _: &Context<'_>) -> Vec<String> {
+        warnings(new)
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _: &Written<'_>,
+        _: &Context<'_>,
+    ) -> Vec<String> {
+        warnings(new)
     }
 
     fn columns(&self) -> &'static str {
@@ -150,6 +249,36 @@ impl Kind for MutatingAdmissionPolicyBinding {
         Finalizers::Any
     }
 
+    fn validate_create(&self, new: &Written<'_>, _: &Context<'_>) -> FieldErrors {
+        binding_errors(PolicyKind::Mutating, new)
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        _: &Written<'_>,
+        _: &Context<'_>,
+    ) -> FieldErrors {
+        if !subresource.is_empty() {
+            return FieldErrors::new();
+        }
+        binding_errors(PolicyKind::Mutating, new)
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _: &Context<'_>) -> Vec<String> {
+        warnings(new)
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _: &Written<'_>,
+        _: &Context<'_>,
+    ) -> Vec<String> {
+        warnings(new)
+    }
+
     fn columns(&self) -> &'static str {
         "Name|PolicyName|ParamRef|Age"
     }
@@ -157,6 +286,54 @@ impl Kind for MutatingAdmissionPolicyBinding {
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         binding_row(object, common)
     }
+}
+
+/// The typed form. Objects come decoded, so a failure is a broken invariant, and it refuses the write.
+fn typed_policy(value: &Value, kind: PolicyKind) -> Result<Policy, FieldError> {
+    let text = to_string(value);
+    let read = match parse(text.as_bytes()) {
+        Ok(document) => decode_policy(document.root(), kind).map_err(|error| error.to_string()),
+        Err(error) => Err(error.message),
+    };
+    read.map(|decoded| decoded.value)
+        .map_err(|reason| FieldError::internal(&Path::root("spec"), reason))
+}
+
+/// The same for a binding.
+fn typed_binding(value: &Value, kind: PolicyKind) -> Result<Binding, FieldError> {
+    let text = to_string(value);
+    let read = match parse(text.as_bytes()) {
+        Ok(document) => decode_binding(document.root(), kind).map_err(|error| error.to_string()),
+        Err(error) => Err(error.message),
+    };
+    read.map(|decoded| decoded.value)
+        .map_err(|reason| FieldError::internal(&Path::root("spec"), reason))
+}
+
+fn policy_errors(
+    kind: PolicyKind,
+    new: &Written<'_>,
+    old: Option<&Written<'_>>,
+    context: &Context<'_>,
+) -> FieldErrors {
+    let old = old.map(|old| typed_policy(old.value, kind)).transpose();
+    match (typed_policy(new.value, kind), old) {
+        (Ok(new), Ok(None)) => policies::validate_policy(&new, context.policies),
+        (Ok(new), Ok(Some(old))) => policies::validate_policy_update(&new, &old, context.policies),
+        (Err(error), _) | (_, Err(error)) => vec![error],
+    }
+}
+
+fn binding_errors(kind: PolicyKind, new: &Written<'_>) -> FieldErrors {
+    match typed_binding(new.value, kind) {
+        Ok(new) => policies::validate_binding(&new),
+        Err(error) => vec![error],
+    }
+}
+
+fn warnings(new: &Written<'_>) -> Vec<String> {
+    let warning = warn_of_static_name(&new.metadata.name);
+    warning.into_iter().collect()
 }
 
 fn policy_defaults(object: &mut Object) {
@@ -188,7 +365,7 @@ fn binding_row(object: &Value, common: &Common<'_>) -> Row {
     Row::plain(common, [policy, parameter_reference(object)])
 }
 
-/// What kind of parameters a policy takes.
+/// The kind of the parameters of a policy.
 fn parameters(object: &Value) -> Value {
     match object.pointer("/spec/paramKind") {
         Some(kind) if kind.is_object() => cell(format!(

@@ -1,9 +1,14 @@
 //! APIServices.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::kind::{CHANGE, Finalizers, Kind, Resource, cluster, sub};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, with};
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::names::{check_dns1035_label, check_path_segment, check_subdomain};
+use lockgate_api::meta::validation::PATH_SEGMENT_NAMES;
+use lockgate_api::meta::validation::validate_metadata;
+use lockgate_go::base64;
 use serde_json::Value;
 
 pub(super) const API_SERVICES: Resource = cluster(
@@ -30,6 +35,51 @@ pub(super) const API_SERVICES: Resource = cluster(
 pub(super) struct ApiService;
 
 impl Kind for ApiService {
+    fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
+        let metadata = Path::root("metadata");
+        let mut errors = validate_metadata(&new.metadata, PATH_SEGMENT_NAMES, &metadata);
+        let spec = At::root(new.object(), "spec");
+        let wanted = format!("{}.{}", spec.at("version").text(), spec.at("group").text());
+        let name = &new.metadata.name;
+        if !name.is_empty() && check_path_segment(name).is_empty() && *name != wanted {
+            let quoted = lockgate_go::quote::quote(&wanted);
+            let path = metadata.child("name");
+            errors.insert(
+                0,
+                FieldError::invalid(
+                    &path,
+                    Shown::Text(name),
+                    format!("must be `spec.version+\".\"+spec.group`: {quoted}"),
+                ),
+            );
+        }
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            errors.extend(self.validate_create(new, context));
+        }
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        api_service(errors, new.object());
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -84,4 +134,52 @@ fn service_row(object: &Value, common: &Common<'_>) -> Row {
         cell(available),
         cell(common.age.as_str()),
     ])
+}
+
+/// UPSTREAM: kube-aggregator pkg/apis/apiregistration/validation/validation.go
+fn api_service(errors: &mut FieldErrors, object: &Object) {
+    let at = At::root(object, "spec");
+    let (group, version) = (at.at("group"), at.at("version"));
+    if group.is_empty() && version.text() != "v1" {
+        let detail = "only v1 may have an empty group and it better be legacy kube";
+        group.required_because(errors, detail);
+    }
+    group.check_set(errors, check_subdomain);
+    version.check(errors, check_dns1035_label);
+    for (key, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
+        let priority = at.at(key);
+        if !(1..=most).contains(&priority.int()) {
+            let detail = format!("must be positive and less than {most}");
+            priority.invalid_int(errors, detail);
+        }
+    }
+    let (service, bundle) = (at.at("service"), at.at("caBundle"));
+    let insecure = at.at("insecureSkipTLSVerify");
+    if !service.is_set() {
+        if !bundle.is_empty() {
+            let length = base64::decode(bundle.text()).map_or(0, |bytes| bytes.len());
+            bundle.invalid_as(
+                errors,
+                Shown::Text(&format!("{length} bytes")),
+                "local APIServices may not have a caBundle",
+            );
+        }
+        if insecure.flag() {
+            insecure.invalid(
+                errors,
+                "local APIServices may not have insecureSkipTLSVerify",
+            );
+        }
+        return;
+    }
+    service.at("namespace").must_be_set(errors);
+    service.at("name").must_be_set(errors);
+    let port = service.at("port");
+    if !(1..=65535).contains(&port.int()) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        port.invalid_int(errors, detail);
+    }
+    if insecure.flag() && !bundle.is_empty() {
+        insecure.invalid(errors, "may not be true if caBundle is present");
+    }
 }

@@ -1,8 +1,9 @@
 //! ControllerRevisions.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::kind::{Kind, Resource, namespaced};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::kind::{Context, Kind, Resource, Written, namespaced};
+use lockgate_api::field::FieldErrors;
 use serde_json::Value;
 
 pub(super) const CONTROLLER_REVISIONS: Resource = namespaced(
@@ -20,6 +21,40 @@ pub(super) const CONTROLLER_REVISIONS: Resource = namespaced(
 pub(super) struct ControllerRevision;
 
 impl Kind for ControllerRevision {
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        errors.extend(self.validate_metadata(new));
+        self.validate(&mut errors, new, Some(old), context);
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        At::root(new.object(), "revision").non_negative(errors);
+        let data = At::root(new.object(), "data");
+        match (data.value, old) {
+            (_, Some(old)) => {
+                data.immutable(errors, &At::root(old.object(), "data"));
+            }
+            (None, None) => data.required_because(errors, "data is mandatory"),
+            (Some(Value::Object(_)), None) => {}
+            (Some(_), None) => {
+                data.required_because(errors, "data must be a valid JSON object");
+            }
+        }
+    }
+
     fn columns(&self) -> &'static str {
         "Name|Controller|Revision|Age"
     }

@@ -1,19 +1,21 @@
 //! DaemonSets.
 
+use crate::at::At;
+use crate::builtin::apps::deployment::internal_rolling;
+use crate::builtin::core::pod::disabled::drop_from_template;
+use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{template, template_defaults};
 use crate::builtin::template::{
-    NO_MATCH, TEMPLATE, always_restarts, containers, rolling_update, selects_everything,
+    TEMPLATE, always_restarts, at_most_all, compiled, containers, int_or_percent,
+    int_or_percent_value, labels_do_not_match, labels_of, rolling_update, selects_everything,
 };
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::{
-    immutable_selector, invalid_json, invalid_selector, non_negative, selector, template_labels,
-};
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{immutable_selector, invalid_selector};
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, namespaced, sub};
-use crate::object::{Object, fill, get, get_mut, has, open, text, with};
+use crate::object::{Object, fill, get, get_mut, open, text, with};
 use crate::typed::type_of;
-use lockgate_api::field::{FieldErrors, Path};
+use lockgate_api::field::{FieldError, FieldErrors, Shown};
 use serde_json::{Value, json};
 
 pub(super) const DAEMON_SETS: Resource = namespaced(
@@ -35,11 +37,31 @@ pub(super) const DAEMON_SETS: Resource = namespaced(
 pub(super) struct DaemonSet;
 
 impl Kind for DaemonSet {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let spec = At::root(new.object(), "spec");
+        of_template(&spec.at("template"))
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> Vec<String> {
+        if new.metadata.generation == old.metadata.generation {
+            return Vec::new();
+        }
+        self.warnings_on_create(new, context)
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
 
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            drop_from_template(object, None, &["spec", "template"])
+        });
         with(value, |object| {
             let generation = template_generation(object).max(1);
             set_template_generation(object, generation);
@@ -53,6 +75,11 @@ impl Kind for DaemonSet {
         old: &Value,
         _context: &Context<'_>,
     ) {
+        if subresource.is_empty() {
+            with(value, |object| {
+                drop_from_template(object, old.as_object(), &["spec", "template"])
+            });
+        }
         if let (true, Some(old)) = (subresource.is_empty(), old.as_object()) {
             with(value, |object| raise_template_generation(object, old));
         }
@@ -68,7 +95,7 @@ impl Kind for DaemonSet {
         if let Some(old) = old {
             immutable_selector(errors, new.object(), old.object());
         }
-        daemon_set(errors, new.object());
+        daemon_set(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -132,37 +159,6 @@ fn raise_template_generation(object: &mut Object, old: &Object) {
     set_template_generation(object, template_generation(old) + i64::from(changed));
 }
 
-fn daemon_set(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    let compiled = selector(errors, spec, &path);
-    let template_path = path.child("template");
-    let (shown, labels) = template_labels(spec);
-    // No selector at all selects nothing; a broken one has been told of.
-    let selects = match compiled {
-        Some(selector) => selector.matches(&labels),
-        None => has(spec, "selector"),
-    };
-    if !selects {
-        let metadata = template_path.child("metadata");
-        invalid_json(errors, &metadata.child("labels"), shown, NO_MATCH);
-    }
-    if selects_everything(spec) {
-        let detail = "empty selector is invalid for daemonset";
-        invalid_selector(
-            errors,
-            &path.child("selector"),
-            spec.get("selector"),
-            detail,
-        );
-    }
-    template(errors, spec, &template_path);
-    always_restarts(errors, spec, &template_path, "DaemonSet");
-    non_negative(errors, spec, "minReadySeconds", &path);
-    non_negative(errors, spec, "revisionHistoryLimit", &path);
-}
-
 fn daemon_set_row(object: &Value, common: &Common<'_>) -> Row {
     let [names, images] = containers(object, TEMPLATE);
     Row::of(vec![
@@ -178,4 +174,70 @@ fn daemon_set_row(object: &Value, common: &Common<'_>) -> Row {
         images,
         cell(read::shown_selector(object, "/spec/selector")),
     ])
+}
+
+fn daemon_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    let selector = at.at("selector");
+    selector.label_selector(errors);
+    let template_at = at.at("template");
+    // No selector at all selects nothing; a broken one has been told of.
+    let selects = match compiled(&at) {
+        Some(matcher) => matcher.matches(&labels_of(&template_at)),
+        None => selector.is_set(),
+    };
+    if !selects {
+        labels_do_not_match(errors, &template_at);
+    }
+    if selects_everything(&at) {
+        let detail = "empty selector is invalid for daemonset";
+        invalid_selector(errors, &selector.path, selector.value, detail);
+    }
+    let old_template = old
+        .and_then(|old| get(old, "spec"))
+        .and_then(|spec| get(spec, "template"));
+    template(errors, &template_at, old_template);
+    always_restarts(errors, &template_at, "DaemonSet");
+    at.at("minReadySeconds").non_negative(errors);
+    update_strategy(errors, &at.at("updateStrategy"));
+    at.at("revisionHistoryLimit").non_negative(errors);
+}
+
+fn update_strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let rolling = at.at("rollingUpdate");
+    match at.at("type").text() {
+        "OnDelete" => {}
+        "RollingUpdate" if rolling.is_set() => {
+            let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
+            int_or_percent(errors, &unavailable);
+            int_or_percent(errors, &surge);
+            at_most_all(errors, &unavailable);
+            at_most_all(errors, &surge);
+            match (
+                int_or_percent_value(&unavailable) != 0,
+                int_or_percent_value(&surge) != 0,
+            ) {
+                (true, true) => {
+                    surge.invalid(errors, "may not be set when maxUnavailable is non-zero");
+                }
+                (false, false) => {
+                    unavailable.required_because(errors, "cannot be 0 when maxSurge is 0");
+                }
+                _ => {}
+            }
+        }
+        "RollingUpdate" => rolling.required(errors),
+        kind => {
+            let shown = format!(
+                "{{\"Type\":{},\"RollingUpdate\":{}}}",
+                Shown::Named(kind),
+                internal_rolling(&rolling)
+            );
+            errors.push(FieldError::not_supported(
+                &at.path,
+                Shown::Rendered(&shown),
+                &["RollingUpdate", "OnDelete"],
+            ));
+        }
+    }
 }

@@ -1,17 +1,20 @@
 //! Deployments and ReplicaSets.
 
-use crate::builtin::core::pod::template_defaults;
+use crate::at::At;
+use crate::builtin::core::pod::disabled::drop_from_template;
+use crate::builtin::core::pod::warnings::of_template;
+use crate::builtin::core::pod::{template, template_defaults};
 use crate::builtin::template::{
-    TEMPLATE, containers, controller_template, ready, replicas_row, rolling_update,
+    TEMPLATE, at_most_all, containers, controller_template, int_or_percent, int_or_percent_value,
+    ready, replicas_row, rolling_update,
 };
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::{immutable_selector, non_negative, take_over};
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{immutable_selector, take_over};
 use crate::kind::{
     CHANGE, Context, Generation, Kind, Resource, SCALE, SPEC, Written, namespaced, sub,
 };
-use crate::object::{Object, fill, get, get_mut, has, number, open, text, with};
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use crate::object::{Object, fill, get, get_mut, open, text, with};
+use lockgate_api::field::{FieldError, FieldErrors, Shown};
 use lockgate_go::json::to_string;
 use serde_json::{Value, json};
 
@@ -48,6 +51,64 @@ pub(super) const REPLICA_SETS: Resource = namespaced(
 pub(super) struct Deployment;
 
 impl Kind for Deployment {
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            drop_from_template(object, None, &["spec", "template"])
+        });
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let spec = At::root(new.object(), "spec");
+        of_template(&spec.at("template"))
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> Vec<String> {
+        if new.metadata.generation == old.metadata.generation {
+            return Vec::new();
+        }
+        self.warnings_on_create(new, context)
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        match subresource {
+            "" => self.validate(&mut errors, new, Some(old), context),
+            "status" => {
+                let at = At::root(new.object(), "status");
+                replica_counts(
+                    &mut errors,
+                    &at,
+                    &[
+                        "observedGeneration",
+                        "replicas",
+                        "updatedReplicas",
+                        "readyReplicas",
+                        "availableReplicas",
+                        "unavailableReplicas",
+                        "terminatingReplicas",
+                        "collisionCount",
+                    ],
+                    &["updatedReplicas", "readyReplicas", "availableReplicas"],
+                    "readyReplicas",
+                );
+                collisions(&mut errors, &at, &At::root(old.object(), "status"));
+            }
+            _ => {}
+        }
+        errors
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, deployment_defaults);
     }
@@ -59,6 +120,11 @@ impl Kind for Deployment {
         old: &Value,
         _context: &Context<'_>,
     ) {
+        if subresource.is_empty() {
+            with(value, |object| {
+                drop_from_template(object, old.as_object(), &["spec", "template"])
+            });
+        }
         // Labels belong to whoever writes the object as a whole.
         if let ("status", Some(old)) = (subresource, old.get("metadata").and_then(Value::as_object))
         {
@@ -77,10 +143,7 @@ impl Kind for Deployment {
         old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        replicas_of_template(errors, new.object(), true);
-        if let Some(old) = old {
-            immutable_selector(errors, new.object(), old.object());
-        }
+        deployment(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -97,6 +160,75 @@ impl Kind for Deployment {
 pub(super) struct ReplicaSet;
 
 impl Kind for ReplicaSet {
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource.is_empty() {
+            with(value, |object| {
+                drop_from_template(object, old.as_object(), &["spec", "template"])
+            });
+        }
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            drop_from_template(object, None, &["spec", "template"])
+        });
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let spec = At::root(new.object(), "spec");
+        of_template(&spec.at("template"))
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> Vec<String> {
+        if new.metadata.generation == old.metadata.generation {
+            return Vec::new();
+        }
+        self.warnings_on_create(new, context)
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        match subresource {
+            "" => self.validate(&mut errors, new, Some(old), context),
+            "status" => {
+                let at = At::root(new.object(), "status");
+                replica_counts(
+                    &mut errors,
+                    &at,
+                    &[
+                        "replicas",
+                        "fullyLabeledReplicas",
+                        "readyReplicas",
+                        "availableReplicas",
+                        "terminatingReplicas",
+                        "observedGeneration",
+                    ],
+                    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+                    "readyReplicas",
+                );
+            }
+            _ => {}
+        }
+        errors
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, replica_set_defaults);
     }
@@ -108,10 +240,7 @@ impl Kind for ReplicaSet {
         old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        replicas_of_template(errors, new.object(), false);
-        if let Some(old) = old {
-            immutable_selector(errors, new.object(), old.object());
-        }
+        replica_set(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -164,56 +293,6 @@ fn replica_set_defaults(object: &mut Object) {
     }
 }
 
-/// Deployments and replica sets.
-fn replicas_of_template(errors: &mut FieldErrors, object: &Object, is_deployment: bool) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    non_negative(errors, spec, "replicas", &path);
-    if !is_deployment {
-        non_negative(errors, spec, "minReadySeconds", &path);
-    }
-    controller_template(errors, spec, "ReplicaSet", true, &path);
-    if !is_deployment {
-        return;
-    }
-    if let Some(strategy) = get(spec, "strategy") {
-        let path = path.child("strategy");
-        let kind = text(strategy, "type");
-        if !matches!(kind, "Recreate" | "RollingUpdate") {
-            // Upstream prints its internal form, whose members have no JSON names.
-            let rolling = to_string(strategy.get("rollingUpdate").unwrap_or(&Value::Null));
-            let shown = format!(
-                "{{\"Type\":{},\"RollingUpdate\":{rolling}}}",
-                to_string(kind)
-            );
-            let set = &["Recreate", "RollingUpdate"];
-            errors.push(FieldError::not_supported(
-                &path,
-                Shown::Rendered(&shown),
-                set,
-            ));
-        }
-        if kind == "Recreate" && has(strategy, "rollingUpdate") {
-            errors.push(FieldError::forbidden(
-                &path.child("rollingUpdate"),
-                "may not be specified when strategy `type` is 'Recreate'",
-            ));
-        }
-    }
-    non_negative(errors, spec, "minReadySeconds", &path);
-    non_negative(errors, spec, "revisionHistoryLimit", &path);
-    non_negative(errors, spec, "progressDeadlineSeconds", &path);
-    let deadline = number(spec, "progressDeadlineSeconds");
-    if has(spec, "progressDeadlineSeconds") && deadline <= number(spec, "minReadySeconds") {
-        errors.push(FieldError::invalid(
-            &path.child("progressDeadlineSeconds"),
-            Shown::Integer(deadline),
-            "must be greater than minReadySeconds",
-        ));
-    }
-}
-
 fn deployment_row(object: &Value, common: &Common<'_>) -> Row {
     let [names, images] = containers(object, TEMPLATE);
     let selector =
@@ -228,4 +307,137 @@ fn deployment_row(object: &Value, common: &Common<'_>) -> Row {
         images,
         cell(selector),
     ])
+}
+
+fn deployment(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    at.at("replicas").non_negative(errors);
+    let old_template = old
+        .and_then(|old| get(old, "spec"))
+        .and_then(|spec| get(spec, "template"));
+    controller_template(
+        errors,
+        &at,
+        &at.at("template"),
+        "ReplicaSet",
+        |errors, at| {
+            template(errors, at, old_template);
+        },
+    );
+    strategy(errors, &at.at("strategy"));
+    for key in ["minReadySeconds", "revisionHistoryLimit"] {
+        at.at(key).non_negative(errors);
+    }
+    let deadline = at.at("progressDeadlineSeconds");
+    if deadline.is_set() {
+        deadline.non_negative(errors);
+        if deadline.int() <= at.at("minReadySeconds").int() {
+            deadline.invalid_int(errors, "must be greater than minReadySeconds");
+        }
+    }
+    if let Some(old) = old {
+        immutable_selector(errors, object, old);
+    }
+}
+
+fn strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let rolling = at.at("rollingUpdate");
+    match at.at("type").text() {
+        "Recreate" => {
+            if rolling.is_set() {
+                let detail = "may not be specified when strategy `type` is 'Recreate'";
+                rolling.forbidden(errors, detail);
+            }
+        }
+        "RollingUpdate" if rolling.is_set() => {
+            let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
+            int_or_percent(errors, &unavailable);
+            int_or_percent(errors, &surge);
+            if int_or_percent_value(&unavailable) == 0 && int_or_percent_value(&surge) == 0 {
+                unavailable.invalid(errors, "may not be 0 when `maxSurge` is 0");
+            }
+            at_most_all(errors, &unavailable);
+        }
+        "RollingUpdate" => {
+            rolling.required_because(errors, "this should be defaulted and never be nil");
+        }
+        kind => {
+            // Upstream prints its internal form, whose members have no JSON names.
+            let shown = format!(
+                "{{\"Type\":{},\"RollingUpdate\":{}}}",
+                Shown::Named(kind),
+                internal_rolling(&rolling)
+            );
+            errors.push(FieldError::not_supported(
+                &at.path,
+                Shown::Rendered(&shown),
+                &["Recreate", "RollingUpdate"],
+            ));
+        }
+    }
+}
+
+/// The internal form of a rolling update.
+pub(super) fn internal_rolling(rolling: &At<'_, '_>) -> String {
+    if !rolling.is_set() {
+        return String::from("null");
+    }
+    let member = |key: &str| rolling.at(key).value.map_or(String::from("0"), to_string);
+    format!(
+        "{{\"MaxUnavailable\":{},\"MaxSurge\":{}}}",
+        member("maxUnavailable"),
+        member("maxSurge")
+    )
+}
+
+fn replica_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    at.at("replicas").non_negative(errors);
+    at.at("minReadySeconds").non_negative(errors);
+    let old_template = old
+        .and_then(|old| get(old, "spec"))
+        .and_then(|spec| get(spec, "template"));
+    controller_template(
+        errors,
+        &at,
+        &at.at("template"),
+        "ReplicaSet",
+        |errors, at| {
+            template(errors, at, old_template);
+        },
+    );
+    if let Some(old) = old {
+        immutable_selector(errors, object, old);
+    }
+}
+
+/// Counts of a status: none negative, none above `replicas`, available ones not above ready ones.
+pub(super) fn replica_counts(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    counts: &[&str],
+    bounded: &[&str],
+    ready: &str,
+) {
+    for key in counts {
+        at.at(key).non_negative(errors);
+    }
+    for key in bounded {
+        if at.at(key).int() > at.at("replicas").int() {
+            at.at(key)
+                .invalid_int(errors, "cannot be greater than status.replicas");
+        }
+    }
+    if at.at("availableReplicas").int() > at.at("readyReplicas").int() {
+        at.at("availableReplicas")
+            .invalid_int(errors, format!("cannot be greater than {ready}"));
+    }
+}
+
+/// A count of collisions never falls.
+pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
+    let (new, former) = (at.at("collisionCount"), old.at("collisionCount"));
+    if former.is_set() && new.int() < former.int() {
+        new.invalid_int(errors, "cannot be decremented");
+    }
 }

@@ -1,15 +1,26 @@
 //! StatefulSets.
 
+use crate::at::At;
+use crate::builtin::core::persistent_volume_claim::claim_spec;
 use crate::builtin::core::persistent_volume_claim::defaults as claim_defaults;
-use crate::builtin::core::pod::template_defaults;
-use crate::builtin::template::{ROLLING_UPDATE, TEMPLATE, containers, controller_template, ready};
+use crate::builtin::core::pod::disabled::drop_from_template;
+use crate::builtin::core::pod::warnings::of_claim;
+use crate::builtin::core::pod::warnings::of_template;
+use crate::builtin::core::pod::{template, template_defaults, template_metadata_again};
+use crate::builtin::template::{
+    ROLLING_UPDATE, TEMPLATE, at_most_all, containers, controller_template, int_or_percent,
+    int_or_percent_value, ready,
+};
 use crate::cells::{Common, Row, cell};
-use crate::checks::{LABEL_NAMES, non_negative};
+use crate::checks::{LABEL_NAMES, check_label};
+use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Kind, Resource, SCALE, SPEC, Written, namespaced, sub};
-use crate::object::{Object, each, fill, fill_text, get, get_mut, open, text, with};
+use crate::object::{Object, each, fill, fill_text, get, get_mut, list, open, text, with};
+use crate::typed::type_of;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::validation::NameRules;
-use serde_json::Value;
+use lockgate_go::json::to_string;
+use serde_json::{Value, json};
 
 pub(super) const STATEFUL_SETS: Resource = namespaced(
     "apps",
@@ -30,6 +41,47 @@ pub(super) const STATEFUL_SETS: Resource = namespaced(
 pub(super) struct StatefulSet;
 
 impl Kind for StatefulSet {
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource.is_empty() {
+            with(value, |object| {
+                drop_from_template(object, old.as_object(), &["spec", "template"])
+            });
+        }
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            drop_from_template(object, None, &["spec", "template"])
+        });
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let spec = At::root(new.object(), "spec");
+        let mut warnings = of_template(&spec.at("template"));
+        for claim in spec.at("volumeClaimTemplates").items() {
+            warnings.extend(of_claim(&claim.at("spec")));
+        }
+        warnings
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> Vec<String> {
+        if new.metadata.generation == old.metadata.generation {
+            return Vec::new();
+        }
+        self.warnings_on_create(new, context)
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -45,9 +97,9 @@ impl Kind for StatefulSet {
         old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        match old {
-            None => stateful_set(errors, new.object(), true),
-            Some(old) => stateful_set_update(errors, new.object(), old.object()),
+        stateful_set(errors, new.object(), old.map(Written::object));
+        if let Some(old) = old {
+            stateful_set_update(errors, new.object(), old.object());
         }
     }
 
@@ -88,25 +140,167 @@ fn defaults(object: &mut Object) {
     });
 }
 
-/// A stateful set. Templates that were let in before are not checked again.
-fn stateful_set(errors: &mut FieldErrors, object: &Object, checks_template: bool) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    let policy = text(spec, "podManagementPolicy");
-    if !matches!(policy, "OrderedReady" | "Parallel") {
-        errors.push(FieldError::invalid(
-            &path.child("podManagementPolicy"),
-            Shown::Named(policy),
-            "must be 'OrderedReady' or 'Parallel'",
-        ));
-    }
-    non_negative(errors, spec, "replicas", &path);
-    non_negative(errors, spec, "minReadySeconds", &path);
-    controller_template(errors, spec, "StatefulSet", checks_template, &path);
+fn stateful_set_row(object: &Value, common: &Common<'_>) -> Row {
+    let [names, images] = containers(object, TEMPLATE);
+    Row::of(vec![
+        cell(common.name),
+        ready(object),
+        cell(common.age.as_str()),
+        names,
+        images,
+    ])
 }
 
-/// What of a stateful set may change.
+/// A stateful set. Templates that were invalid before are not checked again.
+fn stateful_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let skips = old.is_some_and(|old| {
+        let mut found = FieldErrors::new();
+        spec(&mut found, old, Some(old), false);
+        !found.is_empty()
+    });
+    spec(errors, object, old, skips);
+}
+
+fn spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>, skips_template: bool) {
+    let at = At::root(object, "spec");
+    let policy = at.at("podManagementPolicy");
+    match policy.text() {
+        "" => policy.required(errors),
+        "OrderedReady" | "Parallel" => {}
+        _ => policy.invalid(errors, "must be 'OrderedReady' or 'Parallel'"),
+    }
+    update_strategy(errors, &at.at("updateStrategy"));
+    let retention = at.at("persistentVolumeClaimRetentionPolicy");
+    if retention.is_set() {
+        for key in ["whenDeleted", "whenScaled"] {
+            retention.at(key).known(errors, &["Retain", "Delete"]);
+        }
+    }
+    let claims = at.at("volumeClaimTemplates");
+    if old.is_none() {
+        for claim in claims.items() {
+            claim_spec(errors, &claim.at("spec"), None);
+        }
+    }
+    at.at("replicas").non_negative(errors);
+    at.at("minReadySeconds").non_negative(errors);
+    At::new(
+        at.path.child("ordinals.start"),
+        at.at("ordinals").at("start").value,
+    )
+    .non_negative(errors);
+    if old.is_none() {
+        at.at("serviceName").check_set(errors, check_label);
+    }
+    let own = at.at("template");
+    let checked = effective_template(&own, &claims);
+    let template_at = At::new(own.path, checked.as_ref().or(own.value));
+    let old_template = old
+        .and_then(|old| get(old, "spec"))
+        .and_then(|spec| get(spec, "template"));
+    controller_template(errors, &at, &template_at, "StatefulSet", |errors, at| {
+        if !skips_template {
+            template(errors, at, old_template);
+        }
+        template_metadata_again(errors, at, old_template);
+    });
+}
+
+/// The template as its pods will get it: hostnames are set by the controller, and volumes come from
+/// the claims.
+fn effective_template(template: &At<'_, '_>, claims: &At<'_, '_>) -> Option<Value> {
+    let mut effective = template.value?.clone();
+    let spec = effective.get_mut("spec")?.as_object_mut()?;
+    spec.remove("subdomain");
+    spec.remove("hostname");
+    if !claims.is_empty() {
+        let metadata_name = |claim: &Value| {
+            claim
+                .pointer("/metadata/name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let mut names: Vec<String> = Vec::new();
+        for claim in claims.list() {
+            let name = metadata_name(claim);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let own = list(spec, "volumes").iter().filter(|volume| {
+            let name = volume.get("name").and_then(Value::as_str);
+            !names.iter().any(|known| Some(known.as_str()) == name)
+        });
+        let volumes: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+            .chain(own.cloned())
+            .collect();
+        spec.insert("volumes".to_owned(), Value::Array(volumes));
+    }
+    Some(effective)
+}
+
+fn update_strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let rolling = at.at("rollingUpdate");
+    match at.at("type").text() {
+        "" => at.required(errors),
+        "OnDelete" => {
+            if rolling.is_set() {
+                let shown = format!(
+                    "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
+                    rolling.at("partition").int(),
+                    rolling
+                        .at("maxUnavailable")
+                        .value
+                        .map_or(String::from("null"), to_string)
+                );
+                rolling.invalid_as(
+                    errors,
+                    Shown::Rendered(&shown),
+                    "only allowed for updateStrategy 'RollingUpdate'",
+                );
+            }
+        }
+        "RollingUpdate" => {
+            rolling.at("partition").non_negative(errors);
+            let unavailable = rolling.at("maxUnavailable");
+            if unavailable.is_set() {
+                int_or_percent(errors, &unavailable);
+                if int_or_percent_value(&unavailable) == 0 {
+                    unavailable.invalid(errors, "cannot be 0");
+                }
+                at_most_all(errors, &unavailable);
+            }
+        }
+        kind => {
+            let rolling = if rolling.is_set() {
+                format!(
+                    "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
+                    rolling.at("partition").int(),
+                    rolling
+                        .at("maxUnavailable")
+                        .value
+                        .map_or(String::from("null"), to_string)
+                )
+            } else {
+                String::from("null")
+            };
+            let shown = format!(
+                "{{\"Type\":{},\"RollingUpdate\":{rolling}}}",
+                Shown::Named(kind)
+            );
+            at.invalid_as(
+                errors,
+                Shown::Rendered(&shown),
+                "must be 'RollingUpdate' or 'OnDelete'",
+            );
+        }
+    }
+}
+
+/// Validates which members of a StatefulSet change.
 fn stateful_set_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     const MUTABLE: [&str; 7] = [
         "replicas",
@@ -117,17 +311,16 @@ fn stateful_set_update(errors: &mut FieldErrors, object: &Object, old: &Object) 
         "persistentVolumeClaimRetentionPolicy",
         "revisionHistoryLimit",
     ];
-    let mut old_errors = FieldErrors::new();
-    stateful_set(&mut old_errors, old, true);
-    stateful_set(errors, object, old_errors.is_empty());
     let empty = Object::new();
-    let (new, old) = (
-        get(object, "spec").unwrap_or(&empty),
-        get(old, "spec").unwrap_or(&empty),
-    );
-    let fixed = |key: &&String| !MUTABLE.contains(&key.as_str());
-    let keys = new.keys().chain(old.keys());
-    if keys.filter(fixed).any(|key| new.get(key) != old.get(key)) {
+    let fixed = |object: &Object| {
+        let mut spec = get(object, "spec").unwrap_or(&empty).clone();
+        spec.retain(|key, _| !MUTABLE.contains(&key.as_str()));
+        Value::Object(spec)
+    };
+    let same = type_of("apps", "v1", "StatefulSet")
+        .and_then(|ty| ty.field("spec"))
+        .is_some_and(|field| semantically_equal(field.ty(), &fixed(object), &fixed(old)));
+    if !same {
         errors.push(FieldError::forbidden(
             &Path::root("spec"),
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
@@ -135,15 +328,4 @@ fn stateful_set_update(errors: &mut FieldErrors, object: &Object, old: &Object) 
              'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         ));
     }
-}
-
-fn stateful_set_row(object: &Value, common: &Common<'_>) -> Row {
-    let [names, images] = containers(object, TEMPLATE);
-    Row::of(vec![
-        cell(common.name),
-        ready(object),
-        cell(common.age.as_str()),
-        names,
-        images,
-    ])
 }

@@ -2,12 +2,13 @@
 
 mod conversion;
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::{invalid_each, required};
+use crate::at::At;
+use crate::builtin::core::resource_name::container_resource_name;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::check_label;
 use crate::kind::{CHANGE, Context, Kind, Resource, Written, namespaced, sub};
-use crate::object::{Object, fill, get, get_mut, has, is_empty, list, number, open, text, with};
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use crate::object::{Object, fill, get, get_mut, has, is_empty, number, open, text, with};
+use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::check_path_segment;
 use serde_json::{Value, json};
 
@@ -102,7 +103,14 @@ impl Kind for HorizontalPodAutoscalerV1 {
         old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        autoscaler(errors, new.object(), old.map(Written::object));
+        // The rules are written on the version that knows everything about the object.
+        let converted = |object: &Object| {
+            let mut object = object.clone();
+            conversion::to_v2(&mut object);
+            object
+        };
+        let former = old.map(|old| converted(old.object()));
+        autoscaler(errors, &converted(new.object()), former.as_ref());
     }
 
     fn columns(&self) -> &'static str {
@@ -150,97 +158,6 @@ fn v1_defaults(object: &mut Object) {
     conversion::round_trip(object);
 }
 
-fn autoscaler(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let old = old.and_then(|old| get(old, "spec"));
-    let path = Path::root("spec");
-    let (least, most) = (number(spec, "minReplicas"), number(spec, "maxReplicas"));
-    let has_least = has(spec, "minReplicas");
-    // An autoscaler that may scale to zero came from a server that allowed it.
-    let had_zero =
-        old.is_some_and(|old| has(old, "minReplicas") && number(old, "minReplicas") == 0);
-    let bound = i64::from(!had_zero);
-    if has_least && least < bound {
-        errors.push(FieldError::invalid(
-            &path.child("minReplicas"),
-            Shown::Integer(least),
-            format!("must be greater than or equal to {bound}"),
-        ));
-    }
-    let most_path = path.child("maxReplicas");
-    if most == 0 {
-        errors.push(FieldError::required(
-            &most_path,
-            "must be set and greater than 0",
-        ));
-    } else if most < 0 {
-        let detail = "must be greater than or equal to 1";
-        errors.push(FieldError::invalid(
-            &most_path,
-            Shown::Integer(most),
-            detail,
-        ));
-    }
-    if has_least && most < least {
-        let detail = "must be greater than or equal to `minReplicas`";
-        errors.push(FieldError::invalid(
-            &most_path,
-            Shown::Integer(most),
-            detail,
-        ));
-    }
-    scale_target(errors, spec, old, &path.child("scaleTargetRef"));
-    let scales_from_zero = list(spec, "metrics")
-        .iter()
-        .any(|metric| metric["type"] == "Object" || metric["type"] == "External");
-    if has_least && least == 0 && has(spec, "metrics") && !scales_from_zero {
-        errors.push(FieldError::forbidden(
-            &path.child("metrics"),
-            "must specify at least one Object or External metric to support scaling to zero replicas",
-        ));
-    }
-}
-
-fn scale_target(errors: &mut FieldErrors, spec: &Object, old: Option<&Object>, path: &Path<'_>) {
-    let empty = Object::new();
-    let target = get(spec, "scaleTargetRef").unwrap_or(&empty);
-    for key in ["kind", "name"] {
-        match text(target, key) {
-            "" => required(errors, &path.child(key)),
-            value => invalid_each(errors, &path.child(key), value, check_path_segment(value)),
-        }
-    }
-    let version = text(target, "apiVersion");
-    let is_same = old
-        .and_then(|old| get(old, "scaleTargetRef"))
-        .is_some_and(|old| {
-            text(old, "apiVersion") == version && text(old, "kind") == text(target, "kind")
-        });
-    if is_same {
-        return;
-    }
-    let problem = match version.matches('/').count() {
-        0 | 1 => {
-            let has_group = version
-                .split_once('/')
-                .is_some_and(|(group, _)| !group.is_empty());
-            // The core group has one kind that scales.
-            let may_lack_group = text(target, "kind") == "ReplicationController";
-            (!has_group && !may_lack_group)
-                .then(|| String::from("apiVersion must specify API group"))
-        }
-        _ => Some(format!("unexpected GroupVersion string: {version}")),
-    };
-    if let Some(problem) = problem {
-        errors.push(FieldError::invalid(
-            &path.child("apiVersion"),
-            Shown::Text(version),
-            problem,
-        ));
-    }
-}
-
 fn autoscaler_row(object: &Value, common: &Common<'_>) -> Row {
     let target = object
         .pointer("/spec/scaleTargetRef")
@@ -278,7 +195,7 @@ fn metrics(object: &Value) -> String {
     read::first_few(&texts, 2, ", ")
 }
 
-/// What a metric is, and what it should be.
+/// The current value of a metric and its target.
 fn shown_metric(metric: &Value, found: Option<&Value>) -> String {
     let (member, is_named) = match read::text(metric, "/type") {
         "External" => ("external", false),
@@ -336,4 +253,268 @@ fn shown_metric(metric: &Value, found: Option<&Value>) -> String {
         ""
     };
     format!("{name}{current}/{target}{suffix}")
+}
+
+/// UPSTREAM: pkg/apis/autoscaling/validation/validation.go
+fn autoscaler(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    let empty = Object::new();
+    let old = old.map(|old| get(old, "spec").unwrap_or(&empty));
+    let (least, most) = (at.at("minReplicas"), at.at("maxReplicas"));
+    // An autoscaler that may scale to zero came from a server that allowed it.
+    let had_zero =
+        old.is_some_and(|old| has(old, "minReplicas") && number(old, "minReplicas") == 0);
+    let bound = i64::from(!had_zero);
+    if least.is_set() && least.int() < bound {
+        let detail = format!("must be greater than or equal to {bound}");
+        least.invalid_int(errors, detail);
+    }
+    if most.int() == 0 {
+        most.required_because(errors, "must be set and greater than 0");
+    } else if most.int() < 0 {
+        most.invalid_int(errors, "must be greater than or equal to 1");
+    }
+    if least.is_set() && most.int() < least.int() {
+        most.invalid_int(errors, "must be greater than or equal to `minReplicas`");
+    }
+    let target = at.at("scaleTargetRef");
+    let is_same = old
+        .and_then(|old| get(old, "scaleTargetRef"))
+        .is_some_and(|old| {
+            text(old, "apiVersion") == target.at("apiVersion").text()
+                && text(old, "kind") == target.at("kind").text()
+        });
+    // The core group has one kind that scales.
+    let may_lack_group = target.at("kind").text() == "ReplicationController";
+    reference(errors, &target, may_lack_group, is_same);
+    let metrics = at.at("metrics");
+    for metric in metrics.items() {
+        metric_spec(errors, &metric);
+    }
+    let scales_from_zero = metrics
+        .items()
+        .any(|metric| matches!(metric.at("type").text(), "Object" | "External"));
+    if least.is_set() && least.int() == 0 && !scales_from_zero {
+        metrics.forbidden(
+            errors,
+            "must specify at least one Object or External metric to support scaling to zero replicas",
+        );
+    }
+    let behavior = at.at("behavior");
+    for key in ["scaleUp", "scaleDown"] {
+        if behavior.at(key).is_set() {
+            rules(errors, &behavior.at(key));
+        }
+    }
+}
+
+/// A reference to an object of any version.
+fn reference(errors: &mut FieldErrors, at: &At<'_, '_>, may_lack_group: bool, is_known: bool) {
+    at.at("kind").check_required(errors, check_path_segment);
+    at.at("name").check_required(errors, check_path_segment);
+    if is_known {
+        return;
+    }
+    let version = at.at("apiVersion");
+    match version.text().matches('/').count() {
+        0 | 1 => {
+            let group = version
+                .text()
+                .split_once('/')
+                .map_or("", |(group, _)| group);
+            if group.is_empty() && !may_lack_group {
+                version.invalid(errors, "apiVersion must specify API group");
+            }
+        }
+        _ => {
+            let detail = format!("unexpected GroupVersion string: {}", version.text());
+            version.invalid(errors, detail);
+        }
+    }
+}
+
+fn rules(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const WINDOW: i64 = 3600;
+    const PERIOD: i64 = 1800;
+    let window = at.at("stabilizationWindowSeconds");
+    if window.int() < 0 {
+        window.invalid_int(errors, "must be greater than or equal to zero");
+    }
+    if window.int() > WINDOW {
+        window.invalid_int(errors, format!("must be less than or equal to {WINDOW}"));
+    }
+    at.at("selectPolicy")
+        .known_if_set(errors, &["Disabled", "Max", "Min"]);
+    let policies = at.at("policies");
+    if policies.is_empty() {
+        policies.required_because(errors, "must specify at least one Policy");
+    }
+    for policy in policies.items() {
+        policy.at("type").known(errors, &["Percent", "Pods"]);
+        policy.at("value").positive(errors);
+        let period = policy.at("periodSeconds");
+        period.positive(errors);
+        if period.int() > PERIOD {
+            period.invalid_int(errors, format!("must be less than or equal to {PERIOD}"));
+        }
+    }
+    let tolerance = at.at("tolerance");
+    if let Some(quantity) = tolerance.quantity().filter(|quantity| quantity.sign() < 0) {
+        tolerance.invalid_as(
+            errors,
+            Shown::Text(&quantity.to_string()),
+            "must be greater than or equal to 0",
+        );
+    }
+}
+
+const SOURCES: [(&str, &str); 5] = [
+    ("Object", "object"),
+    ("External", "external"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+];
+
+fn metric_spec(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const TYPES: [&str; 5] = [
+        "ContainerResource",
+        "External",
+        "Object",
+        "Pods",
+        "Resource",
+    ];
+    let kind = at.at("type");
+    if kind.is_empty() {
+        kind.required_because(errors, "must specify a metric source type");
+    }
+    kind.known(errors, &TYPES);
+    let present: Vec<&str> = SOURCES
+        .iter()
+        .map(|(_, key)| *key)
+        .filter(|key| at.at(key).is_set())
+        .collect();
+    if let Some(first) = present.first() {
+        metric_source(errors, first, &at.at(first));
+    }
+    let expected = SOURCES.iter().find(|(name, _)| *name == kind.text());
+    match expected {
+        Some((_, key)) => {
+            if !at.at(key).is_set() {
+                let detail = "must populate information for the given metric source";
+                at.at(key).required_because(errors, detail);
+            }
+        }
+        None => kind.not_supported(errors, &TYPES),
+    }
+    if present.len() != 1 {
+        for key in present {
+            if expected.is_none_or(|(_, expected)| *expected != key) {
+                at.at(key)
+                    .forbidden(errors, "must populate the given metric source only");
+            }
+        }
+    }
+}
+
+fn metric_source(errors: &mut FieldErrors, kind: &str, at: &At<'_, '_>) {
+    let target = at.at("target");
+    let (value, average) = (target.at("value"), target.at("averageValue"));
+    let utilization = target.at("averageUtilization");
+    match kind {
+        "object" => {
+            reference(errors, &at.at("describedObject"), true, false);
+            metric_name(errors, &at.at("metric"));
+            metric_target(errors, &target);
+            if !value.is_set() && !average.is_set() {
+                let detail = "must set either a target value or averageValue";
+                average.required_because(errors, detail);
+            }
+        }
+        "external" => {
+            metric_name(errors, &at.at("metric"));
+            metric_target(errors, &target);
+            match (value.is_set(), average.is_set()) {
+                (false, false) => average.required_because(
+                    errors,
+                    "must set either a target value for metric or a per-pod target",
+                ),
+                (true, true) => value.forbidden(
+                    errors,
+                    "may not set both a target value for metric and a per-pod target",
+                ),
+                _ => {}
+            }
+        }
+        "pods" => {
+            metric_name(errors, &at.at("metric"));
+            metric_target(errors, &target);
+            if !average.is_set() {
+                let detail = "must specify a positive target averageValue";
+                average.required_because(errors, detail);
+            }
+        }
+        _ => {
+            let name = at.at("name");
+            if name.is_empty() {
+                name.required_because(errors, "must specify a resource name");
+            } else if kind == "containerResource" {
+                container_resource_name(errors, &name, name.text());
+            }
+            if kind == "containerResource" {
+                let container = at.at("container");
+                if container.is_empty() {
+                    container.required_because(errors, "must specify a container");
+                } else {
+                    container.check(errors, check_label);
+                }
+            }
+            metric_target(errors, &target);
+            match (utilization.is_set(), average.is_set()) {
+                (false, false) => utilization.required_because(
+                    errors,
+                    "must set either a target raw value or a target utilization",
+                ),
+                (true, true) => average.forbidden(
+                    errors,
+                    "may not set both a target raw value and a target utilization",
+                ),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn metric_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let name = at.at("name");
+    if name.is_empty() {
+        name.required_because(errors, "must specify a metric name");
+    } else {
+        name.check(errors, check_path_segment);
+    }
+}
+
+fn metric_target(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let kind = at.at("type");
+    if kind.is_empty() {
+        kind.required_because(errors, "must specify a metric target type");
+    }
+    if !matches!(kind.text(), "Utilization" | "Value" | "AverageValue") {
+        let detail = "must be either Utilization, Value, or AverageValue";
+        kind.invalid(errors, detail);
+    }
+    for key in ["value", "averageValue"] {
+        let value = at.at(key);
+        if let Some(quantity) = value.quantity().filter(|quantity| quantity.sign() <= 0) {
+            value.invalid_as(
+                errors,
+                Shown::Text(&quantity.to_string()),
+                "must be positive",
+            );
+        }
+    }
+    let utilization = at.at("averageUtilization");
+    if utilization.is_set() && utilization.int() < 1 {
+        utilization.invalid_int(errors, "must be greater than 0");
+    }
 }

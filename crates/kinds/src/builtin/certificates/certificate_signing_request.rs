@@ -1,11 +1,19 @@
 //! CertificateSigningRequests.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell, human_duration};
+use crate::at::At;
+use crate::builtin::certificates::signer_name;
+use crate::cells::{Common, Row, cell, human_duration, read};
 use crate::checks::take_over;
-use crate::kind::{CHANGE, Context, FieldSelector, Kind, NAME, Resource, cluster, select, sub};
+use crate::kind::{
+    CHANGE, Context, FieldSelector, Kind, NAME, Resource, Written, cluster, select, sub,
+};
 use crate::object::{Object, at_mut, each, get, get_mut, list, open, with};
+use lockgate_api::field::{FieldErrors, Path, Shown};
+use lockgate_api::meta::validation::NameRules;
+use lockgate_api::meta::validation::validate_metadata;
+use lockgate_go::base64;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 pub(super) const CERTIFICATE_SIGNING_REQUESTS: Resource = cluster(
     "certificates.k8s.io",
@@ -41,6 +49,40 @@ const SELECTABLE: &[FieldSelector] = &[NAME, select("spec.signerName", &["spec",
 pub(super) struct CertificateSigningRequest;
 
 impl Kind for CertificateSigningRequest {
+    fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
+        // Any name will do.
+        let any = NameRules {
+            name: |_| Vec::new(),
+            prefix: |_| Vec::new(),
+        };
+        let mut errors = validate_metadata(&new.metadata, any, &Path::root("metadata"));
+        self.validate_finalizers(&mut errors, new);
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata(new);
+        self.validate(&mut errors, new, Some(old), context);
+        errors.extend(self.validate_metadata_update(new, old));
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        signing_request(errors, new.object(), old.map(Written::object));
+    }
+
     fn prepare_create(&self, value: &mut Value, context: &Context<'_>) {
         with(value, |object| requester(object, context));
     }
@@ -157,4 +199,102 @@ fn request_row(object: &Value, common: &Common<'_>) -> Row {
         cell(wanted.map_or_else(|| String::from("<none>"), human_duration)),
         cell(status),
     ])
+}
+
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// UPSTREAM: pkg/apis/certificates/validation/validation.go. The request itself is not parsed.
+fn signing_request(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    let request = at.at("request");
+    let decoded = base64::decode(request.text()).unwrap_or_default();
+    let is_request =
+        String::from_utf8_lossy(&decoded).contains("-----BEGIN CERTIFICATE REQUEST-----");
+    if !is_request {
+        request.invalid_or_null(errors, "PEM block type must be CERTIFICATE REQUEST");
+    }
+    let usages = at.at("usages");
+    usages.must_be_set(errors);
+    let former = old.map(|old| At::root(old, "spec"));
+    let had_unknown = former.is_some_and(|old| {
+        old.at("usages")
+            .texts()
+            .any(|usage| !USAGES.contains(&usage))
+    });
+    if !had_unknown {
+        for usage in usages.items() {
+            usage.known(errors, &USAGES);
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for usage in usages.items() {
+        if !seen.insert(usage.text()) {
+            usage.duplicate(errors);
+        }
+    }
+    let signer = at.at("signerName");
+    if signer.text() == "kubernetes.io/legacy-unknown" {
+        let detail = "the legacy signerName is not allowed via this API version";
+        signer.invalid(errors, detail);
+    } else {
+        signer_name(errors, &signer);
+    }
+    let expiration = at.at("expirationSeconds");
+    if expiration.is_set() && expiration.int() < 600 {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        expiration.invalid_int(errors, detail);
+    }
+    conditions(errors, object);
+}
+
+fn conditions(errors: &mut FieldErrors, object: &Object) {
+    let status = At::root(object, "status");
+    let all = status.at("conditions");
+    let (mut seen, mut decided) = (BTreeSet::new(), "");
+    for condition in all.items() {
+        let kind = condition.at("type");
+        kind.must_be_set(errors);
+        let values: &[&str] = match kind.text() {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        condition.at("status").one_of(errors, values);
+        if let "Approved" | "Denied" = kind.text() {
+            if !decided.is_empty() && decided != kind.text() {
+                all.invalid_as(
+                    errors,
+                    Shown::Named(kind.text()),
+                    "Approved and Denied conditions are mutually exclusive",
+                );
+            }
+            decided = kind.text();
+        }
+        if !seen.insert(kind.text()) {
+            kind.duplicate(errors);
+        }
+    }
 }

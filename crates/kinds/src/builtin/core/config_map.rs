@@ -1,7 +1,6 @@
 //! ConfigMaps.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, count_cell};
+use crate::cells::{Common, Row, count_cell, read};
 use crate::checks::{check_config_key, invalid_each};
 use crate::kind::{Context, Kind, Resource, Written, namespaced};
 use crate::object::{Object, flag, get};
@@ -25,16 +24,28 @@ pub(super) const CONFIG_MAPS: Resource = namespaced(
 pub(super) struct ConfigMap;
 
 impl Kind for ConfigMap {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            config_map_update(&mut errors, new.object(), old.object());
+            errors.extend(self.validate_create(new, context));
+        }
+        errors
+    }
+
     fn validate(
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        old: Option<&Written<'_>>,
+        _old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        if let Some(old) = old {
-            config_map_update(errors, new.object(), old.object());
-        }
         config_map(errors, new.object());
     }
 
@@ -90,7 +101,7 @@ fn config_map_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     sealed(errors, object, old, &["data", "binaryData"]);
 }
 
-/// What is marked immutable stays as it is, mark included.
+/// Data that is marked immutable cannot change, and the mark cannot be removed.
 pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, members: &[&str]) {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     if !flag(old, "immutable") {

@@ -1,9 +1,12 @@
 //! Endpoints.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::kind::{Kind, Resource, namespaced};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{check_endpoint_ip, check_label, check_legacy_ip};
+use crate::kind::{Context, Kind, Resource, Written, namespaced};
 use crate::object::{Object, each, fill_text, with};
+use lockgate_api::field::FieldErrors;
+use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 use serde_json::Value;
 
 pub(super) const ENDPOINTS: Resource = namespaced(
@@ -23,6 +26,33 @@ pub(super) const ENDPOINTS: Resource = namespaced(
 pub(super) struct Endpoints;
 
 impl Kind for Endpoints {
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        errors.extend(self.validate_metadata(new));
+        self.validate(&mut errors, new, Some(old), context);
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        let all = At::root(new.object(), "subsets");
+        let is_same = old.is_some_and(|old| At::root(old.object(), "subsets").same(&all));
+        if !is_same {
+            subsets(errors, &all);
+        }
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -84,4 +114,39 @@ fn endpoints_row(object: &Value, common: &Common<'_>) -> Row {
         cell(shown),
         cell(common.age.as_str()),
     ])
+}
+
+fn subsets(errors: &mut FieldErrors, all: &At<'_, '_>) {
+    for subset in all.items() {
+        let (ready, other) = (subset.at("addresses"), subset.at("notReadyAddresses"));
+        if ready.is_empty() && other.is_empty() {
+            let detail = "must specify `addresses` or `notReadyAddresses`";
+            subset.required_because(errors, detail);
+        }
+        for address in ready.items().chain(other.items()) {
+            let ip = address.at("ip");
+            ip.check(errors, check_legacy_ip);
+            address.at("hostname").check_set(errors, check_label);
+            if address.at("nodeName").is_set() {
+                address.at("nodeName").check(errors, check_subdomain);
+            }
+            ip.check(errors, check_endpoint_ip);
+        }
+        let ports = subset.at("ports");
+        for port in ports.items() {
+            let name = port.at("name");
+            if name.is_empty() {
+                if ports.len() > 1 {
+                    name.required(errors);
+                }
+            } else {
+                name.check(errors, check_label);
+            }
+            port.at("port").within(errors, 1, 65535);
+            port.at("protocol").one_of(errors, &["SCTP", "TCP", "UDP"]);
+            if port.at("appProtocol").is_set() {
+                port.at("appProtocol").check(errors, check_qualified_name);
+            }
+        }
+    }
 }

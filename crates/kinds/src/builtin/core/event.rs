@@ -1,12 +1,14 @@
 //! Events, of the core group and of `events.k8s.io`.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell, since};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read, since};
 use crate::kind::{
-    Deletion, FieldSelector, Finalizers, Kind, NAME, NAMESPACE, Resource, first_of, namespaced,
-    select,
+    Context, Deletion, FieldSelector, Finalizers, Kind, NAME, NAMESPACE, Resource, Written,
+    first_of, namespaced, select,
 };
 use crate::object::Object;
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 use lockgate_api::meta::time::Time;
 use serde_json::Value;
 
@@ -88,6 +90,24 @@ const MEMBERS: [(&str, &str); 7] = [
 pub(super) struct Event;
 
 impl Kind for Event {
+    fn validate_create(&self, new: &Written<'_>, _context: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        event(&mut errors, new.object(), "reportingComponent");
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        event(&mut errors, new.object(), "reportingComponent");
+        errors
+    }
+
     fn finalizers(&self) -> Finalizers {
         Finalizers::Any
     }
@@ -118,8 +138,28 @@ impl Kind for Event {
 pub(super) struct NewEvent;
 
 impl Kind for NewEvent {
-    fn finalizers(&self) -> Finalizers {
-        Finalizers::Any
+    fn validate_create(&self, new: &Written<'_>, _context: &Context<'_>) -> FieldErrors {
+        let object = in_core(new.object());
+        let mut errors = FieldErrors::new();
+        event(&mut errors, &object, "reportingController");
+        errors.extend(self.validate_metadata(new));
+        new_event(&mut errors, &object);
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> FieldErrors {
+        let (object, former) = (in_core(new.object()), in_core(old.object()));
+        let mut errors = FieldErrors::new();
+        event(&mut errors, &object, "reportingController");
+        errors.extend(self.validate_metadata_update(new, old));
+        event_update(&mut errors, &object, &former);
+        errors
     }
 
     fn convert(&self, object: &mut Object, _to: &Resource) {
@@ -204,4 +244,129 @@ fn event_row(object: &Value, now: Time) -> Row {
         cell(count),
         cell(read::text(object, "/metadata/name")),
     ])
+}
+
+/// The members of an event under their names in the core group, in which rules are written.
+fn in_core(object: &Object) -> Object {
+    let mut object = object.clone();
+    rename(&mut object, |(core, new)| (new, core));
+    object
+}
+
+/// UPSTREAM: pkg/apis/core/validation/events.go (legacyValidateEvent)
+fn event(errors: &mut FieldErrors, object: &Object, controller: &str) {
+    const SHORT: usize = 128;
+    const NOTE: usize = 1024;
+    let metadata = At::root(object, "metadata");
+    let namespace = metadata.at("namespace").text();
+    let involved = At::root(object, "involvedObject");
+    let own = involved.at("namespace");
+    let mismatch = "does not match event.namespace";
+    if At::root(object, "eventTime").is_set() {
+        if own.is_empty() && !matches!(namespace, "default" | "kube-system") {
+            own.invalid(errors, mismatch);
+        }
+        let reporter = At::new(Path::root(controller), object.get("reportingComponent"));
+        reporter.must_be_set(errors);
+        reporter.check(errors, check_qualified_name);
+        for (key, most, needed) in [
+            ("reportingInstance", SHORT, true),
+            ("action", SHORT, true),
+            ("reason", SHORT, true),
+            ("message", NOTE, false),
+        ] {
+            let member = At::root(object, key);
+            if needed {
+                member.must_be_set(errors);
+            }
+            if member.text().len() > most {
+                let detail = format!("can have at most {most} characters");
+                member.invalid_as(errors, Shown::Text(""), detail);
+            }
+        }
+    } else if own.is_empty() {
+        if !matches!(namespace, "" | "default") {
+            own.invalid(errors, mismatch);
+        }
+    } else if namespace != own.text() {
+        own.invalid(errors, mismatch);
+    }
+    At::new(Path::root("namespace"), metadata.at("namespace").value).check(errors, check_subdomain);
+}
+
+fn series(errors: &mut FieldErrors, object: &Object) {
+    let series = At::root(object, "series");
+    if !series.is_set() {
+        return;
+    }
+    if series.at("count").int() < 2 {
+        errors.push(FieldError::invalid(
+            &Path::root("series.count"),
+            Shown::Text(""),
+            "should be at least 2",
+        ));
+    }
+    if !series.at("lastObservedTime").is_set() {
+        errors.push(FieldError::required(
+            &Path::root("series.lastObservedTime"),
+            "",
+        ));
+    }
+}
+
+fn new_event(errors: &mut FieldErrors, object: &Object) {
+    series(errors, object);
+    let time = At::root(object, "eventTime");
+    if !time.is_set() {
+        time.required(errors);
+    }
+    let kind = At::root(object, "type");
+    if !matches!(kind.text(), "Normal" | "Warning") {
+        let detail = format!("has invalid value: {}", kind.text());
+        kind.invalid_as(errors, Shown::Text(""), detail);
+    }
+    for key in ["firstTimestamp", "lastTimestamp", "count"] {
+        let member = At::root(object, key);
+        if member.is_set() && (key != "count" || member.int() != 0) {
+            member.invalid_as(errors, Shown::Text(""), "needs to be unset");
+        }
+    }
+    let source = At::root(object, "source");
+    if !source.at("component").is_empty() || !source.at("host").is_empty() {
+        source.invalid_as(errors, Shown::Text(""), "needs to be unset");
+    }
+}
+
+fn event_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    if !At::root(object, "series").same(&At::root(old, "series")) {
+        series(errors, object);
+    }
+    for (key, name) in [
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("reason", "reason"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ] {
+        let member = At::new(Path::root(name), object.get(key));
+        let former = At::root(old, key);
+        if member.same(&former) {
+            continue;
+        }
+        match key {
+            "reason" | "message" | "type" | "action" | "reportingComponent"
+            | "reportingInstance" => member.invalid(errors, "field is immutable"),
+            "count" => member.invalid_int(errors, "field is immutable"),
+            _ => member.invalid_or_null(errors, "field is immutable"),
+        }
+    }
 }

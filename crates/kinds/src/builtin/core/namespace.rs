@@ -1,7 +1,7 @@
 //! Namespaces.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
 use crate::checks::{LABEL_NAMES, check_finalizer_name, invalid_each, take_over};
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, Resource, Written, cluster, select, sub,
@@ -37,6 +37,24 @@ const SELECTABLE: &[FieldSelector] = &[NAME, select("status.phase", &["status", 
 pub(super) struct Namespace;
 
 impl Kind for Namespace {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if subresource.is_empty() {
+            errors.extend(self.validate_create(new, context));
+        }
+        errors.extend(self.validate_metadata_update(new, old));
+        if subresource == "finalize" {
+            namespace_finalizers(&mut errors, new.object());
+        }
+        errors
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -160,5 +178,14 @@ fn namespace(errors: &mut FieldErrors, object: &Object) {
     for name in list(spec, "finalizers").iter().filter_map(Value::as_str) {
         invalid_each(errors, &path, name, check_qualified_name(name));
         check_finalizer_name(errors, name, &path);
+    }
+}
+
+/// The finalizers of the spec, when they change by themselves.
+fn namespace_finalizers(errors: &mut FieldErrors, object: &Object) {
+    let spec = At::root(object, "spec");
+    for name in spec.at("finalizers").items() {
+        name.check(errors, check_qualified_name);
+        check_finalizer_name(errors, name.text(), &name.path);
     }
 }

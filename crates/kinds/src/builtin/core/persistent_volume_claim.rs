@@ -1,13 +1,21 @@
 //! PersistentVolumeClaims.
 
-use super::persistent_volume::{access_modes, class_name, phase};
 use crate::amounts::{round_up, round_up_requirements};
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::required;
+use crate::at::At;
+use crate::builtin::core::persistent_volume::{
+    VOLUME_MODES, access_mode_rules, access_modes, class_name, phase, positive_quantity,
+};
+use crate::builtin::core::pod::warnings::of_claim;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{check_label, take_over};
+use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
-use crate::object::{Object, fill, fill_text, get, get_mut, has, is_empty, list, open, text, with};
+use crate::object::{Object, at_mut, fill, fill_text, get, get_mut, has, open, text, with};
+use crate::typed::type_of;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::label_selector::ExpressionValues;
+use lockgate_api::meta::names::check_subdomain;
+use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
 pub(super) const PERSISTENT_VOLUME_CLAIMS: Resource = namespaced(
@@ -27,6 +35,35 @@ pub(super) const PERSISTENT_VOLUME_CLAIMS: Resource = namespaced(
 pub(super) struct PersistentVolumeClaim;
 
 impl Kind for PersistentVolumeClaim {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        claim_warnings(new.object())
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        claim_warnings(new.object())
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            errors.extend(self.validate_metadata(new));
+            self.validate(&mut errors, new, Some(old), context);
+            claim_update(&mut errors, new.object(), old.object());
+        }
+        errors
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -51,26 +88,12 @@ impl Kind for PersistentVolumeClaim {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        persistent_volume_claim(errors, new.object());
-    }
-
-    fn validate_update(
-        &self,
-        subresource: &str,
-        new: &Written<'_>,
-        old: &Written<'_>,
-        context: &Context<'_>,
-    ) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if subresource.is_empty() {
-            // Claims are checked like new ones first.
-            errors = self.validate_create(new, context);
-        }
-        errors.extend(self.validate_metadata_update(new, old));
-        errors
+        let spec = At::root(new.object(), "spec");
+        let old_spec = old.and_then(|old| get(old.object(), "spec"));
+        claim_spec(errors, &spec, old_spec);
     }
 
     fn columns(&self) -> &'static str {
@@ -138,41 +161,6 @@ fn data_sources(object: &mut Object, old: Option<&Object>) {
     }
 }
 
-fn persistent_volume_claim(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    if is_empty(spec, "accessModes") {
-        errors.push(FieldError::required(
-            &path.child("accessModes"),
-            "at least 1 access mode is required",
-        ));
-    }
-    const MODES: [&str; 4] = [
-        "ReadOnlyMany",
-        "ReadWriteMany",
-        "ReadWriteOnce",
-        "ReadWriteOncePod",
-    ];
-    for mode in list(spec, "accessModes").iter().filter_map(Value::as_str) {
-        if !MODES.contains(&mode) {
-            let shown = Shown::Named(mode);
-            errors.push(FieldError::not_supported(
-                &path.child("accessModes"),
-                shown,
-                &MODES,
-            ));
-        }
-    }
-    let storage = get(spec, "resources")
-        .and_then(|resources| get(resources, "requests"))
-        .is_some_and(|requests| requests.contains_key("storage"));
-    if !storage {
-        let resources = path.child("resources");
-        required(errors, &resources.key("storage"));
-    }
-}
-
 fn claim_row(object: &Value, common: &Common<'_>) -> Row {
     let volume = read::text(object, "/spec/volumeName");
     let (capacity, modes) = if volume.is_empty() {
@@ -198,4 +186,209 @@ fn claim_row(object: &Value, common: &Common<'_>) -> Row {
         cell(common.age.as_str()),
         cell(read::present_or(object, "/spec/volumeMode", "<unset>")),
     ])
+}
+
+/// The spec of a claim, which may stand inside an ephemeral volume.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (ValidatePersistentVolumeClaimSpec)
+pub(in crate::builtin) fn claim_spec(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    old: Option<&Object>,
+) {
+    if at.at("accessModes").is_empty() {
+        let detail = "at least 1 access mode is required";
+        at.at("accessModes").required_because(errors, detail);
+    }
+    let selector_was_invalid = old.is_some_and(|old| {
+        let mut found = FieldErrors::new();
+        At::root(old, "selector").label_selector(&mut found);
+        !found.is_empty()
+    });
+    let values = if selector_was_invalid {
+        ExpressionValues::Unchecked
+    } else {
+        ExpressionValues::Checked
+    };
+    at.at("selector").label_selector_with(errors, values);
+    access_mode_rules(errors, &at.at("accessModes"));
+    let resources = at.at("resources");
+    let requests = resources.at("requests");
+    let storage = At::new(
+        resources.path.key("storage"),
+        requests.value.and_then(|requests| requests.get("storage")),
+    );
+    if storage.is_set() {
+        positive_quantity(errors, &storage);
+    } else {
+        storage.required(errors);
+    }
+    at.at("storageClassName").check_set(errors, check_subdomain);
+    at.at("volumeMode").known_if_set(errors, &VOLUME_MODES);
+    let allows_group = old.is_some_and(|old| {
+        ["dataSource", "dataSourceRef"]
+            .iter()
+            .any(|key| get(old, key).is_some_and(|source| has(source, "apiGroup")))
+    });
+    let (source, reference) = (at.at("dataSource"), at.at("dataSourceRef"));
+    for data in [&source, &reference] {
+        if !data.is_set() {
+            continue;
+        }
+        data.at("name").must_be_set(errors);
+        data.at("kind").must_be_set(errors);
+        let (group, kind) = (data.at("apiGroup"), data.at("kind"));
+        if group.is_empty() && kind.text() != "PersistentVolumeClaim" {
+            data.invalid_as(
+                errors,
+                Shown::Text(kind.text()),
+                "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+            );
+        }
+        if !allows_group {
+            group.check_set(errors, check_subdomain);
+        }
+    }
+    reference.at("namespace").check_set(errors, check_label);
+    // Upstream prints the path object itself, which has no members to show.
+    let shown = Shown::Rendered("{}");
+    if !reference.at("namespace").is_empty() {
+        if source.is_set() {
+            let detail = "may not be specified when dataSourceRef.namespace is specified";
+            at.invalid_as(errors, shown, detail);
+        }
+    } else if source.is_set() && reference.is_set() {
+        let same = |key| source.at(key).text() == reference.at(key).text();
+        if !same("apiGroup") || !same("kind") || !same("name") {
+            at.invalid_as(errors, shown, "must match dataSourceRef");
+        }
+    }
+    at.at("volumeAttributesClassName")
+        .check_set(errors, check_subdomain);
+}
+
+/// Validates which members of a claim change: its size and attributes once it is bound.
+fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+    let empty = Object::new();
+    let (spec, old_spec) = (
+        get(object, "spec").unwrap_or(&empty),
+        get(old, "spec").unwrap_or(&empty),
+    );
+    let annotation = |object: &Object| {
+        get(object, "metadata")
+            .and_then(|metadata| get(metadata, "annotations"))
+            .and_then(|annotations| annotations.get(CLASS))
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    let (mut new, mut former) = (spec.clone(), old_spec.clone());
+    if text(old_spec, "volumeName").is_empty() {
+        take_over(&mut former, spec, "volumeName");
+    }
+    let (class, old_class) = (annotation(object), annotation(old));
+    let is_upgrade = !has(old_spec, "storageClassName") && has(spec, "storageClassName");
+    let new_name = text(spec, "storageClassName");
+    let from_annotation = is_upgrade
+        && old_class.as_deref() == Some(new_name)
+        && class.as_ref().is_none_or(|class| class == new_name);
+    if from_annotation {
+        new.remove("storageClassName");
+    } else {
+        let (class, old_class) = (
+            class.unwrap_or_default(),
+            old_class.clone().unwrap_or_default(),
+        );
+        if class != old_class {
+            let metadata = Path::root("metadata");
+            let annotations = metadata.child("annotations");
+            errors.push(FieldError::invalid(
+                &annotations.child(CLASS),
+                Shown::Text(&class),
+                "field is immutable",
+            ));
+        }
+        if is_upgrade && old_class.is_empty() {
+            take_over(&mut new, old_spec, "storageClassName");
+        }
+    }
+    let is_bound = get(object, "status").is_some_and(|status| text(status, "phase") == "Bound");
+    let size = |spec: &Object| {
+        get(spec, "resources")
+            .and_then(|resources| get(resources, "requests"))
+            .and_then(|requests| Quantity::parse(text(requests, "storage")).ok())
+    };
+    if is_bound {
+        let requests = |spec: &mut Object| {
+            at_mut(spec, &["resources", "requests"]).map(|requests| requests.remove("storage"))
+        };
+        requests(&mut new);
+        requests(&mut former);
+        take_over(&mut new, old_spec, "volumeAttributesClassName");
+    }
+    let is_same = type_of("", "v1", "PersistentVolumeClaim")
+        .and_then(|ty| ty.field("spec"))
+        .is_some_and(|field| {
+            let (new, former) = (Value::Object(new), Value::Object(former));
+            semantically_equal(field.ty(), &new, &former)
+        });
+    let path = Path::root("spec");
+    if !is_same {
+        errors.push(FieldError::forbidden(
+            &path,
+            "spec is immutable after creation except resources.requests and \
+             volumeAttributesClassName for bound claims\n",
+        ));
+    }
+    let zero = || Quantity::parse("0").ok();
+    if let (Some(new), Some(former)) = (size(spec).or_else(zero), size(old_spec).or_else(zero))
+        && new.compare(&former).is_lt()
+    {
+        let capacity = get(old, "status")
+            .and_then(|status| get(status, "capacity"))
+            .and_then(|capacity| Quantity::parse(text(capacity, "storage")).ok());
+        let is_below = match capacity {
+            Some(capacity) => !new.compare(&capacity).is_gt(),
+            None => new.sign() <= 0,
+        };
+        if is_below {
+            let resources = path.child("resources");
+            let requests = resources.child("requests");
+            let detail = "field can not be less than status.capacity";
+            errors.push(FieldError::forbidden(&requests.child("storage"), detail));
+        }
+    }
+    At::new(Path::root("volumeMode"), spec.get("volumeMode")).immutable(
+        errors,
+        &At::new(Path::root("volumeMode"), old_spec.get("volumeMode")),
+    );
+    let class = "volumeAttributesClassName";
+    let has_current =
+        get(old, "status").is_some_and(|status| has(status, "currentVolumeAttributesClassName"));
+    if has_current && spec.get(class) != old_spec.get(class) && text(spec, class).is_empty() {
+        let what = if has(spec, class) {
+            "empty string"
+        } else {
+            "nil"
+        };
+        let detail = format!(
+            "update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        );
+        errors.push(FieldError::forbidden(&path.child(class), detail));
+    }
+}
+
+fn claim_warnings(object: &Object) -> Vec<String> {
+    const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+    let mut warnings = Vec::new();
+    let metadata = At::root(object, "metadata");
+    let annotations = metadata.at("annotations");
+    if annotations.entry(CLASS).is_set() {
+        warnings.push(format!(
+            "{}: deprecated since v1.8; use \"storageClassName\" attribute instead",
+            annotations.entry(CLASS).path
+        ));
+    }
+    warnings.extend(of_claim(&At::root(object, "spec")));
+    warnings
 }

@@ -1,14 +1,16 @@
 //! Pods, PodTemplates and Bindings.
 
 mod defaults;
+pub(in crate::builtin) mod disabled;
 mod image;
 mod strategy;
 mod table;
 mod validation;
+pub(in crate::builtin) mod warnings;
 
+use crate::at::At;
 use crate::builtin::template::containers;
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::check_label;
 use crate::kind::{
     CHANGE, CREATE, Context, Deletion, FieldSelector, Generation, Kind, NAME, NAMESPACE, PROXY,
     Resource, SPEC, STREAM, Written, absent, first_of, flag_selector, namespaced, select, sub,
@@ -18,7 +20,9 @@ pub(in crate::builtin) use defaults::{labels_default, template as template_defau
 use lockgate_api::field::FieldErrors;
 use serde_json::Value;
 pub use strategy::{grace_period, quality_of_service};
-pub(in crate::builtin) use validation::template;
+pub(in crate::builtin) use validation::{
+    overhead_amounts, port_or_name, taint_effect, template, template_metadata_again, tolerations,
+};
 
 pub(super) const PODS: Resource = namespaced("", "v1", "pods", "pod", "Pod", "PodList", &Pod)
     .short(&["po"])
@@ -84,11 +88,27 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Pod;
 
 impl Kind for Pod {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        warnings::of_pod(new.object(), &new.metadata.name)
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        let mut warnings = warnings::of_pod(new.object(), &new.metadata.name);
+        warnings.retain(|warning| !warning.starts_with("metadata.name: "));
+        warnings
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults::pod);
     }
 
     fn prepare_create(&self, value: &mut Value, context: &Context<'_>) {
+        with(value, |pod| disabled::drop_from_pod(pod, None));
         strategy::prepare_create(value, context);
     }
 
@@ -102,6 +122,7 @@ impl Kind for Pod {
         let Some(old) = old.as_object() else {
             return;
         };
+        with(value, |pod| disabled::drop_from_pod(pod, Some(old)));
         with(value, |pod| match subresource {
             "status" => strategy::prepare_status_update(pod, old),
             "ephemeralcontainers" => strategy::prepare_ephemeral_containers(pod, old),
@@ -128,26 +149,20 @@ impl Kind for Pod {
         _context: &Context<'_>,
     ) -> FieldErrors {
         let mut errors = self.validate_metadata_update(new, old);
+        if matches!(subresource, "" | "ephemeralcontainers" | "resize") {
+            errors.extend(self.validate_metadata(new));
+        }
+        let (new, old) = (new.object(), old.object());
         match subresource {
-            "" => validation::update(&mut errors, new.object(), old.object(), &new.metadata),
+            "" => validation::update(&mut errors, new, old),
             "ephemeralcontainers" => {
-                validation::ephemeral_containers(&mut errors, new.object(), old.object());
+                validation::ephemeral_containers(&mut errors, new, old);
             }
+            "resize" => validation::resize(&mut errors, new, old),
+            "status" => validation::status_update(&mut errors, new, old),
             _ => {}
         }
         errors
-    }
-
-    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let messages = check_label(&new.metadata.name);
-        if messages.is_empty() {
-            return Vec::new();
-        }
-        vec![format!(
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising \
-             behavior; a DNS label is recommended: [{}]",
-            messages.join(" ")
-        )]
     }
 
     fn columns(&self) -> &'static str {
@@ -172,6 +187,19 @@ impl Kind for Pod {
 pub(super) struct PodTemplate;
 
 impl Kind for PodTemplate {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        warnings::of_template(&At::root(new.object(), "template"))
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        warnings::of_template(&At::root(new.object(), "template"))
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, |object| template_defaults(object, "template"));
     }
@@ -180,10 +208,10 @@ impl Kind for PodTemplate {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        validation::pod_template(errors, new.object());
+        validation::pod_template(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {

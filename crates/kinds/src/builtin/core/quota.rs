@@ -1,11 +1,20 @@
 //! ResourceQuotas and LimitRanges.
 
 use crate::amounts::round_up;
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::kind::{CHANGE, Deletion, Kind, Resource, namespaced, sub};
+use crate::at::At;
+use crate::builtin::core::resource_name::container_resource_name;
+use crate::builtin::core::resource_name::overcommits;
+use crate::builtin::core::resource_name::resource_name;
+use crate::builtin::core::resource_name::{
+    is_standard_for_quotas, quantity_value, quota_resource_name,
+};
+use crate::cells::{Common, Row, cell, read};
+use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
 use crate::object::{Object, each, get, get_mut, open, text, with};
+use lockgate_api::field::{FieldErrors, Shown};
+use lockgate_api::meta::names::check_qualified_name;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 pub(super) const RESOURCE_QUOTAS: Resource = namespaced(
     "",
@@ -36,6 +45,16 @@ pub(super) const LIMIT_RANGES: Resource = namespaced(
 pub(super) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        quota(errors, new.object(), old.map(Written::object));
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, quota_defaults);
     }
@@ -58,6 +77,27 @@ impl Kind for ResourceQuota {
 pub(super) struct LimitRange;
 
 impl Kind for LimitRange {
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        // A changed LimitRange is checked like a new one.
+        self.validate_create(new, context)
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        limit_range(errors, new.object());
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, limit_range_defaults);
     }
@@ -129,4 +169,292 @@ fn quota_row(object: &Value, common: &Common<'_>) -> Row {
         cell(limits.join(", ")),
         cell(common.age.as_str()),
     ])
+}
+
+const SCOPES: [&str; 7] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "VolumeAttributesClass",
+    "CrossNamespacePodAffinity",
+];
+
+/// A scope counts only some resources.
+fn scope_applies(scope: &str, resource: &str) -> bool {
+    const COMPUTE: [&str; 6] = [
+        "cpu",
+        "memory",
+        "limits.cpu",
+        "limits.memory",
+        "requests.cpu",
+        "requests.memory",
+    ];
+    match scope {
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => resource == "pods" || COMPUTE.contains(&resource),
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => {
+            matches!(resource, "persistentvolumeclaims" | "requests.storage")
+        }
+        _ => true,
+    }
+}
+
+fn amounts(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    for (name, amount) in at.entries() {
+        quota_resource_name(errors, &amount, name);
+        quantity_value(errors, &amount, name);
+    }
+}
+
+fn quota(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    let hard = at.at("hard");
+    amounts(errors, &hard);
+    let limited: Vec<&str> = hard.entries().map(|(name, _)| name).collect();
+    let excluded = |scope: &str| {
+        let foreign = |name: &&&str| is_standard_for_quotas(name) && !scope_applies(scope, name);
+        limited.iter().filter(foreign).count()
+    };
+    let scopes = at.at("scopes");
+    for scope in scopes.texts() {
+        if !SCOPES.contains(&scope) {
+            scopes.invalid(errors, "unsupported scope");
+        }
+        for _ in 0..excluded(scope) {
+            scopes.invalid(errors, "unsupported scope applied to resource");
+        }
+    }
+    let conflicts = |found: &[&str]| {
+        let has = |one: &str| found.contains(&one);
+        usize::from(has("BestEffort") && has("NotBestEffort"))
+            + usize::from(has("Terminating") && has("NotTerminating"))
+    };
+    for _ in 0..conflicts(&scopes.texts().collect::<Vec<_>>()) {
+        scopes.invalid(errors, "conflicting scopes");
+    }
+    let selector = at.at("scopeSelector");
+    let expressions = selector.at("matchExpressions");
+    let mut named = Vec::new();
+    for expression in expressions.items() {
+        let member = |key: &'static str| {
+            At::new(
+                expressions.path.child(key),
+                expression.value.and_then(|value| value.get(key)),
+            )
+        };
+        let (scope, operator, values) = (member("scopeName"), member("operator"), member("values"));
+        if !SCOPES.contains(&scope.text()) {
+            scope.invalid(errors, "unsupported scope");
+        }
+        for _ in 0..excluded(scope.text()) {
+            let shown: Vec<String> = expressions
+                .items()
+                .map(|expression| {
+                    format!(
+                        "{{\"ScopeName\":{},\"Operator\":{},\"Values\":{}}}",
+                        Shown::Named(expression.at("scopeName").text()),
+                        Shown::Named(expression.at("operator").text()),
+                        expression
+                            .at("values")
+                            .value
+                            .map_or(String::from("null"), lockgate_go::json::to_string),
+                    )
+                })
+                .collect();
+            let shown = format!("{{\"MatchExpressions\":[{}]}}", shown.join(","));
+            expressions.invalid_as(
+                errors,
+                Shown::Rendered(&shown),
+                "unsupported scope applied to resource",
+            );
+        }
+        let is_plain = matches!(
+            scope.text(),
+            "BestEffort"
+                | "NotBestEffort"
+                | "Terminating"
+                | "NotTerminating"
+                | "CrossNamespacePodAffinity"
+        );
+        if is_plain && operator.text() != "Exists" {
+            operator.invalid(
+                errors,
+                "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
+                 ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                 ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
+            );
+        }
+        match operator.text() {
+            "In" | "NotIn" if values.is_empty() => values.required_because(
+                errors,
+                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            ),
+            "Exists" | "DoesNotExist" if !values.is_empty() => values.invalid(
+                errors,
+                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+            ),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => operator.invalid(errors, "not a valid selector operator"),
+        }
+        named.push(scope.text());
+    }
+    for _ in 0..conflicts(&named) {
+        At::new(expressions.path, scopes.value).invalid_or_null(errors, "conflicting scopes");
+    }
+    match old {
+        None => {
+            let status = At::root(object, "status");
+            amounts(errors, &status.at("hard"));
+            amounts(errors, &status.at("used"));
+        }
+        Some(old) => {
+            let former = At::root(old, "spec");
+            let set = |at: &At<'_, '_>| {
+                let mut all: Vec<String> = at.at("scopes").texts().map(str::to_owned).collect();
+                all.sort();
+                all.dedup();
+                all
+            };
+            if set(&at) != set(&former) {
+                scopes.invalid_or_null(errors, "field is immutable");
+            }
+        }
+    }
+}
+
+/// UPSTREAM: pkg/apis/core/validation/validation.go (ValidateLimitRange)
+fn limit_range(errors: &mut FieldErrors, object: &Object) {
+    let spec = At::root(object, "spec");
+    let mut seen = BTreeSet::new();
+    for item in spec.at("limits").items() {
+        let kind = item.at("type");
+        let messages = check_qualified_name(kind.text());
+        let is_known = matches!(kind.text(), "Pod" | "Container" | "PersistentVolumeClaim");
+        if messages.is_empty() && !kind.text().contains('/') && !is_known {
+            let detail = "must be a standard limit type or fully qualified";
+            kind.invalid(errors, detail);
+        }
+        for message in messages {
+            kind.invalid_as(errors, Shown::Named(kind.text()), message);
+        }
+        if !seen.insert(kind.text()) {
+            kind.duplicate(errors);
+        }
+        limit_item(errors, &item, kind.text());
+    }
+}
+
+fn limit_item(errors: &mut FieldErrors, item: &At<'_, '_>, kind: &str) {
+    let mut names = BTreeSet::new();
+    let mut check_names = |errors: &mut FieldErrors, key: &str| {
+        let amounts = item.at(key);
+        for (name, amount) in amounts.entries() {
+            if matches!(kind, "Pod" | "Container") {
+                container_resource_name(errors, &amount, name);
+            } else {
+                resource_name(errors, &amount, name);
+            }
+            names.insert(name);
+        }
+    };
+    check_names(errors, "max");
+    check_names(errors, "min");
+    for key in ["default", "defaultRequest"] {
+        if kind != "Pod" {
+            check_names(errors, key);
+        } else if !item.at(key).is_empty() {
+            item.at(key)
+                .forbidden(errors, "may not be specified when `type` is 'Pod'");
+        }
+    }
+    let (max, min) = (item.at("max"), item.at("min"));
+    if kind == "PersistentVolumeClaim"
+        && !max.entry("storage").is_set()
+        && !min.entry("storage").is_set()
+    {
+        item.at("limits").required_because(
+            errors,
+            "either minimum or maximum storage value is required, but neither was provided",
+        );
+    }
+    check_names(errors, "maxLimitRequestRatio");
+    let (limit, request) = (item.at("default"), item.at("defaultRequest"));
+    let ratio = item.at("maxLimitRequestRatio");
+    for name in names {
+        let (max, min) = (max.entry(name), min.entry(name));
+        let (limit, request, ratio) = (limit.entry(name), request.entry(name), ratio.entry(name));
+        let mut above = |one: (&At<'_, '_>, &str),
+                         other: (&At<'_, '_>, &str),
+                         at: (&At<'_, '_>, &At<'_, '_>)| {
+            if let (Some(first), Some(second)) = (one.0.quantity(), other.0.quantity())
+                && first.compare(&second).is_gt()
+            {
+                let shown =
+                    at.1.quantity()
+                        .map_or_else(String::new, |own| own.to_string());
+                at.0.invalid_as(
+                    errors,
+                    Shown::Text(&shown),
+                    format!(
+                        "{} value {first} is greater than {} value {second}",
+                        one.1, other.1
+                    ),
+                );
+            }
+        };
+        let is_pod = kind == "Pod";
+        above((&min, "min"), (&max, "max"), (&min, &min));
+        if !is_pod {
+            above(
+                (&min, "min"),
+                (&request, "default request"),
+                (&request, &request),
+            );
+            above(
+                (&request, "default request"),
+                (&max, "max"),
+                (&request, &request),
+            );
+            above(
+                (&request, "default request"),
+                (&limit, "default limit"),
+                (&request, &request),
+            );
+            above((&min, "min"), (&limit, "default"), (&limit, &min));
+            above((&limit, "default"), (&max, "max"), (&limit, &max));
+        }
+        if let Some(own) = ratio.quantity() {
+            let shown = own.to_string();
+            if own.rounded_up(3) < 1000 {
+                let detail = format!("ratio {own} is less than 1");
+                ratio.invalid_as(errors, Shown::Text(&shown), detail);
+            }
+            if let (Some(least), Some(most)) = (min.quantity(), max.quantity()) {
+                let bound = most.as_approximate_float() / least.as_approximate_float();
+                if own.as_approximate_float() > bound {
+                    let detail = format!("ratio {own} is greater than max/min = {bound:.6}");
+                    ratio.invalid_as(errors, Shown::Text(&shown), detail);
+                }
+            }
+        }
+        if !overcommits(name)
+            && !is_pod
+            && let (Some(own), Some(wanted)) = (limit.quantity(), request.quantity())
+            && own.compare(&wanted).is_ne()
+        {
+            request.invalid_as(
+                errors,
+                Shown::Text(&wanted.to_string()),
+                format!(
+                    "default value {own} must equal to defaultRequest value {wanted} in {name}"
+                ),
+            );
+        }
+    }
 }

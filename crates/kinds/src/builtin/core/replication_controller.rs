@@ -1,15 +1,17 @@
 //! ReplicationControllers.
 
-use super::pod::{labels_default, template, template_defaults};
-use crate::builtin::template::{NO_MATCH, always_restarts, replicas_row};
+use crate::at::At;
+use crate::builtin::core::pod::disabled::drop_from_template;
+use crate::builtin::core::pod::warnings::of_template;
+use crate::builtin::core::pod::{labels_default, template, template_defaults};
+use crate::builtin::template::{always_restarts, labels_do_not_match, labels_of, replicas_row};
 use crate::cells::{Common, Row};
-use crate::checks::{invalid_json, non_negative, required, template_labels};
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, Resource, SCALE, SPEC,
     Written, namespaced, number_selector, sub,
 };
-use crate::object::{Object, at_mut, fill, get, get_mut, has, is_empty, with};
-use lockgate_api::field::{FieldErrors, Path};
+use crate::object::{Object, at_mut, fill, get, get_mut, is_empty, with};
+use lockgate_api::field::FieldErrors;
 use serde_json::Value;
 
 pub(super) const REPLICATION_CONTROLLERS: Resource = namespaced(
@@ -40,6 +42,43 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct ReplicationController;
 
 impl Kind for ReplicationController {
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if subresource.is_empty() {
+            with(value, |object| {
+                drop_from_template(object, old.as_object(), &["spec", "template"])
+            });
+        }
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            drop_from_template(object, None, &["spec", "template"])
+        });
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let spec = At::root(new.object(), "spec");
+        of_template(&spec.at("template"))
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> Vec<String> {
+        if new.metadata.generation == old.metadata.generation {
+            return Vec::new();
+        }
+        self.warnings_on_create(new, context)
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -48,10 +87,10 @@ impl Kind for ReplicationController {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        replication_controller(errors, new.object());
+        replication_controller(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -88,29 +127,28 @@ fn defaults(object: &mut Object) {
     }
 }
 
-fn replication_controller(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    non_negative(errors, spec, "minReadySeconds", &path);
-    if is_empty(spec, "selector") {
-        required(errors, &path.child("selector"));
+fn replication_controller(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    at.at("minReadySeconds").non_negative(errors);
+    let selector = at.at("selector");
+    selector.must_be_set(errors);
+    if at.at("replicas").is_set() {
+        at.at("replicas").non_negative(errors);
+    } else {
+        at.at("replicas").required(errors);
     }
-    non_negative(errors, spec, "replicas", &path);
-    let template_path = path.child("template");
-    if !has(spec, "template") {
-        return required(errors, &template_path);
+    let template_at = at.at("template");
+    if !template_at.is_set() {
+        return template_at.required(errors);
     }
-    let (shown, labels) = template_labels(spec);
-    let selects = get(spec, "selector").is_none_or(|selector| {
-        selector
-            .iter()
-            .all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str())
-    });
-    if !selects {
-        let metadata = template_path.child("metadata");
-        invalid_json(errors, &metadata.child("labels"), shown, NO_MATCH);
+    let labels = labels_of(&template_at);
+    let mut pairs = selector.object().into_iter().flatten();
+    if !pairs.all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str()) {
+        labels_do_not_match(errors, &template_at);
     }
-    template(errors, spec, &template_path);
-    always_restarts(errors, spec, &template_path, "ReplicationController");
+    let old_template = old
+        .and_then(|old| get(old, "spec"))
+        .and_then(|spec| get(spec, "template"));
+    template(errors, &template_at, old_template);
+    always_restarts(errors, &template_at, "ReplicationController");
 }

@@ -1,12 +1,10 @@
 //! Secrets.
 
-use super::config_map::{MAX_DATA, bytes, sealed};
-use crate::cells::read;
-use crate::cells::{Common, Row, cell, count_cell};
+use crate::builtin::core::config_map::{MAX_DATA, bytes, sealed};
+use crate::cells::{Common, Row, cell, count_cell, read};
 use crate::checks::{immutable, required};
-use crate::kind::{
-    Context, FieldSelector, Kind, NAME, NAMESPACE, Resource, Written, namespaced, select,
-};
+use crate::kind::NAME;
+use crate::kind::{Context, FieldSelector, Kind, NAMESPACE, Resource, Written, namespaced, select};
 use crate::object::{Object, fill_text, get, open, text, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_go::base64;
@@ -29,6 +27,21 @@ const SELECTABLE: &[FieldSelector] = &[NAME, NAMESPACE, select("type", &["type"]
 pub(super) struct Secret;
 
 impl Kind for Secret {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            secret_update(&mut errors, new.object(), old.object());
+            errors.extend(self.validate_create(new, context));
+        }
+        errors
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -37,12 +50,9 @@ impl Kind for Secret {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        old: Option<&Written<'_>>,
+        _old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        if let Some(old) = old {
-            secret_update(errors, new.object(), old.object());
-        }
         secret(errors, new.object());
     }
 

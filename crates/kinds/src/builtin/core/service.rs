@@ -1,9 +1,11 @@
 //! Services.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
+use crate::at::At;
+use crate::builtin::core::pod::port_or_name;
+use crate::cells::{Common, Row, cell, read};
 use crate::checks::{
-    LABEL_NAMES, check_label, check_port_name, invalid_each, one_of, port_number, required,
+    LABEL_NAMES, check_endpoint_ip, check_label, check_legacy_cidr, check_legacy_ip, cidr_warnings,
+    ip_warning, take_over,
 };
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource, Written,
@@ -47,6 +49,19 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Service;
 
 impl Kind for Service {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        service_warnings(new.object())
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        service_warnings(new.object())
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -59,10 +74,13 @@ impl Kind for Service {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        service(errors, new.object());
+        if let Some(old) = old {
+            service_update(errors, new.object(), old.object());
+        }
+        service(errors, new.object(), old.map(Written::object));
     }
 
     fn prepare_update(
@@ -73,7 +91,10 @@ impl Kind for Service {
         _context: &Context<'_>,
     ) {
         if let (true, Some(old)) = (subresource.is_empty(), old.as_object()) {
-            with(value, |object| drop_type_dependent(object, old));
+            with(value, |object| {
+                keep_allocated(object, old);
+                drop_type_dependent(object, old);
+            });
         }
     }
 
@@ -232,135 +253,6 @@ fn node_ports(spec: &Object) -> Vec<i64> {
     ports
 }
 
-const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
-
-fn service(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    let kind = text(spec, "type");
-    let headless = text(spec, "clusterIP") == "None";
-    let ports = list(spec, "ports");
-    if ports.is_empty() && !headless && kind != "ExternalName" {
-        required(errors, &path.child("ports"));
-    }
-    if kind == "ExternalName" {
-        if !text(spec, "clusterIP").is_empty() || !is_empty(spec, "clusterIPs") {
-            errors.push(FieldError::forbidden(
-                &path.child("clusterIPs"),
-                "may not be set for ExternalName services",
-            ));
-        }
-        let name = text(spec, "externalName");
-        let name_path = path.child("externalName");
-        match name.strip_suffix('.').unwrap_or(name) {
-            "" => required(errors, &name_path),
-            name => invalid_each(errors, &name_path, name, check_subdomain(name)),
-        }
-    }
-    let ports_path = path.child("ports");
-    let mut names = BTreeSet::new();
-    for (index, port) in ports.iter().filter_map(Value::as_object).enumerate() {
-        service_port(
-            errors,
-            port,
-            ports.len() > 1,
-            &mut names,
-            &ports_path.index(index),
-        );
-    }
-    one_of(
-        errors,
-        spec,
-        "sessionAffinity",
-        &path,
-        &["ClientIP", "None"],
-    );
-    one_of(
-        errors,
-        spec,
-        "type",
-        &path,
-        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
-    );
-    if kind == "ClusterIP" {
-        for (index, port) in ports.iter().filter_map(Value::as_object).enumerate() {
-            if number(port, "nodePort") != 0 {
-                let port_path = ports_path.index(index);
-                errors.push(FieldError::forbidden(
-                    &port_path.child("nodePort"),
-                    "may not be used when `type` is 'ClusterIP'",
-                ));
-            }
-        }
-    }
-    duplicate_ports(errors, ports, &ports_path);
-}
-
-fn service_port(
-    errors: &mut FieldErrors,
-    port: &Object,
-    named: bool,
-    names: &mut BTreeSet<String>,
-    path: &Path<'_>,
-) {
-    let name = text(port, "name");
-    let name_path = path.child("name");
-    if named && name.is_empty() {
-        required(errors, &name_path);
-    } else if !name.is_empty() {
-        invalid_each(errors, &name_path, name, check_label(name));
-        if !names.insert(name.to_owned()) {
-            errors.push(FieldError::duplicate(&name_path, Shown::Text(name)));
-        }
-    }
-    port_number(errors, number(port, "port"), &path.child("port"));
-    one_of(errors, port, "protocol", path, PROTOCOLS);
-    let target = path.child("targetPort");
-    match port.get("targetPort") {
-        Some(Value::String(name)) => invalid_each(errors, &target, name, check_port_name(name)),
-        Some(Value::Number(number)) => {
-            port_number(errors, number.as_i64().unwrap_or_default(), &target);
-        }
-        _ => {}
-    }
-    let protocol = text(port, "appProtocol");
-    if !protocol.is_empty() {
-        invalid_each(
-            errors,
-            &path.child("appProtocol"),
-            protocol,
-            check_qualified_name(protocol),
-        );
-    }
-}
-
-fn duplicate_ports(errors: &mut FieldErrors, ports: &[Value], path: &Path<'_>) {
-    let (mut node_ports, mut own_ports) = (BTreeSet::new(), BTreeSet::new());
-    let mut own_errors = Vec::new();
-    for (index, port) in ports.iter().filter_map(Value::as_object).enumerate() {
-        let path = path.index(index);
-        let protocol = text(port, "protocol");
-        let node_port = number(port, "nodePort");
-        if node_port != 0 && !node_ports.insert((protocol, node_port)) {
-            errors.push(FieldError::duplicate(
-                &path.child("nodePort"),
-                Shown::Integer(node_port),
-            ));
-        }
-        let own = number(port, "port");
-        if !own_ports.insert((protocol, own)) {
-            // The port in upstream's internal form, all members included.
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\"Port\":{own},\
-                 \"TargetPort\":0,\"NodePort\":0}}"
-            );
-            own_errors.push(FieldError::duplicate(&path, Shown::Rendered(&shown)));
-        }
-    }
-    errors.extend(own_errors);
-}
-
 fn service_row(object: &Value, common: &Common<'_>) -> Row {
     let ports: Vec<String> = read::items(object, "/spec/ports")
         .iter()
@@ -417,4 +309,555 @@ pub(in crate::builtin) fn balancers(object: &Value) -> String {
         .filter(|address| !address.is_empty())
         .collect();
     addresses.into_iter().collect::<Vec<_>>().join(",")
+}
+
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
+fn is_headless(spec: &At<'_, '_>) -> bool {
+    let mut addresses = spec.at("clusterIPs").texts();
+    addresses.next() == Some("None") && addresses.next().is_none()
+}
+
+/// The rules of new and changed services.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (validateService)
+fn service(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+    const MODE: &str = "service.kubernetes.io/topology-mode";
+    let empty = Object::new();
+    let metadata = Path::root("metadata");
+    let annotations = At::new(
+        metadata.child("annotations"),
+        get(object, "metadata").and_then(|metadata| metadata.get("annotations")),
+    );
+    let (hints, mode) = (annotations.entry(HINTS), annotations.entry(MODE));
+    if hints.is_set() && mode.is_set() && hints.text() != mode.text() {
+        let detail = format!("must match annotations[{HINTS}] when both are specified");
+        mode.invalid(errors, detail);
+    }
+    let at = At::root(object, "spec");
+    let old_spec = old.map(|old| get(old, "spec").unwrap_or(&empty));
+    let (kind, ports) = (at.at("type"), at.at("ports"));
+    if ports.is_empty() && !is_headless(&at) && kind.text() != "ExternalName" {
+        ports.required(errors);
+    }
+    match kind.text() {
+        "LoadBalancer" | "NodePort" if is_headless(&at) => {
+            let addresses = at.at("clusterIPs");
+            for first in addresses.items() {
+                let detail = format!("may not be set to 'None' for {} services", kind.text());
+                first.invalid(errors, detail);
+            }
+        }
+        "ExternalName" => external_name(errors, &at),
+        _ => {}
+    }
+    let mut names = BTreeSet::new();
+    for port in ports.items() {
+        service_port(errors, &port, ports.len() > 1, &mut names);
+    }
+    at.at("selector").labels(errors);
+    session_affinity(errors, &at);
+    cluster_ips(errors, &at, old_spec);
+    let known = |key: &str| -> Vec<String> {
+        old_spec
+            .map_or(&[][..], |old| list(old, key))
+            .iter()
+            .filter_map(|value| value.as_str().map(|text| text.trim().to_owned()))
+            .collect()
+    };
+    let known_ips = known("externalIPs");
+    for address in at.at("externalIPs").items() {
+        let before = errors.len();
+        if !known_ips.iter().any(|known| known == address.text()) {
+            address.check(errors, check_legacy_ip);
+        }
+        if errors.len() == before {
+            address.check(errors, check_endpoint_ip);
+        }
+    }
+    kind.one_of(
+        errors,
+        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+    );
+    if kind.text() == "ClusterIP" {
+        for port in ports.items() {
+            if port.at("nodePort").int() != 0 {
+                let detail = "may not be used when `type` is 'ClusterIP'";
+                port.at("nodePort").forbidden(errors, detail);
+            }
+        }
+    }
+    duplicate_ports(errors, &ports);
+    source_ranges(
+        errors,
+        &at,
+        &annotations,
+        &known("loadBalancerSourceRanges"),
+        old,
+    );
+    let allocates = at.at("allocateLoadBalancerNodePorts");
+    if allocates.is_set() && kind.text() != "LoadBalancer" {
+        allocates.forbidden(errors, ONLY_BALANCERS);
+    }
+    if kind.text() == "LoadBalancer" && !allocates.is_set() {
+        errors.push(FieldError::required(
+            &Path::root("allocateLoadBalancerNodePorts"),
+            "",
+        ));
+    }
+    balancer_class(errors, &at, None);
+    traffic_policies(errors, &at);
+    at.at("trafficDistribution")
+        .known_if_set(errors, &["PreferClose", "PreferSameZone", "PreferSameNode"]);
+}
+
+fn external_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        let member = at.at(key);
+        if member.is_set() && (key == "ipFamilyPolicy" || !member.is_empty()) {
+            member.forbidden(errors, "may not be set for ExternalName services");
+        }
+    }
+    let name = at.at("externalName");
+    match name.text().strip_suffix('.').unwrap_or(name.text()) {
+        "" => name.required(errors),
+        host => {
+            for message in check_subdomain(host) {
+                name.invalid_as(errors, Shown::Text(host), message);
+            }
+        }
+    }
+}
+
+fn service_port<'v>(
+    errors: &mut FieldErrors,
+    port: &At<'_, 'v>,
+    needs_name: bool,
+    names: &mut BTreeSet<&'v str>,
+) {
+    let name = port.at("name");
+    if needs_name && name.is_empty() {
+        name.required(errors);
+    } else if !name.is_empty() {
+        name.check(errors, check_label);
+        if !names.insert(name.text()) {
+            name.duplicate(errors);
+        }
+    }
+    port.at("port").within(errors, 1, 65535);
+    port.at("protocol").one_of(errors, &PROTOCOLS);
+    port_or_name(errors, &port.at("targetPort"));
+    if port.at("appProtocol").is_set() {
+        port.at("appProtocol").check(errors, check_qualified_name);
+    }
+}
+
+fn duplicate_ports(errors: &mut FieldErrors, ports: &At<'_, '_>) {
+    let mut node_ports = BTreeSet::new();
+    for port in ports.items() {
+        let node = port.at("nodePort");
+        if node.int() != 0 && !node_ports.insert((port.at("protocol").text(), node.int())) {
+            node.duplicate_as(errors, Shown::Integer(node.int()));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for port in ports.items() {
+        let (protocol, number) = (port.at("protocol").text(), port.at("port").int());
+        if !seen.insert((protocol, number)) {
+            // Upstream prints its internal form, whose members have no JSON names.
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\
+                 \"TargetPort\":0,\"NodePort\":0}}",
+                Shown::Named(protocol)
+            );
+            port.duplicate_as(errors, Shown::Rendered(&shown));
+        }
+    }
+}
+
+fn session_affinity(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let (affinity, config) = (at.at("sessionAffinity"), at.at("sessionAffinityConfig"));
+    affinity.one_of(errors, &["ClientIP", "None"]);
+    match affinity.text() {
+        "ClientIP" => {
+            let client = config.at("clientIP");
+            let timeout = client.at("timeoutSeconds");
+            for member in [&config, &client, &timeout] {
+                if !member.is_set() {
+                    let detail = "when session affinity type is ClientIP";
+                    return member.required_because(errors, detail);
+                }
+            }
+            if !(1..=86400).contains(&timeout.int()) {
+                timeout.invalid_int(errors, "must be greater than 0 and less than 86400");
+            }
+        }
+        "None" if config.is_set() => {
+            config.forbidden(errors, "must not be set when session affinity is None");
+        }
+        _ => {}
+    }
+}
+
+fn is_ipv6(text: &str) -> bool {
+    text.contains(':')
+}
+
+fn cluster_ips(errors: &mut FieldErrors, at: &At<'_, '_>, old: Option<&Object>) {
+    if at.at("type").text() == "ExternalName" {
+        return;
+    }
+    let (single, all) = (at.at("clusterIP"), at.at("clusterIPs"));
+    let families = at.at("ipFamilies");
+    let addresses: Vec<&str> = all.texts().collect();
+    if single.is_empty() {
+        if !all.is_empty() {
+            all.invalid(errors, "must be empty when `clusterIP` is not specified");
+        }
+    } else if all.is_empty() {
+        all.required(errors);
+    } else if addresses.first() != Some(&single.text()) {
+        all.invalid(errors, "first value must match `clusterIP`");
+    }
+    let mut seen = BTreeSet::new();
+    for family in families.items() {
+        family.known(errors, &["IPv4", "IPv6"]);
+        if !seen.insert(family.text()) {
+            family.duplicate(errors);
+        }
+    }
+    at.at("ipFamilyPolicy").known_if_set(
+        errors,
+        &["PreferDualStack", "RequireDualStack", "SingleStack"],
+    );
+    let known = old.map_or(&[][..], |old| list(old, "clusterIPs"));
+    let mut has_invalid = false;
+    for (index, address) in all.items().enumerate() {
+        if index == 0 && address.text() == "None" {
+            if all.len() > 1 {
+                has_invalid = true;
+                all.invalid(errors, "'None' must be the first and only value");
+            }
+            continue;
+        }
+        let before = errors.len();
+        if !known.iter().any(|known| known == address.text()) {
+            address.check(errors, check_legacy_ip);
+        }
+        has_invalid |= errors.len() > before;
+    }
+    if all.len() > 2 {
+        all.invalid(errors, "may only hold up to 2 values");
+    }
+    if has_invalid {
+        return;
+    }
+    let kinds: BTreeSet<bool> = addresses.iter().map(|address| is_ipv6(address)).collect();
+    if all.len() > 1 && kinds.len() != 2 {
+        all.invalid(errors, "may specify no more than one IP for each IP family");
+    }
+    if is_headless(at) {
+        return;
+    }
+    for (index, (address, family)) in all.items().zip(families.texts()).enumerate() {
+        let is_wrong = match family {
+            "IPv4" => is_ipv6(address.text()),
+            "IPv6" => !is_ipv6(address.text()),
+            _ => false,
+        };
+        if is_wrong {
+            let detail =
+                format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            address.invalid(errors, detail);
+        }
+    }
+}
+
+fn source_ranges(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    annotations: &At<'_, '_>,
+    known: &[String],
+    old: Option<&Object>,
+) {
+    let ranges = at.at_as("loadBalancerSourceRanges", "LoadBalancerSourceRanges");
+    let is_balancer = at.at("type").text() == "LoadBalancer";
+    let check = |errors: &mut FieldErrors, at: &At<'_, '_>, range: &str| {
+        for message in check_legacy_cidr(range) {
+            at.invalid_as(errors, Shown::Text(range), message);
+        }
+    };
+    if !ranges.is_empty() {
+        if !is_balancer {
+            ranges.forbidden(errors, ONLY_BALANCERS);
+        }
+        for range in ranges.items() {
+            let text = range.text().trim();
+            if !known.iter().any(|known| known == text) {
+                check(errors, &range, text);
+            }
+        }
+        return;
+    }
+    let noted = annotations.entry(SOURCE_RANGES);
+    if !noted.is_set() {
+        return;
+    }
+    if !is_balancer {
+        noted.forbidden(errors, ONLY_BALANCERS);
+    }
+    let before = old
+        .and_then(|old| get(old, "metadata"))
+        .and_then(|metadata| get(metadata, "annotations"))
+        .and_then(|annotations| annotations.get(SOURCE_RANGES)?.as_str());
+    if before != Some(noted.text()) && !noted.text().trim().is_empty() {
+        for range in noted.text().trim().split(',') {
+            check(errors, &noted, range.trim());
+        }
+    }
+}
+
+fn balancer_class(errors: &mut FieldErrors, at: &At<'_, '_>, old: Option<&Object>) {
+    let class = at.at("loadBalancerClass");
+    let is_balancer = at.at("type").text() == "LoadBalancer";
+    if let Some(old) = old
+        && is_balancer
+        && text(old, "type") == "LoadBalancer"
+        && old
+            .get("loadBalancerClass")
+            .filter(|class| !class.is_null())
+            != class.value
+    {
+        class.invalid_or_null(errors, "may not change once set");
+    }
+    if class.is_set() {
+        if is_balancer {
+            class.check(errors, check_qualified_name);
+        } else {
+            class.forbidden(errors, ONLY_BALANCERS);
+        }
+    }
+}
+
+fn traffic_policies(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let kind = at.at("type").text();
+    let (external, health) = (at.at("externalTrafficPolicy"), at.at("healthCheckNodePort"));
+    let is_external = matches!(kind, "LoadBalancer" | "NodePort")
+        || (kind == "ClusterIP" && !at.at("externalIPs").is_empty());
+    if is_external {
+        external.one_of(errors, &["Cluster", "Local"]);
+    } else if !external.is_empty() {
+        external.invalid(errors, "may only be set for externally-accessible services");
+    }
+    let needs_health = kind == "LoadBalancer" && external.text() == "Local";
+    if needs_health {
+        if health.int() == 0 {
+            health.required(errors);
+        } else {
+            health.within(errors, 1, 65535);
+        }
+    } else if health.int() != 0 {
+        health.invalid_int(
+            errors,
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+        );
+    }
+    let internal = at.at("internalTrafficPolicy");
+    if !internal.is_set() && matches!(kind, "NodePort" | "LoadBalancer" | "ClusterIP") {
+        internal.required(errors);
+    }
+    internal.known_if_set(errors, &["Cluster", "Local"]);
+}
+
+/// Validates which members of a Service change.
+fn service_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    let empty = Object::new();
+    let at = At::root(object, "spec");
+    let old_spec = get(old, "spec").unwrap_or(&empty);
+    let former = At::root(old, "spec");
+    let is_named = |at: &At<'_, '_>| at.at("type").text() == "ExternalName";
+    if !is_named(&at) && !is_named(&former) {
+        let (was, is) = (is_headless(&former), is_headless(&at));
+        if !(was && is) {
+            changed_addresses(errors, &at, &former, "clusterIPs", "clusterIP");
+        }
+        if !was && !is {
+            changed_addresses(errors, &at, &former, "ipFamilies", "ipFamily");
+        }
+    }
+    balancer_class(errors, &at, Some(old_spec));
+    let needs_health = |at: &At<'_, '_>| {
+        at.at("type").text() == "LoadBalancer" && at.at("externalTrafficPolicy").text() == "Local"
+    };
+    let port = at.at("healthCheckNodePort");
+    if needs_health(&at)
+        && needs_health(&former)
+        && port.int() != former.at("healthCheckNodePort").int()
+    {
+        port.forbidden(errors, "field is immutable");
+    }
+}
+
+/// Addresses and families: the first never changes, the second may come and go.
+fn changed_addresses(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    old: &At<'_, '_>,
+    key: &str,
+    what: &str,
+) {
+    const FIXED: &str = "may not change once set";
+    let (new, former) = (at.at(key), old.at(key));
+    let first = At::new(new.path.index(0), new.value);
+    let is_first_changed =
+        !new.is_empty() && !former.is_empty() && new.list().first() != former.list().first();
+    if former.len() == new.len() {
+        for (index, (one, other)) in former.texts().zip(new.texts()).enumerate() {
+            if one != other {
+                let index = if key == "clusterIPs" { index } else { 0 };
+                At::new(new.path.index(index), new.value).invalid(errors, FIXED);
+            }
+        }
+    } else if former.len() > new.len() {
+        if at.at("clusterIPs").is_empty() {
+            let detail = format!("primary {what} can not be unset");
+            first.invalid_or_null(errors, detail);
+        }
+        if is_first_changed {
+            At::new(first.path, at.at("clusterIPs").value).invalid_or_null(errors, FIXED);
+        }
+        let policy = at.at("ipFamilyPolicy");
+        if new.len() == 1 && policy.text() != "SingleStack" {
+            let detail =
+                format!("must be set to 'SingleStack' when releasing the secondary {what}");
+            policy.invalid_or_null(errors, detail);
+        }
+    } else if is_first_changed {
+        At::new(first.path, at.at("clusterIPs").value).invalid_or_null(errors, FIXED);
+    }
+}
+
+/// UPSTREAM: pkg/api/service/warnings.go
+fn service_warnings(object: &Object) -> Vec<String> {
+    const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+    let mut warnings = Vec::new();
+    let metadata = At::root(object, "metadata");
+    if metadata.at("annotations").entry(HINTS).is_set() {
+        warnings.push(format!(
+            "annotation {HINTS} is deprecated, please use service.kubernetes.io/topology-mode instead"
+        ));
+    }
+    let at = At::root(object, "spec");
+    let (kind, own) = (at.at("type").text(), at.at("clusterIP").text());
+    if !own.is_empty() && own != "None" {
+        for address in at.at("clusterIPs").items() {
+            warnings.extend(ip_warning(&address.path, address.text()));
+        }
+    }
+    let external = at.at("externalIPs");
+    let is_headless = kind == "ClusterIP" && own == "None";
+    if is_headless {
+        if !at.at("loadBalancerIP").is_empty() {
+            warnings.push(String::from(
+                "spec.loadBalancerIP is ignored for headless services",
+            ));
+        }
+        if !external.is_empty() {
+            warnings.push(String::from(
+                "spec.externalIPs is ignored for headless services",
+            ));
+        }
+        if at.at("sessionAffinity").text() != "None" {
+            warnings.push(String::from(
+                "spec.SessionAffinity is ignored for headless services",
+            ));
+        }
+    }
+    for address in external.items() {
+        warnings.extend(ip_warning(&address.path, address.text()));
+    }
+    if !external.is_empty() && !is_headless && kind != "ExternalName" {
+        warnings.push(String::from(
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+        ));
+    }
+    let balancer = at.at("loadBalancerIP");
+    if !balancer.is_empty() {
+        warnings.extend(ip_warning(&balancer.path, balancer.text()));
+    }
+    for range in at.at("loadBalancerSourceRanges").items() {
+        warnings.extend(cidr_warnings(&range.path, range.text()));
+    }
+    if kind == "ExternalName" && !external.is_empty() {
+        warnings.push(String::from(
+            "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
+        ));
+    }
+    if kind != "ExternalName" && !at.at("externalName").is_empty() {
+        warnings.push(String::from(
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+        ));
+    }
+    if at.at("trafficDistribution").text() == "PreferClose" {
+        warnings.push(String::from(
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+        ));
+    }
+    warnings
+}
+
+/// Takes over addresses and ports that the server allocated and the client left out.
+///
+/// UPSTREAM: pkg/registry/core/service/strategy.go (patchAllocatedValues)
+fn keep_allocated(object: &mut Object, old: &Object) {
+    let (Some(old_spec), Some(spec)) = (get(old, "spec"), get_mut(object, "spec")) else {
+        return;
+    };
+    if needs_cluster_ip(old_spec) && needs_cluster_ip(spec) {
+        if text(spec, "clusterIP").is_empty() && is_empty(spec, "clusterIPs") {
+            take_over(spec, old_spec, "clusterIP");
+        }
+        if is_empty(spec, "clusterIPs") && text(spec, "clusterIP") == text(old_spec, "clusterIP") {
+            take_over(spec, old_spec, "clusterIPs");
+        }
+        for key in ["ipFamilies", "ipFamilyPolicy"] {
+            if !has(spec, key) {
+                take_over(spec, old_spec, key);
+            }
+        }
+    }
+    if needs_node_port(old_spec) && needs_node_port(spec) {
+        let known: Vec<(String, i64, i64)> = list(old_spec, "ports")
+            .iter()
+            .filter_map(Value::as_object)
+            .map(|port| {
+                let protocol = text(port, "protocol").to_owned();
+                (protocol, number(port, "port"), number(port, "nodePort"))
+            })
+            .collect();
+        let mut used = node_ports(spec);
+        each(spec, "ports", |port| {
+            if number(port, "nodePort") != 0 {
+                return;
+            }
+            let found = known.iter().find(|(protocol, own, node)| {
+                protocol == text(port, "protocol")
+                    && *own == number(port, "port")
+                    && *node != 0
+                    && !used.contains(node)
+            });
+            if let Some((_, _, node)) = found {
+                used.push(*node);
+                port.insert("nodePort".to_owned(), Value::from(*node));
+            }
+        });
+    }
+    let needs_health =
+        |spec: &Object| is_balancer(spec) && text(spec, "externalTrafficPolicy") == "Local";
+    if needs_health(old_spec) && needs_health(spec) && number(spec, "healthCheckNodePort") == 0 {
+        take_over(spec, old_spec, "healthCheckNodePort");
+    }
 }

@@ -1,8 +1,9 @@
 //! ServiceAccounts.
 
 use crate::cells::{Common, Row};
-use crate::kind::{CREATE, Context, Deletion, Kind, Resource, namespaced, sub};
+use crate::kind::{CREATE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
 use crate::object::{Object, each, with};
+use lockgate_api::field::FieldErrors;
 use serde_json::Value;
 
 pub(super) const SERVICE_ACCOUNTS: Resource = namespaced(
@@ -28,6 +29,20 @@ pub(super) const SERVICE_ACCOUNTS: Resource = namespaced(
 pub(super) struct ServiceAccount;
 
 impl Kind for ServiceAccount {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            errors.extend(self.validate_create(new, context));
+        }
+        errors
+    }
+
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
         with(value, secret_references);
     }

@@ -1,10 +1,15 @@
 //! EndpointSlices.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::kind::{Generation, Kind, Resource, namespaced};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{check_endpoint_ip, check_ip, check_label, check_legacy_ip, ip_warning};
+use crate::kind::{Context, Generation, Kind, Resource, Written, namespaced};
 use crate::object::{Object, each, fill, with};
+use lockgate_api::field::{FieldErrors, Shown};
+use lockgate_api::meta::names::check_label_value;
+use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 pub(super) const ENDPOINT_SLICES: Resource = namespaced(
     "discovery.k8s.io",
@@ -27,6 +32,62 @@ pub(super) const ENDPOINT_SLICES: Resource = namespaced(
 pub(super) struct EndpointSlice;
 
 impl Kind for EndpointSlice {
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| drop_topology(object, None));
+    }
+
+    fn prepare_update(
+        &self,
+        _subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        with(value, |object| drop_topology(object, old.as_object()));
+    }
+
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if At::root(new.object(), "addressType").text() == "FQDN" {
+            warnings.push(String::from(
+                "spec.addressType: FQDN endpoints are deprecated",
+            ));
+        }
+        warnings.extend(address_warnings(new.object()));
+        warnings
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        address_warnings(new.object())
+    }
+
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata(new);
+        self.validate(&mut errors, new, Some(old), context);
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        endpoint_slice(errors, new.object(), old.map(Written::object));
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -75,4 +136,159 @@ fn slice_row(object: &Value, common: &Common<'_>) -> Row {
         shown(&addresses),
         cell(common.age.as_str()),
     ])
+}
+
+fn endpoint_slice(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let kind = At::root(object, "addressType");
+    kind.one_of(errors, &["FQDN", "IPv4", "IPv6"]);
+    ports(errors, &At::root(object, "ports"));
+    let all = At::root(object, "endpoints");
+    let is_same = old.is_some_and(|old| At::root(old, "endpoints").same(&all));
+    if !is_same {
+        endpoints(errors, &all, kind.text());
+    }
+    if let Some(old) = old {
+        kind.immutable(errors, &At::root(old, "addressType"));
+    }
+}
+
+fn endpoints(errors: &mut FieldErrors, all: &At<'_, '_>, kind: &str) {
+    const ENDPOINTS: usize = 1000;
+    const ADDRESSES: usize = 100;
+    const LABELS: usize = 16;
+    if all.len() > ENDPOINTS {
+        return all.too_many(errors, ENDPOINTS);
+    }
+    for endpoint in all.items() {
+        let addresses = endpoint.at("addresses");
+        if addresses.is_empty() {
+            addresses.required_because(errors, "must contain at least 1 address");
+        } else if addresses.len() > ADDRESSES {
+            addresses.too_many(errors, ADDRESSES);
+        }
+        for address in addresses.items() {
+            endpoint_address(errors, &addresses, &address, kind);
+        }
+        if endpoint.at("nodeName").is_set() {
+            endpoint.at("nodeName").check(errors, check_subdomain);
+        }
+        let topology = endpoint.at("deprecatedTopology");
+        if topology.len() > LABELS {
+            topology.too_many(errors, LABELS);
+        }
+        topology.labels(errors);
+        if endpoint.at("hostname").is_set() {
+            endpoint.at("hostname").check(errors, check_label);
+        }
+        hints(errors, &endpoint.at("hints"));
+    }
+}
+
+fn endpoint_address(errors: &mut FieldErrors, all: &At<'_, '_>, address: &At<'_, '_>, kind: &str) {
+    let before = errors.len();
+    let is_six = address.text().contains(':');
+    match kind {
+        "IPv4" => address.check(errors, check_legacy_ip),
+        "IPv6" => address.check(errors, check_ip),
+        "FQDN" => return domain_name(errors, address),
+        _ => return,
+    }
+    if errors.len() > before {
+        return;
+    }
+    if is_six != (kind == "IPv6") {
+        let detail = format!("must be an {kind} address");
+        all.invalid_as(errors, Shown::Text(address.text()), detail);
+    }
+    address.check(errors, check_endpoint_ip);
+}
+
+/// UPSTREAM: apimachinery pkg/util/validation/validation.go (IsFullyQualifiedDomainName)
+fn domain_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    if at.is_empty() {
+        return at.required(errors);
+    }
+    let name = at.text().strip_suffix('.').unwrap_or(at.text());
+    let messages = check_subdomain(name);
+    if !messages.is_empty() {
+        return at.invalid_as(errors, Shown::Text(name), messages.join(","));
+    }
+    if !name.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        return at.invalid_as(errors, Shown::Text(name), detail);
+    }
+    for label in name.split('.') {
+        let messages = check_label(label);
+        if !messages.is_empty() {
+            return at.invalid_as(errors, Shown::Text(label), messages.join(","));
+        }
+    }
+}
+
+fn hints(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const HINTS: usize = 8;
+    for (key, check) in [
+        ("forZones", check_label_value as fn(&str) -> Vec<String>),
+        ("forNodes", check_subdomain),
+    ] {
+        let all = at.at(key);
+        if all.len() > HINTS {
+            return all.too_many(errors, HINTS);
+        }
+        let mut seen = BTreeSet::new();
+        for hint in all.items() {
+            let name = hint.at("name");
+            if !seen.insert(name.text()) {
+                name.duplicate(errors);
+            }
+            name.check(errors, check);
+        }
+    }
+}
+
+fn ports(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const PORTS: usize = 20_000;
+    if at.len() > PORTS {
+        return at.too_many(errors, PORTS);
+    }
+    let mut names = BTreeSet::new();
+    for port in at.items() {
+        let name = port.at("name");
+        name.check_set(errors, check_label);
+        if !names.insert(name.text()) {
+            name.duplicate(errors);
+        }
+        let protocol = port.at("protocol");
+        if protocol.is_set() {
+            protocol.known(errors, &["SCTP", "TCP", "UDP"]);
+        } else {
+            protocol.required(errors);
+        }
+        if port.at("appProtocol").is_set() {
+            port.at("appProtocol").check(errors, check_qualified_name);
+        }
+    }
+}
+
+/// The topology of the beta API is dropped, unless it was there and the endpoints are the same.
+fn drop_topology(object: &mut Object, old: Option<&Object>) {
+    let is_same = old.is_some_and(|old| old.get("endpoints") == object.get("endpoints"));
+    if !is_same {
+        each(object, "endpoints", |endpoint| {
+            endpoint.remove("deprecatedTopology");
+        });
+    }
+}
+
+fn address_warnings(object: &Object) -> Vec<String> {
+    if At::root(object, "addressType").text() == "FQDN" {
+        return Vec::new();
+    }
+    let mut warnings = Vec::new();
+    for endpoint in At::root(object, "endpoints").items() {
+        for address in endpoint.at("addresses").items() {
+            warnings.extend(ip_warning(&address.path, address.text()));
+        }
+    }
+    warnings
 }

@@ -1,11 +1,15 @@
 //! FlowSchemas and PriorityLevelConfigurations.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::take_over;
-use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, cluster, sub};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{check_label, take_over};
+use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, fill_number, get_mut, open, with};
+use lockgate_api::field::{FieldError, FieldErrors, Shown};
+use lockgate_api::meta::names::check_subdomain;
+use lockgate_go::json::to_string;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 pub(super) const FLOW_SCHEMAS: Resource = cluster(
     "flowcontrol.apiserver.k8s.io",
@@ -48,6 +52,32 @@ pub(super) const PRIORITY_LEVEL_CONFIGURATIONS: Resource = cluster(
 pub(super) struct FlowSchema;
 
 impl Kind for FlowSchema {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if subresource.is_empty() {
+            errors.extend(self.validate_create(new, context));
+        } else {
+            conditions(&mut errors, new.object());
+        }
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        flow_schema(errors, new);
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, schema_defaults);
     }
@@ -84,6 +114,32 @@ impl Kind for FlowSchema {
 pub(super) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if subresource.is_empty() {
+            errors.extend(self.validate_create(new, context));
+        } else {
+            conditions(&mut errors, new.object());
+        }
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        priority_level(errors, new);
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, level_defaults);
     }
@@ -179,4 +235,331 @@ fn level_row(object: &Value, common: &Common<'_>) -> Row {
         amount(queuing, "/queueLengthLimit"),
         cell(common.age.as_str()),
     ])
+}
+
+/// Conditions of a status are unique by type.
+fn conditions(errors: &mut FieldErrors, object: &Object) {
+    let status = At::root(object, "status");
+    let mut seen = BTreeSet::new();
+    for condition in status.at("conditions").items() {
+        let kind = condition.at("type");
+        if !seen.insert(kind.text()) {
+            kind.duplicate(errors);
+        }
+        kind.must_be_set(errors);
+    }
+}
+
+/// UPSTREAM: pkg/apis/flowcontrol/validation/validation.go (ValidateFlowSchema)
+fn flow_schema(errors: &mut FieldErrors, new: &Written<'_>) {
+    const HIGHEST: i64 = 10_000;
+    let at = At::root(new.object(), "spec");
+    let precedence = at.at("matchingPrecedence");
+    if precedence.int() <= 0 {
+        precedence.invalid_int(errors, "must be a positive value");
+    }
+    if precedence.int() > HIGHEST {
+        precedence.invalid_int(errors, format!("must not be greater than {HIGHEST}"));
+    }
+    if precedence.int() == 1 && new.metadata.name != "exempt" {
+        let detail = "only the schema named 'exempt' may have matchingPrecedence 1";
+        precedence.invalid_int(errors, detail);
+    }
+    let method = at.at("distinguisherMethod");
+    let kind = method.at("type");
+    if method.is_set() && !matches!(kind.text(), "ByNamespace" | "ByUser") {
+        let shown = format!("{{\"Type\":{}}}", Shown::Named(kind.text()));
+        errors.push(FieldError::not_supported(
+            &kind.path,
+            Shown::Rendered(&shown),
+            &["ByNamespace", "ByUser"],
+        ));
+    }
+    let level = at.at("priorityLevelConfiguration");
+    if level.at("name").is_empty() {
+        let detail = "must reference a priority level";
+        level.at("name").required_because(errors, detail);
+    } else {
+        level.at("name").check(errors, check_subdomain);
+    }
+    for rule in at.at("rules").items() {
+        flow_rule(errors, &rule);
+    }
+    conditions(errors, new.object());
+}
+
+fn flow_rule(errors: &mut FieldErrors, rule: &At<'_, '_>) {
+    let subjects = rule.at("subjects");
+    if subjects.is_empty() {
+        subjects.required_because(errors, "subjects must contain at least one value");
+    }
+    for subject in subjects.items() {
+        flow_subject(errors, &subject);
+    }
+    let (resources, others) = (rule.at("resourceRules"), rule.at("nonResourceRules"));
+    if resources.is_empty() && others.is_empty() {
+        let detail = "at least one of resourceRules and nonResourceRules has to be non-empty";
+        rule.required_because(errors, detail);
+    }
+    for resource in resources.items() {
+        verbs(errors, &resource.at("verbs"));
+        for (key, what) in [("apiGroups", "api group"), ("resources", "resource")] {
+            let all = resource.at(key);
+            if all.is_empty() {
+                let detail = format!("resource rules must supply at least one {what}");
+                all.required_because(errors, detail);
+            } else if all.len() > 1 && all.texts().any(|one| one == "*") {
+                let detail = format!("if '*' is present, must not specify other {what}s");
+                all.invalid(errors, detail);
+            }
+        }
+        let namespaces = resource.at("namespaces");
+        if namespaces.is_empty() && !resource.at("clusterScope").flag() {
+            let detail =
+                "resource rules that are not cluster scoped must supply at least one namespace";
+            namespaces.required_because(errors, detail);
+        } else if namespaces.texts().any(|one| one == "*") {
+            if namespaces.len() > 1 {
+                let detail = "if '*' is present, must not specify other namespaces";
+                namespaces.invalid(errors, detail);
+            }
+        } else {
+            for namespace in namespaces.items() {
+                for message in check_label(namespace.text()) {
+                    let detail = format!(
+                        "each member of this list must be '*' or a DNS-1123 label; {message}"
+                    );
+                    namespace.invalid(errors, detail);
+                }
+            }
+        }
+    }
+    for other in others.items() {
+        verbs(errors, &other.at("verbs"));
+        let urls = other.at("nonResourceURLs");
+        if urls.is_empty() {
+            urls.required_because(errors, "nonResourceURLs must contain at least one value");
+        } else if urls.texts().any(|one| one == "*") {
+            if urls.len() > 1 {
+                let detail = "if '*' is present, must not specify other non-resource URLs";
+                urls.invalid(errors, detail);
+            }
+        } else {
+            for url in urls.items() {
+                non_resource_url(errors, &url);
+            }
+        }
+    }
+}
+
+fn verbs(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const VERBS: [&str; 9] = [
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "proxy",
+        "update",
+        "watch",
+    ];
+    if at.is_empty() {
+        at.required_because(errors, "verbs must contain at least one value");
+    } else if at.texts().any(|verb| verb == "*") {
+        if at.len() > 1 {
+            at.invalid(errors, "if '*' is present, must not specify other verbs");
+        }
+    } else if !at.texts().all(|verb| VERBS.contains(&verb)) {
+        let shown = at.value.map_or(String::from("null"), to_string);
+        errors.push(FieldError::not_supported(
+            &at.path,
+            Shown::Rendered(&shown),
+            &VERBS,
+        ));
+    }
+}
+
+fn non_resource_url(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let path = at.text();
+    let wildcards = path.matches('*').count();
+    let detail = if path.is_empty() {
+        "must not be empty"
+    } else if path == "/" {
+        return;
+    } else if !path.starts_with('/') {
+        "must start with slash"
+    } else if path.contains(' ') {
+        "must not contain white-space"
+    } else if path.contains("//") {
+        "must not contain double slash"
+    } else if wildcards > 1 || (wildcards == 1 && !path.ends_with("/*")) {
+        "wildcard can only do suffix matching"
+    } else {
+        return;
+    };
+    at.invalid(errors, detail);
+}
+
+fn flow_subject(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const KINDS: [(&str, &str); 3] = [
+        ("ServiceAccount", "serviceAccount"),
+        ("User", "user"),
+        ("Group", "group"),
+    ];
+    let kind = at.at("kind");
+    let Some((_, own)) = KINDS.iter().find(|(name, _)| *name == kind.text()) else {
+        return kind.not_supported(errors, &["Group", "ServiceAccount", "User"]);
+    };
+    let subject = at.at(own);
+    if subject.is_set() {
+        let name = subject.at("name");
+        name.must_be_set(errors);
+        if *own == "serviceAccount" {
+            if !matches!(name.text(), "" | "*") {
+                name.check(errors, check_subdomain);
+            }
+            let namespace = subject.at("namespace");
+            if namespace.is_empty() {
+                let detail = "must specify namespace for service account";
+                namespace.required_because(errors, detail);
+            } else {
+                namespace.check(errors, check_label);
+            }
+        }
+    } else {
+        let detail = format!("{own} is required when subject kind is '{}'", kind.text());
+        subject.required_because(errors, detail);
+    }
+    let others: &[&str] = match kind.text() {
+        "ServiceAccount" => &["user", "group"],
+        "User" => &["serviceAccount", "group"],
+        _ => &["serviceAccount", "user"],
+    };
+    for key in others {
+        if at.at(key).is_set() {
+            let name = KINDS
+                .iter()
+                .find(|(_, own)| own == key)
+                .map_or("", |(name, _)| name);
+            let detail = format!("{key} is forbidden when subject kind is not '{name}'");
+            at.at(key).forbidden(errors, detail);
+        }
+    }
+}
+
+/// UPSTREAM: pkg/apis/flowcontrol/validation/validation.go (ValidatePriorityLevelConfiguration)
+fn priority_level(errors: &mut FieldErrors, new: &Written<'_>) {
+    const PRESERVE: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
+    let metadata = At::root(new.object(), "metadata");
+    let annotations = metadata.at("annotations");
+    if annotations.entry(PRESERVE).is_set() {
+        annotations.forbidden(errors, format!("annotation '{PRESERVE}' is forbidden"));
+    }
+    let at = At::root(new.object(), "spec");
+    let kind = at.at("type");
+    if (new.metadata.name == "exempt") != (kind.text() == "Exempt") {
+        let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
+        kind.invalid(errors, detail);
+    }
+    let (limited, exempt) = (at.at("limited"), at.at("exempt"));
+    match kind.text() {
+        "Exempt" => {
+            if limited.is_set() {
+                limited.forbidden(errors, "must be nil if the type is not Limited");
+            }
+            if exempt.is_set() {
+                shares(errors, &exempt);
+                percent(errors, &exempt.at("lendablePercent"));
+            }
+        }
+        "Limited" => {
+            if exempt.is_set() {
+                exempt.forbidden(errors, "must be nil if the type is Limited");
+            }
+            if limited.is_set() {
+                shares(errors, &limited);
+                limit_response(errors, &limited.at("limitResponse"));
+                percent(errors, &limited.at("lendablePercent"));
+                let borrowing = limited.at("borrowingLimitPercent");
+                if borrowing.int() < 0 {
+                    let detail = "if specified, must be a non-negative integer";
+                    borrowing.invalid_int(errors, detail);
+                }
+            } else {
+                limited.required_because(errors, "must not be empty when type is Limited");
+            }
+        }
+        _ => kind.one_of(errors, &["Exempt", "Limited"]),
+    }
+    conditions(errors, new.object());
+}
+
+fn shares(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let shares = at.at("nominalConcurrencyShares");
+    if shares.int() < 0 {
+        shares.invalid_int(errors, "must be a non-negative integer");
+    }
+}
+
+fn percent(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    if at.is_set() {
+        at.within(errors, 0, 100);
+    }
+}
+
+fn limit_response(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let queuing = at.at("queuing");
+    match at.at("type").text() {
+        "Reject" => {
+            if queuing.is_set() {
+                let detail = "must be nil if limited.limitResponse.type is not Limited";
+                queuing.forbidden(errors, detail);
+            }
+        }
+        "Queue" if queuing.is_set() => queues(errors, &queuing),
+        "Queue" => {
+            let detail = "must not be empty if limited.limitResponse.type is Limited";
+            queuing.required_because(errors, detail);
+        }
+        _ => at.at("type").one_of(errors, &["Queue", "Reject"]),
+    }
+}
+
+fn queues(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const QUEUES: i64 = 10_000_000;
+    const HASH_BITS: f64 = 60.0;
+    let (limit, queues, hand) = (
+        at.at("queueLengthLimit"),
+        at.at("queues"),
+        at.at("handSize"),
+    );
+    if limit.int() <= 0 {
+        limit.invalid_int(errors, "must be positive");
+    }
+    if queues.int() <= 0 {
+        queues.invalid_int(errors, "must be positive");
+    } else if queues.int() > QUEUES {
+        queues.invalid_int(errors, format!("must not be greater than {QUEUES}"));
+    }
+    if hand.int() <= 0 {
+        hand.invalid_int(errors, "must be positive");
+    } else if hand.int() > queues.int() {
+        let detail = format!("should not be greater than queues ({})", queues.int());
+        hand.invalid_int(errors, detail);
+    } else {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "upstream computes with floats, too"
+        )]
+        let bits = (queues.int() as f64).log2() * hand.int() as f64;
+        if bits.ceil() > HASH_BITS {
+            let detail = format!(
+                "required entropy bits of deckSize {} and handSize {} should not be greater than 60",
+                queues.int(),
+                hand.int()
+            );
+            hand.invalid_int(errors, detail);
+        }
+    }
 }

@@ -1,15 +1,18 @@
 //! Ingresses and IngressClasses.
 
+use crate::at::At;
+use crate::builtin::batch::domain_prefixed_path;
 use crate::builtin::core::service::balancers;
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::{
-    check_label, check_port_name, invalid_each, invalid_json, port_number, required,
-};
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::check_label;
+use crate::checks::check_port_name;
+use crate::checks::{check_wildcard_subdomain, parse_ip_sloppy};
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, cluster, namespaced, sub};
-use crate::object::{Object, at_mut, fill, get, has, is_empty, list, number, text, with};
+use crate::object::{Object, at_mut, fill, get, list, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::names::check_path_segment;
 use lockgate_api::meta::names::check_subdomain;
+use lockgate_go::json::to_string;
 use serde_json::Value;
 
 pub(super) const INGRESSES: Resource = namespaced(
@@ -41,14 +44,40 @@ pub(super) const INGRESS_CLASSES: Resource = cluster(
 pub(super) struct Ingress;
 
 impl Kind for Ingress {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        const CLASS: &str = "kubernetes.io/ingress.class";
+        let metadata = At::root(new.object(), "metadata");
+        if !metadata.at("annotations").entry(CLASS).is_set() {
+            return Vec::new();
+        }
+        vec![format!(
+            "annotation \"{CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"
+        )]
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        if subresource.is_empty() {
+            errors.extend(self.validate_metadata(new));
+            self.validate(&mut errors, new, Some(old), context);
+        }
+        errors
+    }
+
     fn validate(
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        ingress(errors, new.object());
+        ingress(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -65,6 +94,34 @@ impl Kind for Ingress {
 pub(super) struct IngressClass;
 
 impl Kind for IngressClass {
+    fn validate_update(
+        &self,
+        _subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_metadata_update(new, old);
+        let (spec, former) = (
+            At::root(new.object(), "spec"),
+            At::root(old.object(), "spec"),
+        );
+        spec.at("controller")
+            .immutable(&mut errors, &former.at("controller"));
+        errors.extend(self.validate_create(new, context));
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        ingress_class(errors, new.object());
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, class_defaults);
     }
@@ -81,126 +138,6 @@ impl Kind for IngressClass {
 fn class_defaults(object: &mut Object) {
     if let Some(parameters) = at_mut(object, &["spec", "parameters"]) {
         fill(parameters, "scope", "Cluster");
-    }
-}
-
-fn ingress(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    if is_empty(spec, "rules") && !has(spec, "defaultBackend") {
-        let detail = "either `defaultBackend` or `rules` must be specified";
-        invalid_json(errors, &path, spec.get("rules"), detail);
-    }
-    if let Some(default) = get(spec, "defaultBackend") {
-        backend(errors, default, &path.child("defaultBackend"));
-    }
-    let rules = path.child("rules");
-    for (index, rule) in list(spec, "rules")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        ingress_rule(errors, rule, &rules.index(index));
-    }
-    let class = text(spec, "ingressClassName");
-    if has(spec, "ingressClassName") {
-        invalid_each(
-            errors,
-            &path.child("ingressClassName"),
-            class,
-            check_subdomain(class),
-        );
-    }
-}
-
-fn ingress_rule(errors: &mut FieldErrors, rule: &Object, path: &Path<'_>) {
-    let host = text(rule, "host");
-    if !host.is_empty() && !host.contains('*') {
-        invalid_each(errors, &path.child("host"), host, check_subdomain(host));
-    }
-    let Some(http) = get(rule, "http") else {
-        return;
-    };
-    let http_path = path.child("http");
-    let paths = http_path.child("paths");
-    if is_empty(http, "paths") {
-        required(errors, &paths);
-    }
-    for (index, entry) in list(http, "paths")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        let path = paths.index(index);
-        if !has(entry, "pathType") {
-            errors.push(FieldError::required(
-                &path.child("pathType"),
-                "pathType must be specified",
-            ));
-            continue;
-        }
-        let (kind, own) = (text(entry, "pathType"), text(entry, "path"));
-        let is_known = matches!(kind, "Exact" | "Prefix" | "ImplementationSpecific");
-        let may_be_empty = kind == "ImplementationSpecific" && own.is_empty();
-        if !is_known {
-            let set = &["Exact", "ImplementationSpecific", "Prefix"];
-            let shown = Shown::Named(kind);
-            errors.push(FieldError::not_supported(
-                &path.child("pathType"),
-                shown,
-                set,
-            ));
-        } else if !own.starts_with('/') && !may_be_empty {
-            errors.push(FieldError::invalid(
-                &path.child("path"),
-                Shown::Text(own),
-                "must be an absolute path",
-            ));
-        }
-        let empty = Object::new();
-        let target = get(entry, "backend").unwrap_or(&empty);
-        backend(errors, target, &path.child("backend"));
-    }
-}
-
-fn backend(errors: &mut FieldErrors, backend: &Object, path: &Path<'_>) {
-    let mut invalid = |detail: &str| {
-        errors.push(FieldError::invalid(path, Shown::Text(""), detail));
-    };
-    let service = match (get(backend, "resource"), get(backend, "service")) {
-        (Some(_), Some(_)) => return invalid("cannot set both resource and service backends"),
-        (Some(_), None) => return,
-        (None, None) => return invalid("resource or service backend is required"),
-        (None, Some(service)) => service,
-    };
-    let service_path = path.child("service");
-    let name = text(service, "name");
-    if name.is_empty() {
-        required(errors, &service_path.child("name"));
-    } else {
-        invalid_each(errors, &service_path.child("name"), name, check_label(name));
-    }
-    let empty = Object::new();
-    let port = get(service, "port").unwrap_or(&empty);
-    let port_path = service_path.child("port");
-    match (text(port, "name"), number(port, "number")) {
-        ("", 0) => errors.push(FieldError::required(
-            path,
-            "port name or number is required",
-        )),
-        ("", own) => port_number(errors, own, &port_path.child("number")),
-        (name, 0) => invalid_each(
-            errors,
-            &port_path.child("name"),
-            name,
-            check_port_name(name),
-        ),
-        _ => errors.push(FieldError::invalid(
-            path,
-            Shown::Text(""),
-            "cannot set both port name & port number",
-        )),
     }
 }
 
@@ -271,4 +208,185 @@ fn class_row(object: &Value, common: &Common<'_>) -> Row {
         cell(parameters),
         cell(common.age.as_str()),
     ])
+}
+
+fn ingress(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    const CLASS: &str = "kubernetes.io/ingress.class";
+    let at = At::root(object, "spec");
+    let old_spec = old.and_then(|old| get(old, "spec"));
+    if at.at("rules").is_empty() && !at.at("defaultBackend").is_set() {
+        let detail = "either `defaultBackend` or `rules` must be specified";
+        let shown = at.at("rules").value.map_or(String::from("null"), to_string);
+        at.invalid_as(errors, Shown::Rendered(&shown), detail);
+    }
+    if at.at("defaultBackend").is_set() {
+        backend(errors, &at.at("defaultBackend"));
+    }
+    let had_invalid_wildcard = old_spec.is_some_and(|old| {
+        let mut found = FieldErrors::new();
+        for rule in At::root(old, "rules").items() {
+            if rule.at("host").text().contains('*') && rule.at("http").is_set() {
+                http_rule(&mut found, &rule.at("http"));
+            }
+        }
+        !found.is_empty()
+    });
+    for rule in at.at("rules").items() {
+        let host = rule.at("host");
+        let is_wildcard = host.text().contains('*');
+        if !host.is_empty() {
+            if parse_ip_sloppy(host.text()).is_some() {
+                host.invalid(errors, "must be a DNS name, not an IP address");
+            }
+            if is_wildcard {
+                host.check(errors, check_wildcard_subdomain);
+            } else {
+                host.check(errors, check_subdomain);
+            }
+        }
+        if rule.at("http").is_set() && !(is_wildcard && had_invalid_wildcard) {
+            http_rule(errors, &rule.at("http"));
+        }
+    }
+    let had_invalid_secret = old_spec.is_some_and(|old| {
+        list(old, "tls").iter().any(|tls| {
+            let name = tls["secretName"].as_str().unwrap_or_default();
+            !name.is_empty() && !check_subdomain(name).is_empty()
+        })
+    });
+    for tls in at.at("tls").items() {
+        for host in tls.at("hosts").items() {
+            if host.text().contains('*') {
+                host.check(errors, check_wildcard_subdomain);
+            } else {
+                host.check(errors, check_subdomain);
+            }
+        }
+        if !had_invalid_secret {
+            tls.at("secretName").check_set(errors, check_subdomain);
+        }
+    }
+    let class = at.at("ingressClassName");
+    if class.is_set() {
+        class.check(errors, check_subdomain);
+    }
+    let noted = get(object, "metadata")
+        .and_then(|metadata| get(metadata, "annotations"))
+        .and_then(|annotations| annotations.get(CLASS)?.as_str());
+    if let (None, Some(noted), true) = (old, noted, class.is_set())
+        && noted != class.text()
+    {
+        let annotations = Path::root("annotations");
+        errors.push(FieldError::invalid(
+            &annotations.child(CLASS),
+            Shown::Text(noted),
+            "must match `ingressClassName` when both are specified",
+        ));
+    }
+}
+
+fn http_rule(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let paths = at.at("paths");
+    paths.must_be_set(errors);
+    for entry in paths.items() {
+        let (kind, path) = (entry.at("pathType"), entry.at("path"));
+        if !kind.is_set() {
+            kind.required_because(errors, "pathType must be specified");
+            continue;
+        }
+        match kind.text() {
+            "Exact" | "Prefix" => {
+                if !path.text().starts_with('/') {
+                    path.invalid(errors, "must be an absolute path");
+                }
+                for bad in ["//", "/./", "/../", "%2f", "%2F"] {
+                    if path.text().contains(bad) {
+                        path.invalid(errors, format!("must not contain '{bad}'"));
+                    }
+                }
+                for bad in ["/..", "/."] {
+                    if path.text().ends_with(bad) {
+                        path.invalid(errors, format!("cannot end with '{bad}'"));
+                    }
+                }
+            }
+            "ImplementationSpecific" => {
+                if !path.is_empty() && !path.text().starts_with('/') {
+                    path.invalid(errors, "must be an absolute path");
+                }
+            }
+            _ => kind.not_supported(errors, &["Exact", "ImplementationSpecific", "Prefix"]),
+        }
+        backend(errors, &entry.at("backend"));
+    }
+}
+
+fn backend(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let (resource, service) = (at.at("resource"), at.at("service"));
+    let invalid = |errors: &mut FieldErrors, detail: &str| {
+        at.invalid_as(errors, Shown::Text(""), detail);
+    };
+    match (resource.is_set(), service.is_set()) {
+        (true, true) => {
+            return invalid(errors, "cannot set both resource and service backends");
+        }
+        (true, false) => return reference(errors, &resource),
+        (false, false) => return invalid(errors, "resource or service backend is required"),
+        (false, true) => {}
+    }
+    service.at("name").check_required(errors, check_label);
+    let port = service.at("port");
+    let (name, number) = (port.at("name"), port.at("number"));
+    match (name.is_empty(), number.int() == 0) {
+        (false, false) => invalid(errors, "cannot set both port name & port number"),
+        (false, true) => name.check(errors, check_port_name),
+        (true, false) => number.within(errors, 1, 65535),
+        (true, true) => at.required_because(errors, "port name or number is required"),
+    }
+}
+
+/// A reference to an object by group, kind and name.
+fn reference(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    if at.at("apiGroup").is_set() {
+        at.at("apiGroup").check(errors, check_subdomain);
+    }
+    at.at("kind").check_required(errors, check_path_segment);
+    at.at("name").check_required(errors, check_path_segment);
+}
+
+fn ingress_class(errors: &mut FieldErrors, object: &Object) {
+    const CONTROLLER_MAX: usize = 250;
+    let at = At::root(object, "spec");
+    let controller = at.at("controller");
+    if controller.text().len() > CONTROLLER_MAX {
+        controller.too_long(errors, CONTROLLER_MAX);
+    }
+    domain_prefixed_path(errors, &controller);
+    let parameters = at.at("parameters");
+    if !parameters.is_set() {
+        return;
+    }
+    reference(errors, &parameters);
+    let (scope, namespace) = (parameters.at("scope"), parameters.at("namespace"));
+    match scope.text() {
+        _ if !scope.is_set() => scope.required(errors),
+        "Namespace" => {
+            if namespace.is_set() {
+                namespace.check(errors, check_label);
+            } else {
+                let detail = "`parameters.scope` is set to 'Namespace'";
+                namespace.required_because(errors, detail);
+            }
+        }
+        "Cluster" => {
+            if namespace.is_set() {
+                namespace.forbidden(errors, "`parameters.scope` is set to 'Cluster'");
+            }
+        }
+        _ => errors.push(FieldError::not_supported(
+            &scope.path,
+            Shown::Text(scope.text()),
+            &["Cluster", "Namespace"],
+        )),
+    }
 }

@@ -1,12 +1,12 @@
 //! NetworkPolicies.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::checks::{check_port_name, invalid_each, port_number, wire};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
+use crate::checks::{check_legacy_cidr, check_port_name, masked, parse_cidr_sloppy};
 use crate::kind::{Context, Kind, Resource, SPEC, Written, namespaced};
-use crate::object::{Object, each, fill, get, get_mut, has, is_empty, list, number, text, with};
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
+use crate::object::{Object, each, fill, get_mut, is_empty, with};
+use lockgate_api::field::{FieldErrors, Shown};
+use lockgate_api::meta::label_selector::ExpressionValues;
 use serde_json::{Value, json};
 
 pub(super) const NETWORK_POLICIES: Resource = namespaced(
@@ -34,10 +34,10 @@ impl Kind for NetworkPolicy {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        network_policy(errors, new.object());
+        network_policy(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -68,92 +68,140 @@ fn defaults(object: &mut Object) {
     }
 }
 
-fn network_policy(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    let selector: LabelSelector = spec.get("podSelector").map(wire).unwrap_or_default();
-    errors.extend(selector.validate(ExpressionValues::Checked, &path.child("podSelector")));
-    for direction in ["ingress", "egress"] {
-        let rules = path.child(direction);
-        for (index, rule) in list(spec, direction)
-            .iter()
-            .filter_map(Value::as_object)
-            .enumerate()
-        {
-            let rule_path = rules.index(index);
-            let ports = rule_path.child("ports");
-            for (index, port) in list(rule, "ports")
-                .iter()
-                .filter_map(Value::as_object)
-                .enumerate()
-            {
-                policy_port(errors, port, &ports.index(index));
-            }
-        }
-    }
-    let types = path.child("policyTypes");
-    for (index, kind) in list(spec, "policyTypes")
-        .iter()
-        .filter_map(Value::as_str)
-        .enumerate()
-    {
-        if !matches!(kind, "Ingress" | "Egress") {
-            let set = &["Ingress", "Egress"];
-            errors.push(FieldError::not_supported(
-                &types.index(index),
-                Shown::Named(kind),
-                set,
-            ));
-        }
-    }
-}
-
-fn policy_port(errors: &mut FieldErrors, port: &Object, path: &Path<'_>) {
-    let protocol = text(port, "protocol");
-    if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
-        let set = &["TCP", "UDP", "SCTP"];
-        let shown = Shown::Named(protocol);
-        errors.push(FieldError::not_supported(
-            &path.child("protocol"),
-            shown,
-            set,
-        ));
-    }
-    let end = number(port, "endPort");
-    let end_path = path.child("endPort");
-    let has_end = has(port, "endPort");
-    match port.get("port") {
-        Some(Value::Number(own)) => {
-            let own = own.as_i64().unwrap_or_default();
-            port_number(errors, own, &path.child("port"));
-            if has_end && end < own {
-                let detail = "must be greater than or equal to `port`";
-                errors.push(FieldError::invalid(&end_path, Shown::Integer(own), detail));
-            }
-            if has_end {
-                port_number(errors, end, &end_path);
-            }
-        }
-        Some(Value::String(name)) => {
-            if has_end {
-                let detail = "may not be specified when `port` is non-numeric";
-                errors.push(FieldError::invalid(&end_path, Shown::Integer(end), detail));
-            }
-            invalid_each(errors, &path.child("port"), name, check_port_name(name));
-        }
-        _ if has_end => {
-            let detail = "may not be specified when `port` is not specified";
-            errors.push(FieldError::invalid(&end_path, Shown::Integer(end), detail));
-        }
-        _ => {}
-    }
-}
-
 fn policy_row(object: &Value, common: &Common<'_>) -> Row {
     Row::of(vec![
         cell(common.name),
         cell(read::shown_selector(object, "/spec/podSelector")),
         cell(common.age.as_str()),
     ])
+}
+
+fn network_policy(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    let selector_was_invalid = old.is_some_and(|old| {
+        let mut found = FieldErrors::new();
+        let spec = At::root(old, "spec");
+        spec.at("podSelector").label_selector(&mut found);
+        !found.is_empty()
+    });
+    let values = if selector_was_invalid {
+        ExpressionValues::Unchecked
+    } else {
+        ExpressionValues::Checked
+    };
+    let known = old.map(ranges).unwrap_or_default();
+    at.at("podSelector").label_selector_with(errors, values);
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for rule in at.at(direction).items() {
+            for port in rule.at("ports").items() {
+                policy_port(errors, &port);
+            }
+            for peer in rule.at(peers).items() {
+                policy_peer(errors, &peer, values, &known);
+            }
+        }
+    }
+    let types = at.at("policyTypes");
+    if types.len() > 2 {
+        return types.invalid(errors, "may not specify more than two policyTypes");
+    }
+    for kind in types.items() {
+        kind.known(errors, &["Ingress", "Egress"]);
+    }
+}
+
+/// The ranges of a policy that is stored, which stay valid.
+fn ranges(object: &Object) -> Vec<String> {
+    let at = At::root(object, "spec");
+    let mut found = Vec::new();
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for rule in at.at(direction).items() {
+            for peer in rule.at(peers).items() {
+                let block = peer.at("ipBlock");
+                found.push(block.at("cidr").text().to_owned());
+                found.extend(block.at("except").texts().map(str::to_owned));
+            }
+        }
+    }
+    found
+}
+
+fn policy_peer(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    values: ExpressionValues,
+    known: &[String],
+) {
+    let (pods, namespaces) = (at.at("podSelector"), at.at("namespaceSelector"));
+    pods.label_selector_with(errors, values);
+    namespaces.label_selector_with(errors, values);
+    let block = at.at("ipBlock");
+    if block.is_set() {
+        ip_block(errors, &block, known);
+    }
+    let others = pods.is_set() || namespaces.is_set();
+    if !others && !block.is_set() {
+        at.required_because(errors, "must specify a peer");
+    } else if others && block.is_set() {
+        at.forbidden(errors, "may not specify both ipBlock and another peer");
+    }
+}
+
+fn ip_block(errors: &mut FieldErrors, at: &At<'_, '_>, known: &[String]) {
+    let cidr = at.at("cidr");
+    if cidr.is_empty() {
+        return cidr.required(errors);
+    }
+    let check = |errors: &mut FieldErrors, range: &At<'_, '_>| {
+        if !known.iter().any(|known| known == range.text()) {
+            range.check(errors, check_legacy_cidr);
+        }
+    };
+    check(errors, &cidr);
+    let Some((address, length)) = parse_cidr_sloppy(cidr.text()) else {
+        return;
+    };
+    for except in at.at("except").items() {
+        check(errors, &except);
+        let Some((inner, inner_length)) = parse_cidr_sloppy(except.text()) else {
+            continue;
+        };
+        let is_inside = inner.is_ipv4() == address.is_ipv4()
+            && masked(inner, length.min(inner_length)) == masked(address, length);
+        if !is_inside || length >= inner_length {
+            except.invalid(errors, "must be a strict subset of `cidr`");
+        }
+    }
+}
+
+fn policy_port(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    at.at("protocol")
+        .known_if_set(errors, &["TCP", "UDP", "SCTP"]);
+    let (port, end) = (at.at("port"), at.at("endPort"));
+    match port.value {
+        Some(Value::String(_)) => {
+            if end.is_set() {
+                end.invalid_int(errors, "may not be specified when `port` is non-numeric");
+            }
+            port.check(errors, check_port_name);
+        }
+        Some(_) => {
+            port.within(errors, 1, 65535);
+            if end.is_set() {
+                if end.int() < port.int() {
+                    end.invalid_as(
+                        errors,
+                        Shown::Integer(port.int()),
+                        "must be greater than or equal to `port`",
+                    );
+                }
+                end.within(errors, 1, 65535);
+            }
+        }
+        None => {
+            if end.is_set() {
+                end.invalid_int(errors, "may not be specified when `port` is not specified");
+            }
+        }
+    }
 }

@@ -1,13 +1,15 @@
 //! PodDisruptionBudgets.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
+use crate::at::At;
+use crate::builtin::template::{at_most_all, int_or_percent};
+use crate::cells::{Common, Row, cell, read};
 use crate::checks::wire;
 use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, SPEC, Written, namespaced, sub};
-use crate::object::{Object, get};
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use crate::object::Object;
+use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
 use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
+use lockgate_go::json::to_string;
 use serde_json::Value;
 
 pub(super) const POD_DISRUPTION_BUDGETS: Resource = namespaced(
@@ -29,6 +31,37 @@ pub(super) const POD_DISRUPTION_BUDGETS: Resource = namespaced(
 pub(super) struct PodDisruptionBudget;
 
 impl Kind for PodDisruptionBudget {
+    fn validate_create(&self, new: &Written<'_>, context: &Context<'_>) -> FieldErrors {
+        // Metadata is checked no further than that of any object.
+        let mut errors = FieldErrors::new();
+        self.validate(&mut errors, new, None, context);
+        errors
+    }
+
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if subresource.is_empty() {
+            self.validate(&mut errors, new, Some(old), context);
+        } else {
+            let status = At::root(new.object(), "status");
+            for key in [
+                "disruptionsAllowed",
+                "currentHealthy",
+                "desiredHealthy",
+                "expectedPods",
+            ] {
+                status.at(key).non_negative(&mut errors);
+            }
+        }
+        errors
+    }
+
     fn name_rules(&self) -> NameRules {
         PATH_SEGMENT_NAMES
     }
@@ -41,10 +74,10 @@ impl Kind for PodDisruptionBudget {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        disruption_budget(errors, new.object());
+        disruption_budget(errors, new.object(), old.map(Written::object));
     }
 
     fn columns(&self) -> &'static str {
@@ -54,25 +87,6 @@ impl Kind for PodDisruptionBudget {
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         budget_row(object, common)
     }
-}
-
-fn disruption_budget(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    for key in ["minAvailable", "maxUnavailable"] {
-        let value = spec.get(key).and_then(Value::as_i64).unwrap_or_default();
-        if value < 0 {
-            let detail = "must be greater than or equal to 0";
-            errors.push(FieldError::invalid(
-                &path.child(key),
-                Shown::Integer(value),
-                detail,
-            ));
-        }
-    }
-    let selector: LabelSelector = spec.get("selector").map(wire).unwrap_or_default();
-    errors.extend(selector.validate(ExpressionValues::Checked, &path.child("selector")));
 }
 
 fn budget_row(object: &Value, common: &Common<'_>) -> Row {
@@ -88,4 +102,45 @@ fn budget_row(object: &Value, common: &Common<'_>) -> Row {
         cell(read::integer(object, "/status/disruptionsAllowed")),
         cell(common.age.as_str()),
     ])
+}
+
+fn disruption_budget(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "spec");
+    let (least, most) = (at.at("minAvailable"), at.at("maxUnavailable"));
+    if least.is_set() && most.is_set() {
+        // Upstream prints its internal form, whose members have no JSON names.
+        let selector = at.at("selector").value.map(wire::<LabelSelector>);
+        let shown = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\
+             \"UnhealthyPodEvictionPolicy\":{}}}",
+            least.value.map_or_else(String::new, to_string),
+            selector.map_or_else(|| String::from("null"), |selector| to_string(&selector)),
+            most.value.map_or_else(String::new, to_string),
+            at.at("unhealthyPodEvictionPolicy")
+                .value
+                .map_or_else(|| String::from("null"), to_string),
+        );
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        at.invalid_as(errors, Shown::Rendered(&shown), detail);
+    }
+    for bound in [&least, &most] {
+        if bound.is_set() {
+            int_or_percent(errors, bound);
+            at_most_all(errors, bound);
+        }
+    }
+    let was_invalid = old.is_some_and(|old| {
+        let mut found = FieldErrors::new();
+        let spec = At::root(old, "spec");
+        spec.at("selector").label_selector(&mut found);
+        !found.is_empty()
+    });
+    let values = if was_invalid {
+        ExpressionValues::Unchecked
+    } else {
+        ExpressionValues::Checked
+    };
+    at.at("selector").label_selector_with(errors, values);
+    at.at("unhealthyPodEvictionPolicy")
+        .known_if_set(errors, &["AlwaysAllow", "IfHealthyBudget"]);
 }

@@ -1,9 +1,12 @@
 //! Roles and ClusterRoles.
 
+use crate::at::At;
 use crate::checks::invalid_json;
+use crate::checks::wire;
 use crate::kind::{Context, Kind, Resource, Written, cluster, namespaced};
-use crate::object::{Object, get, is_empty, list};
-use lockgate_api::field::{FieldError, FieldErrors, Path};
+use crate::object::{Object, is_empty, list};
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
 use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
 use serde_json::Value;
 
@@ -76,10 +79,11 @@ impl Kind for ClusterRole {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
         rules(errors, new.object(), false);
+        aggregation(errors, new.object(), old.map(Written::object));
     }
 
     fn validate_update(
@@ -91,7 +95,7 @@ impl Kind for ClusterRole {
     ) -> FieldErrors {
         let mut errors = FieldErrors::new();
         self.validate_finalizers(&mut errors, new);
-        self.validate(&mut errors, new, None, context);
+        self.validate(&mut errors, new, Some(old), context);
         errors.extend(self.validate_metadata_update(new, old));
         errors
     }
@@ -141,13 +145,40 @@ fn rules(errors: &mut FieldErrors, object: &Object, namespaced: bool) {
             }
         }
     }
-    if let Some(aggregation) = get(object, "aggregationRule")
-        && is_empty(aggregation, "clusterRoleSelectors")
-    {
-        let path = Path::root("aggregationRule");
-        errors.push(FieldError::required(
-            &path.child("clusterRoleSelectors"),
-            "at least one clusterRoleSelector required if aggregationRule is non-nil",
-        ));
+}
+
+fn aggregation(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let at = At::root(object, "aggregationRule");
+    if !at.is_set() {
+        return;
+    }
+    let was_invalid = old.is_some_and(|old| {
+        let mut found = FieldErrors::new();
+        for selector in At::root(old, "aggregationRule")
+            .at("clusterRoleSelectors")
+            .items()
+        {
+            selector.label_selector(&mut found);
+        }
+        !found.is_empty()
+    });
+    let values = if was_invalid {
+        ExpressionValues::Unchecked
+    } else {
+        ExpressionValues::Checked
+    };
+    let selectors = at.at("clusterRoleSelectors");
+    if selectors.is_empty() {
+        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        selectors.required_because(errors, detail);
+    }
+    for selector in selectors.items() {
+        selector.label_selector_with(errors, values);
+        if let Some(value) = selector.value {
+            if wire::<LabelSelector>(value).compile().is_err() {
+                let detail = "invalid label selector.";
+                selector.invalid_as(errors, Shown::Rendered("null"), detail);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! PriorityClasses.
 
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
+use crate::at::At;
+use crate::cells::{Common, Row, cell, read};
 use crate::checks::immutable;
 use crate::kind::{Context, Generation, Kind, Resource, Written, cluster};
 use crate::object::{Object, fill, with};
@@ -36,8 +36,9 @@ impl Kind for PriorityClass {
         old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        if let Some(old) = old {
-            priority_class_update(errors, new.object(), old.object());
+        match old {
+            None => priority_class(errors, new),
+            Some(old) => priority_class_update(errors, new.object(), old.object()),
         }
     }
 
@@ -67,4 +68,44 @@ fn priority_class_update(errors: &mut FieldErrors, object: &Object, old: &Object
     }
     let key = "preemptionPolicy";
     immutable(errors, (object.get(key), old.get(key)), &Path::root(key));
+}
+
+fn priority_class(errors: &mut FieldErrors, new: &Written<'_>) {
+    /// The priorities above are those of the system.
+    const HIGHEST: i64 = 1_000_000_000;
+    const SYSTEM: [(&str, i64); 2] = [
+        ("system-node-critical", 2_000_001_000),
+        ("system-cluster-critical", 2_000_000_000),
+    ];
+    let name = &new.metadata.name;
+    let value = At::root(new.object(), "value");
+    if name.starts_with("system-") {
+        let reason = match SYSTEM.iter().find(|(known, _)| known == name) {
+            Some((_, wanted)) if *wanted != value.int() => {
+                format!("value of {name} PriorityClass must be {wanted}")
+            }
+            Some(_) if At::root(new.object(), "globalDefault").flag() => {
+                format!("globalDefault of {name} PriorityClass must be false")
+            }
+            Some(_) => String::new(),
+            None => format!("{name} is not a known system priority class"),
+        };
+        if !reason.is_empty() {
+            let metadata = Path::root("metadata");
+            errors.push(FieldError::forbidden(
+                &metadata.child("name"),
+                format!(
+                    "priority class names with 'system-' prefix are reserved for system use only. \
+                     error: {reason}"
+                ),
+            ));
+        }
+    } else if value.int() > HIGHEST {
+        let detail = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+        value.forbidden(errors, detail);
+    }
+    let policy = At::root(new.object(), "preemptionPolicy");
+    if policy.is_set() {
+        policy.one_of(errors, &["PreemptLowerPriority", "Never"]);
+    }
 }

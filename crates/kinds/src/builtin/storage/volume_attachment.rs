@@ -1,11 +1,15 @@
 //! VolumeAttachments.
 
 use crate::amounts::round_up;
-use crate::builtin::core::persistent_volume::volume_source;
-use crate::cells::read;
-use crate::cells::{Common, Row, cell};
-use crate::kind::{CHANGE, Deletion, Kind, Resource, cluster, sub};
+use crate::at::At;
+use crate::builtin::core::persistent_volume::{volume_source, volume_spec};
+use crate::builtin::core::volume_source::driver_name;
+use crate::cells::{Common, Row, cell, read};
+use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
 use crate::object::{Object, at_mut, with};
+use lockgate_api::field::{FieldErrors, Shown};
+use lockgate_api::meta::names::check_subdomain;
+use lockgate_go::json::to_string;
 use serde_json::Value;
 
 pub(super) const VOLUME_ATTACHMENTS: Resource = cluster(
@@ -31,6 +35,49 @@ pub(super) const VOLUME_ATTACHMENTS: Resource = cluster(
 pub(super) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        let mut errors = self.validate_create(new, context);
+        let (spec, former) = (
+            At::root(new.object(), "spec"),
+            At::root(old.object(), "spec"),
+        );
+        if subresource.is_empty() && !spec.same(&former) {
+            let source = spec.at("source");
+            let shown = format!(
+                "{{\"Attacher\":{},\"Source\":{{\"PersistentVolumeName\":{},\
+                 \"InlineVolumeSpec\":{}}},\"NodeName\":{}}}",
+                Shown::Named(spec.at("attacher").text()),
+                source
+                    .at("persistentVolumeName")
+                    .value
+                    .map_or(String::from("null"), to_string),
+                source
+                    .at("inlineVolumeSpec")
+                    .value
+                    .map_or(String::from("null"), to_string),
+                Shown::Named(spec.at("nodeName").text()),
+            );
+            spec.invalid_as(&mut errors, Shown::Rendered(&shown), "field is immutable");
+        }
+        errors
+    }
+
+    fn validate(
+        &self,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
+        _context: &Context<'_>,
+    ) {
+        volume_attachment(errors, new.object());
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -68,4 +115,30 @@ fn attachment_row(object: &Value, common: &Common<'_>) -> Row {
         cell(read::is_true(object, "/status/attached")),
         cell(common.age.as_str()),
     ])
+}
+
+fn volume_attachment(errors: &mut FieldErrors, object: &Object) {
+    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    let at = At::root(object, "spec");
+    driver_name(errors, &at.at("attacher"));
+    let source = at.at("source");
+    let (inline, name) = (
+        source.at("inlineVolumeSpec"),
+        source.at("persistentVolumeName"),
+    );
+    match (inline.is_set(), name.is_set()) {
+        (false, false) => source.required_because(errors, ONE),
+        (true, true) => source.forbidden(errors, ONE),
+        (false, true) => {
+            if name.is_empty() {
+                let detail = "must specify non empty persistentVolumeName";
+                name.required_because(errors, detail);
+            }
+        }
+        (true, false) => volume_spec(errors, &inline, "", true, None),
+    }
+    at.at("nodeName").check(errors, check_subdomain);
+    if name.is_set() {
+        name.check(errors, check_subdomain);
+    }
 }

@@ -27,7 +27,7 @@ const TRAVELLING: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
 
-/// What is used when nothing says otherwise, in percent.
+/// The default target, in percent.
 const DEFAULT_CPU: i64 = 80;
 
 /// A v1 object as it comes back from the version that is stored.

@@ -10,7 +10,7 @@ use crate::object::{
 };
 use serde_json::{Value, json};
 
-/// What applies to a pod and not to a template of one.
+/// The defaults of a Pod, which are more than those of a template.
 pub(in crate::builtin) fn pod(pod: &mut Object) {
     if let Some(spec) = get_mut(pod, "spec") {
         each(spec, "containers", request_limits);

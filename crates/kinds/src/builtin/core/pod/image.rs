@@ -7,7 +7,7 @@ const MAX_NAME: usize = 255;
 /// The longest tag.
 const MAX_TAG: usize = 128;
 
-/// Whether an image is the latest one: tagged so, or without tag and digest. A name that cannot be
+/// The image is the latest one: tagged so, or without tag and digest. A name that cannot be
 /// read is not.
 pub(crate) fn is_latest(image: &str) -> bool {
     matches!(tag(image), Some("latest"))

@@ -8,7 +8,7 @@ use crate::cells::read::{holds, integer, is_deleted, is_true, items, text, text_
 use crate::cells::since;
 use crate::cells::{Common, Row, cell};
 
-/// What is found out about a pod, container by container.
+/// The state of a pod, gathered container by container.
 struct Story {
     word: String,
     ready: usize,
@@ -200,7 +200,7 @@ fn tell_containers(pod: &Value, story: &mut Story) {
     }
 }
 
-/// Whether any condition of a type is true.
+/// Any condition of a type is true.
 fn holds_any(pod: &Value, kind: &str) -> bool {
     items(pod, "/status/conditions")
         .iter()

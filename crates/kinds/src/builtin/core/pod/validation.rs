@@ -1,671 +1,480 @@
-//! Pods and templates of pods.
+//! Validation of Pods and of pod templates.
+//!
+//! UPSTREAM: pkg/apis/core/validation/validation.go (ValidatePodSpec), pkg/api/pod/util.go (which rules
+//! let pass what was stored before)
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
+mod container;
+mod scheduling;
+mod security;
+mod update;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::meta::names::{check_label_value, check_qualified_name, check_subdomain};
-use lockgate_api::meta::object::ObjectMeta;
-use lockgate_api::meta::validation::validate_metadata;
-use lockgate_go::quantity::Quantity;
+use lockgate_api::field::{FieldErrors, Path, Shown};
+use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 
-use crate::equality::semantically_equal;
-use crate::object::{Object, get, has, is_empty, list, number, text};
-use crate::typed::type_of;
-
-use crate::checks::{
-    check_label, check_port_name, invalid_each, not_found, one_of, port_number, required,
-    take_over, template_metadata,
+use crate::at::At;
+use crate::builtin::core::volume_source::{
+    Holder, OF_PODS, annotations, ephemeral_claim_name, iscsi_portal, one_source,
 };
+use crate::checks::{check_label, check_legacy_ip, check_subdomain_with_underscore};
+use crate::object::{Object, get, list, text};
 
-pub(in crate::builtin) fn create(errors: &mut FieldErrors, object: &Object) {
-    let empty = Object::new();
-    let spec = get(object, "spec").unwrap_or(&empty);
-    let path = Path::root("spec");
-    pod_spec(errors, spec, &path);
-    only_in_pods(errors, spec, &path);
-    if !is_empty(spec, "ephemeralContainers") {
-        errors.push(FieldError::forbidden(
-            &path.child("ephemeralContainers"),
-            "cannot be set on create",
-        ));
-    }
-    if !text(spec, "nodeName").is_empty() && !is_empty(spec, "schedulingGates") {
-        errors.push(FieldError::forbidden(
-            &path.child("nodeName"),
-            "cannot be set until all schedulingGates have been cleared",
-        ));
-    }
+pub(in crate::builtin) use container::{overhead as overhead_amounts, port_or_name};
+pub(in crate::builtin) use scheduling::{taint_effect, tolerations};
+pub(super) use update::{ephemeral_containers, resize, status_update, update};
+
+/// Rules that depend on where a pod spec stands and on what was stored before.
+#[derive(Clone, Copy)]
+struct Rules<'r> {
+    /// The spec is that of a Pod, not of a template.
+    is_pod: bool,
+    /// The name of the pod, if it is known.
+    pod: &'r str,
+    /// The pod mirrors a static one.
+    is_mirror: bool,
+    /// The spec as it was before.
+    old: Option<&'r Object>,
 }
 
-/// Stricter in pods than in templates, which were let in before.
-fn only_in_pods(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
+/// A spec and its rules.
+struct Spec<'r, 'p, 'v> {
+    at: At<'p, 'v>,
+    rules: Rules<'r>,
+}
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The lists of containers, in the order they are visited.
+const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// Validates a new Pod beyond its metadata.
+pub(super) fn create(errors: &mut FieldErrors, object: &Object) {
+    metadata_and_spec(errors, object, None);
+    let at = At::root(object, "spec");
+    if !at.at("ephemeralContainers").is_empty() {
+        at.at("ephemeralContainers")
+            .forbidden(errors, "cannot be set on create");
+    }
+    if !at.at("nodeName").is_empty() && !at.at("schedulingGates").is_empty() {
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        at.at("nodeName").forbidden(errors, detail);
+    }
+    security::annotations_match(errors, get(object, "metadata"), &at);
+}
+
+/// The annotations and the spec of a Pod.
+fn metadata_and_spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let empty = Object::new();
+    let metadata = get(object, "metadata").unwrap_or(&empty);
+    let at = At::root(object, "spec");
+    let path = Path::root("metadata");
+    let noted = At::new(path.child("annotations"), metadata.get("annotations"));
+    pod_annotations(errors, &noted, &at, old);
+    let spec = Spec {
+        at,
+        rules: Rules {
+            is_pod: true,
+            pod: text(metadata, "name"),
+            is_mirror: get(metadata, "annotations").is_some_and(|map| map.contains_key(MIRROR)),
+            old: old.and_then(|old| get(old, "spec")),
+        },
+    };
+    pod_spec(errors, &spec);
+    if at.at("serviceAccountName").is_empty() {
+        for volume in at.at("volumes").items() {
+            for source in volume.at("projected").at("sources").items() {
+                let token = source.at("serviceAccountToken");
+                if token.is_set() {
+                    let detail = "must not be specified when serviceAccountName is not set";
+                    token.forbidden(errors, detail);
+                }
+            }
+        }
+    }
     for key in ["containers", "initContainers"] {
-        let list_path = path.child(key);
-        for (index, container) in list(spec, key)
-            .iter()
-            .filter_map(Value::as_object)
-            .enumerate()
-        {
-            let image = text(container, "image");
-            if image.trim().len() != image.len() {
-                let path = list_path.index(index);
-                errors.push(FieldError::invalid(
-                    &path.child("image"),
-                    Shown::Text(image),
-                    "must not have leading or trailing whitespace",
-                ));
+        for container in at.at(key).items() {
+            let image = container.at("image");
+            if image.text().trim().len() != image.text().len() {
+                image.invalid(errors, "must not have leading or trailing whitespace");
             }
         }
     }
 }
 
 /// The kind `PodTemplate`.
-pub(in crate::builtin) fn pod_template(errors: &mut FieldErrors, object: &Object) {
-    template(errors, object, &Path::root("template"));
-}
-
-/// A template at `template` of a spec.
-pub(in crate::builtin) fn template(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
-    let empty = Object::new();
-    let template = get(spec, "template").unwrap_or(&empty);
-    template_metadata(errors, template, path);
-    let pod = get(template, "spec").unwrap_or(&empty);
-    let path = path.child("spec");
-    pod_spec(errors, pod, &path);
-    if !is_empty(pod, "ephemeralContainers") {
-        errors.push(FieldError::forbidden(
-            &path.child("ephemeralContainers"),
-            "ephemeral containers not allowed in pod template",
-        ));
-    }
-}
-
-fn pod_spec(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
-    if !has(spec, "terminationGracePeriodSeconds") {
-        required(errors, &path.child("terminationGracePeriodSeconds"));
-    }
-    let volumes = volumes(errors, spec, &path.child("volumes"));
-    let containers = list(spec, "containers");
-    let containers_path = path.child("containers");
-    let mut names = BTreeSet::new();
-    if containers.is_empty() {
-        required(errors, &containers_path);
-    }
-    for (index, value) in containers.iter().filter_map(Value::as_object).enumerate() {
-        let path = containers_path.index(index);
-        container(errors, value, &volumes, &path);
-        unique_name(errors, value, &mut names, &path);
-    }
-    let init_path = path.child("initContainers");
-    for (index, value) in list(spec, "initContainers")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        let path = init_path.index(index);
-        container(errors, value, &volumes, &path);
-        unique_name(errors, value, &mut names, &path);
-        if text(value, "restartPolicy") != "Always" {
-            for key in [
-                "lifecycle",
-                "livenessProbe",
-                "readinessProbe",
-                "startupProbe",
-            ] {
-                if has(value, key) {
-                    errors.push(FieldError::forbidden(
-                        &path.child(key),
-                        "may not be set for init containers without restartPolicy=Always",
-                    ));
-                }
-            }
-        }
-    }
-    one_of(
+pub(super) fn pod_template(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    template(
         errors,
-        spec,
-        "restartPolicy",
-        path,
-        &["Always", "OnFailure", "Never"],
+        &At::root(object, "template"),
+        old.and_then(|old| get(old, "template")),
     );
-    one_of(
+}
+
+/// A pod template.
+pub(in crate::builtin) fn template(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    old: Option<&Object>,
+) {
+    let metadata = at.value.and_then(|value| value.get("metadata"));
+    let member = |key: &str| metadata.and_then(|metadata| metadata.get(key));
+    At::new(at.path.child("labels"), member("labels")).labels(errors);
+    let noted = At::new(at.path.child("annotations"), member("annotations"));
+    annotations(errors, &noted);
+    let spec = at.at("spec");
+    pod_annotations(errors, &noted, &spec, old);
+    pod_spec(
         errors,
-        spec,
-        "dnsPolicy",
-        path,
+        &Spec {
+            at: spec,
+            rules: Rules {
+                is_pod: false,
+                pod: "",
+                is_mirror: false,
+                old: old.and_then(|old| get(old, "spec")),
+            },
+        },
+    );
+    security::annotations_match(errors, metadata.and_then(Value::as_object), &spec);
+    if !spec.at("ephemeralContainers").is_empty() {
+        spec.at("ephemeralContainers")
+            .forbidden(errors, "ephemeral containers not allowed in pod template");
+    }
+}
+
+/// The metadata of a template, which StatefulSets check twice.
+pub(in crate::builtin) fn template_metadata_again(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    old: Option<&Object>,
+) {
+    let metadata = at.value.and_then(|value| value.get("metadata"));
+    let member = |key: &str| metadata.and_then(|metadata| metadata.get(key));
+    At::new(at.path.child("labels"), member("labels")).labels(errors);
+    let noted = At::new(at.path.child("annotations"), member("annotations"));
+    annotations(errors, &noted);
+    pod_annotations(errors, &noted, &at.at("spec"), old);
+}
+
+/// Annotations that mean something to Kubernetes.
+fn pod_annotations(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    spec: &At<'_, '_>,
+    old: Option<&Object>,
+) {
+    const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    if at.entry(MIRROR).is_set() && spec.at("nodeName").is_empty() {
+        let detail = "must set spec.nodeName if mirror pod annotation is set";
+        at.entry(MIRROR).invalid(errors, detail);
+    }
+    let cost = at.entry(DELETION_COST);
+    let old_cost = old
+        .and_then(|old| get(old, "metadata"))
+        .and_then(|metadata| get(metadata, "annotations"))
+        .map_or("", |annotations| text(annotations, DELETION_COST));
+    let is_cost = |text: &str| {
+        // No plus sign and no leading zeros.
+        text.parse::<i32>()
+            .is_ok_and(|cost| cost.to_string() == text)
+    };
+    if cost.is_set() && !is_cost(cost.text()) && (old_cost.is_empty() || is_cost(old_cost)) {
+        cost.invalid(errors, "must be a 32bit integer");
+    }
+    security::annotations(errors, at, spec);
+}
+
+fn pod_spec(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
+    let at = &spec.at;
+    if !at.at("terminationGracePeriodSeconds").is_set() {
+        at.at("terminationGracePeriodSeconds").required(errors);
+    }
+    let volumes = volumes(errors, spec);
+    let claims = resource_claims(errors, spec);
+    let context = container::Context::new(spec, &volumes, &claims);
+    container::containers(errors, &context);
+    container::init_containers(errors, &context);
+    container::ephemeral_containers(errors, &context);
+    container::pod_resources(errors, spec, &claims);
+    host_ports(errors, spec);
+    at.at("restartPolicy")
+        .one_of(errors, &["Always", "OnFailure", "Never"]);
+    at.at("dnsPolicy").one_of(
+        errors,
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
-    let names = ["serviceAccountName", "nodeName"];
-    named(errors, spec, path, &names, check_subdomain);
-    let deadline = number(spec, "activeDeadlineSeconds");
-    if has(spec, "activeDeadlineSeconds") && !(1..=i64::from(i32::MAX)).contains(&deadline) {
-        errors.push(FieldError::invalid(
-            &path.child("activeDeadlineSeconds"),
-            Shown::Integer(deadline),
-            "must be between 1 and 2147483647, inclusive",
-        ));
+    at.at("nodeSelector").labels(errors);
+    security::pod_context(errors, spec);
+    scheduling::affinity(errors, spec);
+    dns_config(errors, at);
+    for gate in at.at("readinessGates").items() {
+        gate.at("conditionType").check(errors, check_qualified_name);
     }
-    named(errors, spec, path, &["hostname", "subdomain"], check_label);
-    tolerations(errors, spec, &path.child("tolerations"));
-    let classes = ["priorityClassName", "runtimeClassName"];
-    named(errors, spec, path, &classes, check_subdomain);
-}
-
-/// Members that are names, where they are set.
-fn named(
-    errors: &mut FieldErrors,
-    object: &Object,
-    path: &Path<'_>,
-    keys: &[&str],
-    check: fn(&str) -> Vec<String>,
-) {
-    for key in keys {
-        let value = text(object, key);
-        if !value.is_empty() {
-            invalid_each(errors, &path.child(key), value, check(value));
+    scheduling_gates(errors, at);
+    scheduling::topology_spread(errors, spec);
+    security::windows_host_process(errors, at);
+    security::host_users(errors, spec);
+    host_name(errors, at);
+    at.at("serviceAccountName")
+        .check_set(errors, check_subdomain);
+    at.at("nodeName").check_set(errors, check_subdomain);
+    if at.at("activeDeadlineSeconds").is_set() {
+        at.at("activeDeadlineSeconds")
+            .within(errors, 1, i64::from(i32::MAX));
+    }
+    at.at("hostname").check_set(errors, check_label);
+    at.at("subdomain").check_set(errors, check_label);
+    tolerations(errors, &at.at("tolerations"), spec.rules.old);
+    for alias in at.at("hostAliases").items() {
+        alias.at("ip").check(errors, check_legacy_ip);
+        for name in alias.at("hostnames").items() {
+            name.check(errors, check_subdomain);
         }
     }
-}
-
-fn tolerations(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) {
-    for (index, toleration) in list(spec, "tolerations")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        let path = path.index(index);
-        let (key, value) = (text(toleration, "key"), text(toleration, "value"));
-        let operator = text(toleration, "operator");
-        let operator_path = path.child("operator");
-        if !key.is_empty() {
-            invalid_each(errors, &path.child("key"), key, check_qualified_name(key));
-        } else if operator != "Exists" {
-            errors.push(FieldError::invalid(
-                &operator_path,
-                Shown::Named(operator),
-                "operator must be Exists when `key` is empty, which means \"match all values and all \
-                 keys\"",
-            ));
-        }
-        let effect = text(toleration, "effect");
-        if has(toleration, "tolerationSeconds") && effect != "NoExecute" {
-            errors.push(FieldError::invalid(
-                &path.child("effect"),
-                Shown::Named(effect),
-                "effect must be 'NoExecute' when `tolerationSeconds` is set",
-            ));
-        }
-        match operator {
-            "Equal" | "" => {
-                let messages = check_label_value(value);
-                if !messages.is_empty() {
-                    let detail = messages.join(";");
-                    errors.push(FieldError::invalid(
-                        &operator_path,
-                        Shown::Text(value),
-                        detail,
-                    ));
-                }
-            }
-            "Exists" if !value.is_empty() => errors.push(FieldError::invalid(
-                &operator_path,
-                Shown::Text(value),
-                "value must be empty when `operator` is 'Exists'",
-            )),
-            "Exists" | "Lt" | "Gt" => {}
-            _ => errors.push(FieldError::not_supported(
-                &operator_path,
-                Shown::Named(operator),
-                &["Equal", "Exists"],
-            )),
-        }
-        if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            errors.push(FieldError::not_supported(
-                &path.child("effect"),
-                Shown::Named(effect),
-                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
-            ));
-        }
+    at.at("priorityClassName")
+        .check_set(errors, check_subdomain);
+    if at.at("runtimeClassName").is_set() {
+        at.at("runtimeClassName").check(errors, check_subdomain);
     }
-}
-
-fn unique_name(
-    errors: &mut FieldErrors,
-    container: &Object,
-    names: &mut BTreeSet<String>,
-    path: &Path<'_>,
-) {
-    let name = text(container, "name");
-    if !names.insert(name.to_owned()) {
-        errors.push(FieldError::duplicate(
-            &path.child("name"),
-            Shown::Text(name),
-        ));
+    if at.at("preemptionPolicy").is_set() {
+        at.at("preemptionPolicy")
+            .one_of(errors, &["PreemptLowerPriority", "Never"]);
     }
-}
-
-/// Checks volumes and gives the names of the good ones.
-fn volumes(errors: &mut FieldErrors, spec: &Object, path: &Path<'_>) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for (index, volume) in list(spec, "volumes")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        let path = path.index(index);
-        let name_path = path.child("name");
-        let mut found = FieldErrors::new();
-        let mut sources = volume.keys().filter(|key| *key != "name");
-        match (sources.next(), sources.next()) {
-            (None, _) => found.push(FieldError::required(&path, "must specify a volume type")),
-            (Some(_), Some(second)) => found.push(FieldError::forbidden(
-                &path.child(second),
-                "may not specify more than 1 volume type",
-            )),
-            _ => {}
-        }
-        let name = text(volume, "name");
-        if name.is_empty() {
-            required(&mut found, &name_path);
+    if at.at("overhead").is_set() {
+        container::overhead(errors, &at.at("overhead"));
+    }
+    security::operating_system(errors, at);
+    let group = at.at("schedulingGroup");
+    if group.is_set() {
+        let name = group.at("podGroupName");
+        if name.is_set() {
+            name.check(errors, check_subdomain);
         } else {
-            invalid_each(&mut found, &name_path, name, check_label(name));
+            name.invalid_or_null(errors, "must specify one of: `podGroupName`");
         }
-        if names.contains(name) {
-            found.push(FieldError::duplicate(&name_path, Shown::Text(name)));
+    }
+    container::file_references(errors, at);
+}
+
+/// The volumes that are valid, by name.
+fn volumes<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeMap<&'v str, &'v Object> {
+    let list_at = spec.at.at("volumes");
+    let pod = spec.rules.pod;
+    let mut created = BTreeSet::new();
+    if !pod.is_empty() {
+        for volume in list_at.items() {
+            if volume.at("ephemeral").is_set() {
+                created.insert(format!("{pod}-{}", volume.at("name").text()));
+            }
         }
-        if found.is_empty() {
-            names.insert(name.to_owned());
+    }
+    let allows_distant_token = spec.rules.old.is_some_and(has_distant_token);
+    let mut valid = BTreeMap::new();
+    for volume in list_at.items() {
+        let name = volume.at("name");
+        let mut found = FieldErrors::new();
+        let holder = Holder {
+            name: name.text(),
+            is_pod: spec.rules.is_pod,
+            allows_distant_token,
+        };
+        one_source(
+            &mut found,
+            &volume,
+            &OF_PODS,
+            &holder,
+            |errors, key| match key {
+                "ephemeral" => ephemeral_claim_name(errors, &volume, pod),
+                "iscsi" => iscsi_portal(errors, &volume),
+                _ => {}
+            },
+        );
+        name.check_required(&mut found, check_label);
+        if valid.contains_key(name.text()) {
+            name.duplicate(&mut found);
+        }
+        if let (true, Some(object)) = (found.is_empty(), volume.object()) {
+            valid.insert(name.text(), object);
         }
         errors.extend(found);
+        let source = volume.at("persistentVolumeClaim");
+        let claim = source.at("claimName");
+        if source.is_set() && created.contains(claim.text()) {
+            let detail = "must not reference a PVC that gets created for an ephemeral volume";
+            claim.invalid(errors, detail);
+        }
     }
-    names
+    valid
 }
 
-fn container(
-    errors: &mut FieldErrors,
-    container: &Object,
-    volumes: &BTreeSet<String>,
-    path: &Path<'_>,
-) {
-    let name = text(container, "name");
-    let name_path = path.child("name");
-    if name.is_empty() {
-        required(errors, &name_path);
-    } else {
-        invalid_each(errors, &name_path, name, check_label(name));
-    }
-    if text(container, "image").is_empty() {
-        required(errors, &path.child("image"));
-    }
-    one_of(
-        errors,
-        container,
-        "terminationMessagePolicy",
-        path,
-        &["File", "FallbackToLogsOnError"],
-    );
-    ports(errors, container, &path.child("ports"));
-    let env_path = path.child("env");
-    for (index, variable) in list(container, "env")
+/// A projected token whose path leaves the volume.
+fn has_distant_token(spec: &Object) -> bool {
+    let sources = list(spec, "volumes")
         .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        environment(errors, variable, &env_path.index(index));
-    }
-    mounts(errors, container, volumes, &path.child("volumeMounts"));
-    one_of(
-        errors,
-        container,
-        "imagePullPolicy",
-        path,
-        &["Always", "IfNotPresent", "Never"],
-    );
-    if let Some(resources) = get(container, "resources") {
-        requirements(errors, resources, &path.child("resources"));
-    }
+        .filter_map(|volume| volume.pointer("/projected/sources")?.as_array())
+        .flatten();
+    sources
+        .filter_map(|source| source.pointer("/serviceAccountToken/path")?.as_str())
+        .any(|path| path.starts_with('/') || path.starts_with(".."))
 }
 
-fn ports(errors: &mut FieldErrors, container: &Object, path: &Path<'_>) {
+/// The claims of a pod, checked; their names.
+fn resource_claims<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeSet<&'v str> {
     let mut names = BTreeSet::new();
-    for (index, port) in list(container, "ports")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        let path = path.index(index);
-        let name = text(port, "name");
-        if !name.is_empty() {
-            let messages = check_port_name(name);
-            if !messages.is_empty() {
-                invalid_each(errors, &path.child("name"), name, messages);
-            } else if !names.insert(name) {
-                errors.push(FieldError::duplicate(
-                    &path.child("name"),
-                    Shown::Text(name),
-                ));
-            }
+    let claims = spec.at.at("resourceClaims");
+    for claim in claims.items() {
+        if spec.rules.is_mirror {
+            At::new(Path::root(""), None)
+                .forbidden(errors, "static pods do not support resource claims");
+            continue;
         }
-        match number(port, "containerPort") {
-            0 => required(errors, &path.child("containerPort")),
-            own => port_number(errors, own, &path.child("containerPort")),
-        }
-        match number(port, "hostPort") {
-            0 => {}
-            host => port_number(errors, host, &path.child("hostPort")),
-        }
-        one_of(errors, port, "protocol", &path, &["SCTP", "TCP", "UDP"]);
-    }
-}
-
-fn environment(errors: &mut FieldErrors, variable: &Object, path: &Path<'_>) {
-    let name = text(variable, "name");
-    let name_path = path.child("name");
-    if name.is_empty() {
-        required(errors, &name_path);
-    } else if !name
-        .bytes()
-        .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
-    {
-        errors.push(FieldError::invalid(
-            &name_path,
-            Shown::Text(name),
-            "a valid environment variable name must consist only of printable ASCII characters \
-             other than '='",
-        ));
-    }
-    let Some(source) = get(variable, "valueFrom") else {
-        return;
-    };
-    let path = path.child("valueFrom");
-    let shown = "\"\"";
-    if source.is_empty() {
-        errors.push(FieldError::invalid(
-            &path,
-            Shown::Rendered(shown),
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` \
-             or `fileKeyRef`",
-        ));
-    } else if !text(variable, "value").is_empty() {
-        errors.push(FieldError::invalid(
-            &path,
-            Shown::Rendered(shown),
-            "may not be specified when `value` is not empty",
-        ));
-    } else if source.len() > 1 {
-        errors.push(FieldError::invalid(
-            &path,
-            Shown::Rendered(shown),
-            "may not have more than one field specified at a time",
-        ));
-    }
-}
-
-fn mounts(
-    errors: &mut FieldErrors,
-    container: &Object,
-    volumes: &BTreeSet<String>,
-    path: &Path<'_>,
-) {
-    let mut points = BTreeSet::new();
-    for (index, mount) in list(container, "volumeMounts")
-        .iter()
-        .filter_map(Value::as_object)
-        .enumerate()
-    {
-        let path = path.index(index);
-        let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
-        let name_path = path.child("name");
-        let point_path = path.child("mountPath");
+        let name = claim.at("name");
         if name.is_empty() {
-            required(errors, &name_path);
-        }
-        if !volumes.contains(name) {
-            not_found(errors, &name_path, name);
-        }
-        if point.is_empty() {
-            required(errors, &point_path);
-        }
-        if !points.insert(point) {
-            errors.push(FieldError::invalid(
-                &point_path,
-                Shown::Text(point),
-                "must be unique",
-            ));
-        }
-    }
-}
-
-/// Requests within limits.
-fn requirements(errors: &mut FieldErrors, resources: &Object, path: &Path<'_>) {
-    let empty = Object::new();
-    let limits = get(resources, "limits").unwrap_or(&empty);
-    let requests = get(resources, "requests").unwrap_or(&empty);
-    let read = |map: &Object, name: &str| Quantity::parse(text(map, name)).ok();
-    for (key, map) in [("limits", limits), ("requests", requests)] {
-        let list_path = path.child(key);
-        for name in map.keys() {
-            if read(map, name).is_some_and(|quantity| quantity.sign() < 0) {
-                errors.push(FieldError::invalid(
-                    &list_path.key(name),
-                    Shown::Text(text(map, name)),
-                    "must be greater than or equal to 0",
-                ));
-            }
-            if key == "limits" {
-                continue;
-            }
-            let overcommits = !name.contains('/') && !name.starts_with("hugepages-");
-            let (Some(request), Some(limit)) = (read(requests, name), read(limits, name)) else {
-                if !overcommits {
-                    errors.push(FieldError::required(
-                        &path.child("limits"),
-                        "Limit must be set for non overcommitable resources",
-                    ));
-                }
-                continue;
-            };
-            let order = request.compare(&limit);
-            let rule = if order != Ordering::Equal && !overcommits {
-                "equal to"
-            } else if order == Ordering::Greater {
-                "less than or equal to"
-            } else {
-                continue;
-            };
-            errors.push(FieldError::invalid(
-                &list_path,
-                Shown::Text(&request.to_string()),
-                format!("must be {rule} {name} limit of {limit}"),
-            ));
-        }
-    }
-}
-
-/// Of a pod only images, deadlines, tolerations and gates may change.
-pub(in crate::builtin) fn update(
-    errors: &mut FieldErrors,
-    object: &Object,
-    old: &Object,
-    metadata: &ObjectMeta,
-) {
-    let empty = Object::new();
-    let (spec, old_spec) = (
-        get(object, "spec").unwrap_or(&empty),
-        get(old, "spec").unwrap_or(&empty),
-    );
-    let rules = lockgate_api::meta::validation::SUBDOMAIN_NAMES;
-    errors.extend(validate_metadata(metadata, rules, &Path::root("metadata")));
-    let path = Path::root("spec");
-    pod_spec(errors, spec, &path);
-    only_in_pods(errors, spec, &path);
-    for key in ["containers", "initContainers"] {
-        if list(spec, key).len() != list(old_spec, key).len() {
-            errors.push(FieldError::forbidden(
-                &path.child(key),
-                "pod updates may not add or remove containers",
-            ));
-            return;
-        }
-    }
-    if deadline(errors, spec, old_spec, &path.child("activeDeadlineSeconds")) {
-        return;
-    }
-    let kept = list(old_spec, "tolerations")
-        .iter()
-        .all(|toleration| list(spec, "tolerations").contains(toleration));
-    if !kept {
-        errors.push(FieldError::forbidden(
-            &path.child("tolerations"),
-            "existing toleration can not be modified except its tolerationSeconds",
-        ));
-    }
-    let gates = list(old_spec, "schedulingGates");
-    let gates_path = path.child("schedulingGates");
-    for (index, gate) in list(spec, "schedulingGates").iter().enumerate() {
-        if !gates.contains(gate) {
-            let name = gate.get("name").and_then(Value::as_str).unwrap_or_default();
-            let gate_path = gates_path.index(index);
-            errors.push(FieldError::forbidden(
-                &gate_path.child("name"),
-                format!("only deletion is allowed, but found new scheduling gate '{name}'"),
-            ));
-        }
-    }
-    let mut munged = spec.clone();
-    for key in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        take_over(&mut munged, old_spec, key);
-    }
-    for key in ["containers", "initContainers"] {
-        let images: Vec<Value> = list(old_spec, key)
-            .iter()
-            .map(|old| old["image"].clone())
-            .collect();
-        let containers = munged.get_mut(key).and_then(Value::as_array_mut);
-        for (container, image) in containers.into_iter().flatten().zip(images) {
-            if !image.is_null() {
-                container["image"] = image;
-            }
-        }
-    }
-    if number(old_spec, "terminationGracePeriodSeconds") < 0
-        && number(&munged, "terminationGracePeriodSeconds") == 1
-    {
-        take_over(&mut munged, old_spec, "terminationGracePeriodSeconds");
-    }
-    let same = type_of("", "v1", "Pod")
-        .and_then(|ty| ty.field("spec"))
-        .is_some_and(|field| {
-            let (new, old) = (Value::Object(munged), Value::Object(old_spec.clone()));
-            semantically_equal(field.ty(), &new, &old)
-        });
-    if !same {
-        errors.push(FieldError::forbidden(
-            &path,
-            "pod updates may not change fields other than `spec.containers[*].image`,\
-             `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
-             additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to \
-             be set to 1 if it was previously negative)\n",
-        ));
-    }
-}
-
-/// Checks a deadline, which may only get shorter; tells whether checking ends here.
-fn deadline(errors: &mut FieldErrors, spec: &Object, old: &Object, path: &Path<'_>) -> bool {
-    const KEY: &str = "activeDeadlineSeconds";
-    let (new, former) = (number(spec, KEY), number(old, KEY));
-    let mut invalid = |shown: Shown<'_>, detail: &str| {
-        errors.push(FieldError::invalid(path, shown, detail));
-    };
-    match (has(spec, KEY), has(old, KEY)) {
-        (true, _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
-            invalid(
-                Shown::Integer(new),
-                "must be between 0 and 2147483647, inclusive",
-            );
-            true
-        }
-        (true, true) if former < new => {
-            invalid(
-                Shown::Integer(new),
-                "must be less than or equal to previous value",
-            );
-            true
-        }
-        (false, true) => {
-            let detail = "must not update from a positive integer to nil value";
-            invalid(Shown::Rendered("null"), detail);
-            false
-        }
-        _ => false,
-    }
-}
-
-/// Ephemeral containers may be added and never changed.
-pub(in crate::builtin) fn ephemeral_containers(
-    errors: &mut FieldErrors,
-    object: &Object,
-    old: &Object,
-) {
-    let empty = Object::new();
-    let (spec, old_spec) = (
-        get(object, "spec").unwrap_or(&empty),
-        get(old, "spec").unwrap_or(&empty),
-    );
-    let root = Path::root("spec");
-    let path = root.child("ephemeralContainers");
-    let names: BTreeSet<&str> = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|key| list(spec, key))
-        .filter_map(|container| container.get("name").and_then(Value::as_str))
-        .collect();
-    let mut seen = BTreeSet::new();
-    let new = list(spec, "ephemeralContainers");
-    for (index, container) in new.iter().filter_map(Value::as_object).enumerate() {
-        let path = path.index(index);
-        let name = text(container, "name");
-        if name.is_empty() {
-            required(errors, &path.child("name"));
+            name.required(errors);
+        } else if !names.insert(name.text()) {
+            name.duplicate(errors);
         } else {
-            invalid_each(errors, &path.child("name"), name, check_label(name));
+            name.check(errors, check_label);
         }
-        if names.contains(name) || !seen.insert(name) {
-            errors.push(FieldError::duplicate(
-                &path.child("name"),
-                Shown::Text(name),
-            ));
+        let (own, template) = (
+            claim.at("resourceClaimName"),
+            claim.at("resourceClaimTemplateName"),
+        );
+        let detail = match (own.is_set(), template.is_set()) {
+            (true, true) => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
+            (false, false) => {
+                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            }
+            _ => "",
+        };
+        if !detail.is_empty() {
+            // Upstream prints its internal form, whose members have no JSON names.
+            let shown = serde_json::json!({
+                "Name": name.text(), "ResourceClaimName": own.value,
+                "ResourceClaimTemplateName": template.value,
+            });
+            claim.invalid_as(errors, Shown::Rendered(&shown.to_string()), detail);
         }
-        if text(container, "image").is_empty() {
-            required(errors, &path.child("image"));
-        }
-    }
-    for former in list(old_spec, "ephemeralContainers") {
-        let name = former
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        match new
-            .iter()
-            .position(|container| container.get("name") == former.get("name"))
-        {
-            None => errors.push(FieldError::forbidden(
-                &path,
-                format!(
-                    "existing ephemeral containers {} may not be removed\n",
-                    lockgate_go::quote::quote(name)
-                ),
-            )),
-            Some(at) if new.get(at) != Some(former) => errors.push(FieldError::forbidden(
-                &path,
-                format!(
-                    "existing ephemeral containers {} may not be changed\n",
-                    lockgate_go::quote::quote(name)
-                ),
-            )),
-            Some(_) => {}
+        for reference in [own, template] {
+            if reference.is_set() {
+                reference.check(errors, check_subdomain);
+            }
         }
     }
+    claims
+        .items()
+        .map(|claim| claim.at("name").text())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// Pods on the network of their node use the ports they say.
+fn host_ports(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
+    if !spec.at.at("hostNetwork").flag() {
+        return;
+    }
+    for container in spec.at.at("containers").items() {
+        for port in container.at("ports").items() {
+            let (host, own) = (port.at("hostPort"), port.at("containerPort").int());
+            if (spec.rules.is_pod || host.int() != 0) && host.int() != own {
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                host.invalid_int(errors, detail);
+            }
+        }
+    }
+}
+
+fn dns_config(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const NAMESERVERS: usize = 3;
+    const SEARCHES: usize = 32;
+    const SEARCH_LENGTH: usize = 2048;
+    let config = at.at("dnsConfig");
+    let servers = config.at("nameservers");
+    if at.at("dnsPolicy").text() == "None" {
+        if !config.is_set() {
+            let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
+            return config.required_because(errors, detail);
+        }
+        if servers.is_empty() {
+            let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            return servers.required_because(errors, detail);
+        }
+    }
+    if servers.len() > NAMESERVERS {
+        servers.invalid(
+            errors,
+            format!("must not have more than {NAMESERVERS} nameservers"),
+        );
+    }
+    for server in servers.items() {
+        server.check(errors, check_legacy_ip);
+    }
+    let searches = config.at("searches");
+    if searches.len() > SEARCHES {
+        searches.invalid(
+            errors,
+            format!("must not have more than {SEARCHES} search paths"),
+        );
+    }
+    if searches.texts().collect::<Vec<_>>().join(" ").len() > SEARCH_LENGTH {
+        let detail = format!(
+            "must not have more than {SEARCH_LENGTH} characters (including spaces) in the search list"
+        );
+        searches.invalid(errors, detail);
+    }
+    for search in searches.items() {
+        if search.text() != "." {
+            let name = search.text().strip_suffix('.').unwrap_or(search.text());
+            for message in check_subdomain_with_underscore(name) {
+                search.invalid_as(errors, Shown::Text(name), message);
+            }
+        }
+    }
+    for option in config.at("options").items() {
+        if option.at("name").is_empty() {
+            option.required_because(errors, "must not be empty");
+        }
+    }
+}
+
+fn scheduling_gates(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let mut seen = BTreeSet::new();
+    for gate in at.at("schedulingGates").items() {
+        let name = gate.at("name").text();
+        for message in check_qualified_name(name) {
+            gate.invalid_as(errors, Shown::Text(name), message);
+        }
+        if !seen.insert(name) {
+            gate.duplicate_as(errors, Shown::Text(name));
+        }
+    }
+}
+
+fn host_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    const LENGTH: usize = 64;
+    let name = at.at("hostnameOverride");
+    if !name.is_set() {
+        return;
+    }
+    if at.at("setHostnameAsFQDN").flag() {
+        name.forbidden(
+            errors,
+            "may not be specified when setHostnameAsFQDN is true",
+        );
+    }
+    if at.at("hostNetwork").flag() {
+        name.forbidden(errors, "may not be specified when hostNetwork is true");
+    }
+    if name.text().len() > LENGTH {
+        name.too_long(errors, LENGTH);
+    }
+    name.check(errors, check_subdomain);
 }

@@ -1,0 +1,299 @@
+//! Admission policies and their bindings, compiled.
+//!
+//! ```text
+//!   Policy  ──compile──► CompiledPolicy  ─┐
+//!   Binding ──compile──► CompiledBinding ─┴► PolicySnapshot: bound policies in order of their names,
+//!                                            and the index that finds the candidates
+//! ```
+//!
+//! As with hooks, a snapshot never changes and is made when it is first asked for, and what did not
+//! change keeps its compiled form. A policy without bindings does nothing and is not in it.
+
+mod binding;
+mod compiled;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arc_swap::ArcSwap;
+use lockgate_api::registration::policy::{Binding, MatchResources, Policy, PolicyKind, Registered};
+
+pub use binding::{Action, CompiledBinding};
+pub(crate) use binding::{NotFound, ParamSource};
+pub use compiled::CompiledPolicy;
+pub(crate) use compiled::{CompiledMutation, CompiledValidation, PatchType};
+
+use super::criteria::Criteria;
+use super::index::Index;
+
+/// A policy and what puts it in force.
+#[derive(Debug, Clone)]
+pub struct BoundPolicy {
+    /// The policy.
+    pub policy: Arc<CompiledPolicy>,
+    /// Its bindings, in order of their names; at least one.
+    pub bindings: Arc<Vec<Arc<CompiledBinding>>>,
+}
+
+/// All policies of one kind that are in force at one moment.
+#[derive(Debug, Default)]
+pub struct PolicySnapshot {
+    policies: Vec<BoundPolicy>,
+    index: Index,
+    generation: u64,
+}
+
+impl PolicySnapshot {
+    /// The policies, in order of their names.
+    #[must_use]
+    pub fn policies(&self) -> &[BoundPolicy] {
+        &self.policies
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+}
+
+/// The policies of one kind and their bindings.
+pub struct Policies {
+    kind: PolicyKind,
+    state: Mutex<State>,
+    /// Counts changes of `state`; it is ahead of the snapshot's while a new one is due.
+    generation: AtomicU64,
+    snapshot: ArcSwap<PolicySnapshot>,
+    synced: AtomicBool,
+}
+
+type Bindings = Arc<Vec<Arc<CompiledBinding>>>;
+
+#[derive(Default)]
+struct State {
+    policies: BTreeMap<Arc<str>, Arc<CompiledPolicy>>,
+    bindings: BTreeMap<Arc<str>, Arc<CompiledBinding>>,
+    /// The bindings of each policy, in order of their names.
+    by_policy: HashMap<Arc<str>, Bindings>,
+    /// What bindings are about; many say the same.
+    criteria: HashMap<String, Weak<Criteria>>,
+    /// What could not be read refuses what it might have been about.
+    unreadable: BTreeMap<String, BoundPolicy>,
+}
+
+/// Forgotten criteria are swept out when there are this many, and then at twice that.
+const SWEEP_AT: usize = 256;
+
+impl Policies {
+    /// No policies, and none expected: requests do not wait for any.
+    #[must_use]
+    pub fn new(kind: PolicyKind) -> Self {
+        Self {
+            kind,
+            state: Mutex::default(),
+            generation: AtomicU64::new(0),
+            snapshot: ArcSwap::from_pointee(PolicySnapshot::default()),
+            synced: AtomicBool::new(true),
+        }
+    }
+
+    /// No policies yet: requests wait until [`Self::set_synced`].
+    #[must_use]
+    pub fn unsynced(kind: PolicyKind) -> Self {
+        let policies = Self::new(kind);
+        policies.synced.store(false, Ordering::Release);
+        policies
+    }
+
+    /// Which kind they are.
+    #[must_use]
+    pub fn kind(&self) -> PolicyKind {
+        self.kind
+    }
+
+    /// Whether all policies and bindings that exist are known here.
+    #[must_use]
+    pub fn synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Says that all policies and bindings that exist have been told.
+    pub fn set_synced(&self) {
+        self.synced.store(true, Ordering::Release);
+    }
+
+    /// Adds a policy or replaces the one of the same name. Policies of the other kind are not for
+    /// here and are left alone.
+    pub fn upsert_policy(&self, policy: &Policy) {
+        if policy.kind != self.kind {
+            return;
+        }
+        let compiled = Arc::new(CompiledPolicy::new(policy));
+        self.change(|state| {
+            let key = unreadable_key(Registered::Policy(self.kind), compiled.name());
+            state.unreadable.remove(&key);
+            state
+                .policies
+                .insert(Arc::clone(compiled.shared_name()), compiled);
+        });
+    }
+
+    /// Removes a policy.
+    pub fn remove_policy(&self, name: &str) {
+        self.change(|state| {
+            state.policies.remove(name);
+            let key = unreadable_key(Registered::Policy(self.kind), name);
+            state.unreadable.remove(&key);
+        });
+    }
+
+    /// Adds a binding or replaces the one of the same name. Bindings of the other kind are not for
+    /// here and are left alone.
+    pub fn upsert_binding(&self, binding: &Binding) {
+        if binding.kind != self.kind {
+            return;
+        }
+        self.change(|state| {
+            let name = binding.metadata.name.as_str();
+            let key = unreadable_key(Registered::Binding(self.kind), name);
+            state.unreadable.remove(&key);
+            state.unbind(name);
+            let criteria = binding.match_resources.as_ref();
+            let criteria = criteria.map(|resources| state.shared_criteria(resources));
+            let policy = match state.by_policy.get_key_value(binding.policy_name.as_str()) {
+                Some((known, _)) => Arc::clone(known),
+                None => Arc::from(binding.policy_name.as_str()),
+            };
+            state.bind(Arc::new(CompiledBinding::new(binding, policy, criteria)));
+        });
+    }
+
+    /// Removes a binding.
+    pub fn remove_binding(&self, name: &str) {
+        self.change(|state| {
+            state.unbind(name);
+            let key = unreadable_key(Registered::Binding(self.kind), name);
+            state.unreadable.remove(&key);
+        });
+    }
+
+    /// Takes note of a policy or binding that cannot be read. It refuses every request until it is
+    /// replaced or removed: what was accepted is never left unenforced.
+    pub fn refuse_unreadable(&self, what: Registered, name: &str, why: &str) {
+        self.change(|state| {
+            match what {
+                Registered::Policy(_) => {
+                    state.policies.remove(name);
+                }
+                Registered::Binding(_) => state.unbind(name),
+            }
+            let why = format!("{} '{name}' cannot be read: {why}", what.name());
+            let bound = BoundPolicy {
+                policy: Arc::new(CompiledPolicy::unreadable(self.kind, name, &why)),
+                bindings: Arc::new(vec![Arc::new(CompiledBinding::unreadable(name))]),
+            };
+            state.unreadable.insert(unreadable_key(what, name), bound);
+        });
+    }
+
+    /// The policy of this name, be it in force or not.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<CompiledPolicy>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.policies.get(name).cloned()
+    }
+
+    /// The policies in force as of the last change.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<PolicySnapshot> {
+        let current = self.snapshot.load_full();
+        if current.generation == self.generation.load(Ordering::Acquire) {
+            return current;
+        }
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.snapshot.load_full();
+        // Writers count under the lock, so this is the count of what is seen here.
+        let generation = self.generation.load(Ordering::Acquire);
+        if current.generation == generation {
+            return current;
+        }
+        let next = Arc::new(state.snapshot(generation));
+        self.snapshot.store(Arc::clone(&next));
+        next
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+fn unreadable_key(what: Registered, name: &str) -> String {
+    format!("{}/{name}", what.name())
+}
+
+impl State {
+    fn bind(&mut self, binding: Arc<CompiledBinding>) {
+        let list = self.by_policy.entry(Arc::clone(binding.shared_policy()));
+        let list = Arc::make_mut(list.or_default());
+        let at = list.partition_point(|known| known.name() < binding.name());
+        list.insert(at, Arc::clone(&binding));
+        self.bindings
+            .insert(Arc::clone(binding.shared_name()), binding);
+    }
+
+    fn unbind(&mut self, name: &str) {
+        let Some(binding) = self.bindings.remove(name) else {
+            return;
+        };
+        if let Some(list) = self.by_policy.get_mut(binding.policy()) {
+            let list = Arc::make_mut(list);
+            list.retain(|known| known.name() != name);
+            if list.is_empty() {
+                self.by_policy.remove(binding.policy());
+            }
+        }
+    }
+
+    fn shared_criteria(&mut self, resources: &MatchResources) -> Arc<Criteria> {
+        let key = format!("{resources:?}");
+        if let Some(known) = self.criteria.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
+        if self.criteria.len() >= SWEEP_AT && self.criteria.len().is_power_of_two() {
+            self.criteria.retain(|_, known| known.strong_count() > 0);
+        }
+        let criteria = Arc::new(Criteria::of_policy(resources));
+        self.criteria.insert(key, Arc::downgrade(&criteria));
+        criteria
+    }
+
+    fn snapshot(&self, generation: u64) -> PolicySnapshot {
+        let bound = self.policies.iter().filter_map(|(name, policy)| {
+            Some(BoundPolicy {
+                policy: Arc::clone(policy),
+                bindings: Arc::clone(self.by_policy.get(name)?),
+            })
+        });
+        let policies: Vec<BoundPolicy> = bound.chain(self.unreadable.values().cloned()).collect();
+        let rules = policies.iter().map(|bound| &*bound.policy.criteria.rules);
+        PolicySnapshot {
+            index: Index::new(rules),
+            policies,
+            generation,
+        }
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policies")
+            .field("kind", &self.kind)
+            .field("synced", &self.synced())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! A policy in the form it is matched and evaluated in.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockgate_api::registration::policy::{Mutation, ParamKind, Policy, PolicyKind, Validation};
+use lockgate_cel::Program;
+use lockgate_cel::admission::{Composition, Role, Variable};
+
+use crate::conditions::Conditions;
+use crate::configuration::criteria::Criteria;
+use crate::decision::FailurePolicy;
+
+/// A program, or why there is none.
+pub(crate) type Compiled = Result<Arc<Program>, Box<str>>;
+
+/// A policy, compiled.
+pub struct CompiledPolicy {
+    kind: PolicyKind,
+    name: Arc<str>,
+    failure_policy: FailurePolicy,
+    pub(crate) criteria: Criteria,
+    param_kind: Option<ParamKind>,
+    pub(crate) conditions: Conditions,
+    pub(crate) variables: Box<[Variable]>,
+    pub(crate) validations: Box<[CompiledValidation]>,
+    pub(crate) annotations: Box<[CompiledAnnotation]>,
+    pub(crate) mutations: Box<[CompiledMutation]>,
+    reinvocable: bool,
+    /// Whether an expression looks at the namespace of the object.
+    pub(crate) looks_at_namespace: bool,
+    /// Why it cannot be evaluated at all.
+    pub(crate) unreadable: Option<Box<str>>,
+}
+
+/// What must hold.
+#[derive(Debug)]
+pub(crate) struct CompiledValidation {
+    pub(crate) expression: Box<str>,
+    pub(crate) program: Compiled,
+    pub(crate) message: Box<str>,
+    pub(crate) message_program: Option<Compiled>,
+    pub(crate) reason: Option<Box<str>>,
+}
+
+/// What the audit log is told.
+#[derive(Debug)]
+pub(crate) struct CompiledAnnotation {
+    pub(crate) key: Box<str>,
+    pub(crate) expression: Box<str>,
+    pub(crate) program: Compiled,
+}
+
+/// How a mutation is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    ApplyConfiguration,
+    JsonPatch,
+}
+
+/// What is changed.
+#[derive(Debug)]
+pub(crate) struct CompiledMutation {
+    pub(crate) patch_type: PatchType,
+    pub(crate) expression: Box<str>,
+    pub(crate) program: Compiled,
+}
+
+/// The place of `namespaceObject` among the variables of an expression.
+const NAMESPACE: usize = 2;
+
+impl CompiledPolicy {
+    pub(super) fn new(policy: &Policy) -> Self {
+        let variables = policy.variables.iter().flatten();
+        let composition = Composition::compile(
+            policy.param_kind.is_some(),
+            variables.map(|variable| (&*variable.name, &*variable.expression)),
+        );
+        let compile = |expression: &str, role: Role| -> Compiled {
+            let program = composition.program(expression, role);
+            program.map_err(|error| error.to_string().into())
+        };
+        let conditions = policy.match_conditions.as_deref();
+        let conditions = Conditions::of_policy(conditions, &composition);
+        let validations = policy.validations.iter().flatten();
+        let validations = validations
+            .map(|validation| compile_validation(validation, &compile))
+            .collect();
+        let annotations = policy.audit_annotations.iter().flatten();
+        let annotations = annotations.map(|annotation| CompiledAnnotation {
+            key: annotation.key.as_str().into(),
+            expression: annotation.value_expression.as_str().into(),
+            program: compile(&annotation.value_expression, Role::AuditAnnotation),
+        });
+        let annotations = annotations.collect();
+        let mutations = policy.mutations.iter().flatten();
+        let mutations = mutations
+            .map(|mutation| compile_mutation(mutation, &compile))
+            .collect();
+        let failure_policy = match policy.failure_policy.as_deref() {
+            Some("Ignore") => FailurePolicy::Ignore,
+            _ => FailurePolicy::Fail,
+        };
+        let variables = composition.into_variables().into_boxed_slice();
+        let (criteria, unreadable) = match &policy.match_constraints {
+            Some(constraints) => (Criteria::of_policy(constraints), None),
+            None => {
+                let why = "policy contained no match constraints, a required field";
+                (Criteria::everything(), Some(why.into()))
+            }
+        };
+        let mut compiled = Self {
+            kind: policy.kind,
+            name: policy.metadata.name.as_str().into(),
+            failure_policy,
+            criteria,
+            param_kind: policy.param_kind.clone(),
+            conditions,
+            variables,
+            validations,
+            annotations,
+            mutations,
+            reinvocable: policy.reinvocation_policy == "IfNeeded",
+            looks_at_namespace: false,
+            unreadable,
+        };
+        let mut programs = compiled.programs();
+        let looks_at_namespace = programs.any(|program| program.mentions(NAMESPACE));
+        drop(programs);
+        compiled.looks_at_namespace = looks_at_namespace;
+        compiled
+    }
+
+    /// All programs it has.
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        let variables = self.variables.iter();
+        let variables = variables.filter_map(|variable| variable.program.as_ref().ok());
+        let validations = self.validations.iter().flat_map(|validation| {
+            let message = validation.message_program.as_ref();
+            [Some(&validation.program), message].into_iter().flatten()
+        });
+        let annotations = self
+            .annotations
+            .iter()
+            .map(|annotation| &annotation.program);
+        let mutations = self.mutations.iter().map(|mutation| &mutation.program);
+        let others = validations.chain(annotations).chain(mutations);
+        let others = others.filter_map(|program| program.as_ref().ok());
+        variables.chain(others).map(|program| &**program)
+    }
+
+    /// A policy about which nothing is known but that it is there.
+    pub(super) fn unreadable(kind: PolicyKind, name: &str, why: &str) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            failure_policy: FailurePolicy::Fail,
+            criteria: Criteria::everything(),
+            param_kind: None,
+            conditions: Conditions::default(),
+            variables: Box::default(),
+            validations: Box::default(),
+            annotations: Box::default(),
+            mutations: Box::default(),
+            reinvocable: false,
+            looks_at_namespace: false,
+            unreadable: Some(why.into()),
+        }
+    }
+
+    /// Validating or mutating.
+    #[must_use]
+    pub fn kind(&self) -> PolicyKind {
+        self.kind
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What an error means.
+    #[must_use]
+    pub fn failure_policy(&self) -> FailurePolicy {
+        self.failure_policy
+    }
+
+    /// The kind of its parameters.
+    #[must_use]
+    pub fn param_kind(&self) -> Option<&ParamKind> {
+        self.param_kind.as_ref()
+    }
+
+    /// Whether it runs again when others change the object after it.
+    #[must_use]
+    pub fn reinvocable(&self) -> bool {
+        self.reinvocable
+    }
+}
+
+fn compile_validation(
+    validation: &Validation,
+    compile: &dyn Fn(&str, Role) -> Compiled,
+) -> CompiledValidation {
+    let message = validation.message_expression.as_str();
+    CompiledValidation {
+        expression: validation.expression.as_str().into(),
+        program: compile(&validation.expression, Role::Condition),
+        message: validation.message.as_str().into(),
+        message_program: (!message.is_empty()).then(|| compile(message, Role::Message)),
+        reason: validation.reason.as_deref().map(Into::into),
+    }
+}
+
+fn compile_mutation(
+    mutation: &Mutation,
+    compile: &dyn Fn(&str, Role) -> Compiled,
+) -> CompiledMutation {
+    let (patch_type, role, expression) = if mutation.patch_type == "JSONPatch" {
+        let patch = mutation.json_patch.as_ref();
+        let expression = patch.map(|patch| patch.expression.as_str());
+        (PatchType::JsonPatch, Role::JsonPatch, expression)
+    } else {
+        let apply = mutation.apply_configuration.as_ref();
+        let expression = apply.map(|apply| apply.expression.as_str());
+        (
+            PatchType::ApplyConfiguration,
+            Role::ApplyConfiguration,
+            expression,
+        )
+    };
+    let expression = expression.unwrap_or_default();
+    CompiledMutation {
+        patch_type,
+        expression: expression.into(),
+        program: compile(expression, role),
+    }
+}
+
+impl fmt::Debug for CompiledPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CompiledPolicy").field(&self.name).finish()
+    }
+}

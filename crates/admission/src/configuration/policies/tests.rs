@@ -1,0 +1,146 @@
+use lockgate_api::document::json::parse;
+use lockgate_api::registration::policy::{decode_binding, decode_policy};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn policy(name: &str, resource: &str) -> Policy {
+    let text = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": [resource],
+            }]},
+            "validations": [{"expression": "namespaceObject != null || variables.v == 1"}],
+            "variables": [{"name": "v", "expression": "1"}],
+        },
+    });
+    let text = text.to_string();
+    let document = parse(text.as_bytes()).unwrap();
+    decode_policy(document.root(), PolicyKind::Validating)
+        .unwrap()
+        .value
+}
+
+fn binding(name: &str, policy: &str, resources: Value) -> Binding {
+    let text = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "policyName": policy, "validationActions": ["Audit", "Warn"],
+            "matchResources": resources,
+        },
+    });
+    let text = text.to_string();
+    let document = parse(text.as_bytes()).unwrap();
+    decode_binding(document.root(), PolicyKind::Validating)
+        .unwrap()
+        .value
+}
+
+/// Names of policies in force, with those of their bindings.
+fn in_force(policies: &Policies) -> Vec<(String, Vec<String>)> {
+    let snapshot = policies.snapshot();
+    let bound = snapshot.policies().iter();
+    bound
+        .map(|bound| {
+            let bindings = bound.bindings.iter().map(|b| b.name().to_owned());
+            (bound.policy.name().to_owned(), bindings.collect())
+        })
+        .collect()
+}
+
+fn named(policy: &str, bindings: &[&str]) -> (String, Vec<String>) {
+    let bindings = bindings.iter().map(|name| String::from(*name));
+    (policy.to_owned(), bindings.collect())
+}
+
+#[test]
+fn a_policy_is_in_force_with_its_bindings_in_order() {
+    let policies = Policies::new(PolicyKind::Validating);
+    policies.upsert_policy(&policy("p", "pods"));
+    policies.upsert_policy(&policy("a", "pods"));
+    policies.upsert_binding(&binding("y", "p", Value::Null));
+    policies.upsert_binding(&binding("x", "p", Value::Null));
+    policies.upsert_binding(&binding("lonely", "nobody", Value::Null));
+    assert_eq!(in_force(&policies), [named("p", &["x", "y"])]);
+    // A binding may change its policy.
+    policies.upsert_binding(&binding("x", "a", Value::Null));
+    assert_eq!(
+        in_force(&policies),
+        [named("a", &["x"]), named("p", &["y"])]
+    );
+    policies.remove_binding("y");
+    policies.remove_binding("never was");
+    assert_eq!(in_force(&policies), [named("a", &["x"])]);
+    policies.remove_policy("a");
+    assert_eq!(in_force(&policies), []);
+}
+
+#[test]
+fn what_did_not_change_keeps_its_form() {
+    let policies = Policies::new(PolicyKind::Validating);
+    policies.upsert_policy(&policy("p", "pods"));
+    policies.upsert_binding(&binding("b", "p", Value::Null));
+    let before = policies.snapshot();
+    assert!(Arc::ptr_eq(&before, &policies.snapshot()));
+    policies.upsert_policy(&policy("q", "pods"));
+    let after = policies.snapshot();
+    assert!(!Arc::ptr_eq(&before, &after));
+    let (before, after) = (&before.policies()[0], &after.policies()[0]);
+    assert!(Arc::ptr_eq(&before.policy, &after.policy));
+    assert!(Arc::ptr_eq(&before.bindings, &after.bindings));
+}
+
+#[test]
+fn equal_matches_and_programs_are_held_once() {
+    let policies = Policies::new(PolicyKind::Validating);
+    let about = json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
+    policies.upsert_policy(&policy("p", "pods"));
+    policies.upsert_policy(&policy("q", "services"));
+    policies.upsert_binding(&binding("b", "p", about.clone()));
+    policies.upsert_binding(&binding("c", "q", about));
+    let snapshot = policies.snapshot();
+    let [one, other] = snapshot.policies() else {
+        panic!("two policies are in force");
+    };
+    let criteria = |bound: &BoundPolicy| bound.bindings[0].criteria.clone().unwrap();
+    assert!(Arc::ptr_eq(&criteria(one), &criteria(other)));
+    let program = |bound: &BoundPolicy| bound.policy.validations[0].program.clone().unwrap();
+    assert!(Arc::ptr_eq(&program(one), &program(other)));
+    assert!(one.policy.looks_at_namespace);
+    let actions: Vec<_> = one.bindings[0].actions().map(Action::name).collect();
+    assert_eq!(actions, ["Audit", "Warn"]);
+}
+
+#[test]
+fn what_cannot_be_read_refuses_until_it_is_gone() {
+    let policies = Policies::new(PolicyKind::Validating);
+    policies.upsert_policy(&policy("p", "pods"));
+    policies.upsert_binding(&binding("b", "p", Value::Null));
+    let what = Registered::Policy(PolicyKind::Validating);
+    policies.refuse_unreadable(what, "p", "why");
+    let snapshot = policies.snapshot();
+    let [bound] = snapshot.policies() else {
+        panic!("one policy is in force");
+    };
+    assert_eq!(
+        bound.policy.unreadable.as_deref(),
+        Some("ValidatingAdmissionPolicy 'p' cannot be read: why")
+    );
+    policies.upsert_policy(&policy("p", "pods"));
+    assert_eq!(in_force(&policies), [named("p", &["b"])]);
+    let what = Registered::Binding(PolicyKind::Validating);
+    policies.refuse_unreadable(what, "b", "why");
+    assert_eq!(in_force(&policies), [named("b", &["b"])]);
+    policies.remove_binding("b");
+    assert_eq!(in_force(&policies), []);
+}
+
+#[test]
+fn policies_of_the_other_kind_are_left_alone() {
+    let policies = Policies::new(PolicyKind::Mutating);
+    policies.upsert_policy(&policy("p", "pods"));
+    policies.upsert_binding(&binding("b", "p", Value::Null));
+    assert_eq!(in_force(&policies), []);
+}

@@ -1,0 +1,186 @@
+//! The two plugins that evaluate admission policies.
+//!
+//! ```text
+//!   MutatingAdmissionPolicy     before mutating webhooks: match all, then mutate one after the other
+//!   ValidatingAdmissionPolicy   before validating webhooks: match and evaluate one after the other
+//! ```
+//!
+//! A policy is a hook that does not call: it is found by the same index, matched by the same
+//! predicates and conditions, and told in the same trace.
+
+mod evaluate;
+mod mutating;
+mod mutation;
+mod params;
+mod validating;
+mod version;
+
+use std::sync::Arc;
+
+use lockgate_api::registration;
+use lockgate_api::registration::policy::Registered;
+use serde_json::Value as Json;
+
+pub use mutating::MutatingPolicies;
+pub use validating::ValidatingPolicies;
+
+use crate::configuration::{Candidates, Criteria, Policies, PolicySnapshot};
+use crate::decision::{Cause, Decision};
+use crate::host::{Host, NamespaceError};
+use crate::matching::{Matcher, Predicates, Selection, Target};
+use crate::object::Object;
+use crate::plugin::{Admission, Detail};
+use crate::request::Request;
+use crate::status;
+use crate::webhook::{not_ready, wait_until};
+use params::ParamLookup;
+
+/// Reviews that must be answered whatever policies say.
+///
+/// UPSTREAM: kubernetes pkg/kubeapiserver/admission/exclusion/resources.go
+const NEVER_JUDGED: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Whether policies have nothing to say about a request.
+fn is_exempt(request: &Request) -> bool {
+    let (group, plural) = (&*request.resource.group, &*request.resource.resource);
+    (group == registration::GROUP && Registered::of_resource(plural).is_some())
+        || NEVER_JUDGED.contains(&(group, plural))
+}
+
+/// What both plugins have.
+#[derive(Debug, Clone)]
+struct Plugin {
+    host: Host,
+    policies: Arc<Policies>,
+}
+
+/// One run over the policies that a request has to do with.
+struct Run<'r> {
+    host: &'r Host,
+    snapshot: Arc<PolicySnapshot>,
+    candidates: Candidates,
+    matcher: Matcher<'r>,
+    params: ParamLookup<'r>,
+    /// The namespace of the object as expressions see it, once one wants it.
+    namespace: Option<Option<Arc<Json>>>,
+}
+
+/// What matching says about a policy or a binding.
+enum Matched {
+    No(Predicates),
+    Yes(Predicates, Target),
+    /// It cannot be told.
+    Error(Predicates, String),
+}
+
+impl Plugin {
+    /// The policies worth deciding about; none when there is nothing to decide.
+    async fn begin(&self, admission: &mut Admission) -> Result<Option<Run<'_>>, Decision> {
+        let request = &admission.request;
+        if is_exempt(request) {
+            return Ok(None);
+        }
+        let is_ready = || self.host.namespaces.synced() && self.policies.synced();
+        if !wait_until(is_ready).await {
+            return Err(not_ready(request));
+        }
+        let snapshot = self.policies.snapshot();
+        admission.running.registered = snapshot.policies().len();
+        if snapshot.policies().is_empty() {
+            return Ok(None);
+        }
+        let matcher = Matcher::new(&self.host, request);
+        let candidates = match admission.detail {
+            Detail::Candidates => matcher.find(snapshot.index(), request),
+            Detail::Everything => Candidates::all(snapshot.policies().len()),
+        };
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Run {
+            host: &self.host,
+            snapshot,
+            candidates,
+            matcher,
+            params: ParamLookup::new(&*self.host.params),
+            namespace: None,
+        }))
+    }
+}
+
+impl Run<'_> {
+    async fn matches(
+        &mut self,
+        criteria: &Criteria,
+        request: &Request,
+        object: Option<&Object>,
+    ) -> Matched {
+        let predicates = self.matcher.decide_about(criteria, request, object).await;
+        match predicates.selection() {
+            Selection::Skip => Matched::No(predicates),
+            Selection::Call(target) => Matched::Yes(predicates, target),
+            Selection::Fail => {
+                let why = self.matcher.failure_text(criteria, &predicates);
+                Matched::Error(predicates, why)
+            }
+        }
+    }
+
+    /// Sees to it that the namespace of the object is known to be there, and gets it if expressions
+    /// look at it.
+    async fn namespace(
+        &mut self,
+        request: &Request,
+        is_looked_at: bool,
+    ) -> Result<Option<Arc<Json>>, Decision> {
+        let kind = &request.kind;
+        let is_namespace = (&*kind.group, &*kind.version, &*kind.kind) == ("", "v1", "Namespace");
+        if request.namespace.is_empty() || is_namespace {
+            return Ok(None);
+        }
+        if !is_looked_at {
+            if self.host.namespaces.cached(&request.namespace).is_none() {
+                let fetched = self.host.namespaces.fetch(&request.namespace).await;
+                fetched.map_err(|error| no_namespace(&request.namespace, error))?;
+            }
+            return Ok(None);
+        }
+        if let Some(known) = &self.namespace {
+            return Ok(known.clone());
+        }
+        let found = self.params.namespace(&request.namespace).await;
+        let found = match found {
+            Ok(Some(namespace)) => namespace,
+            Ok(None) => {
+                let missing = NamespaceError::not_found(&request.namespace);
+                return Err(no_namespace(&request.namespace, missing));
+            }
+            Err(why) => {
+                return Err(no_namespace(
+                    &request.namespace,
+                    NamespaceError::Failed(why),
+                ));
+            }
+        };
+        self.namespace = Some(Some(Arc::clone(&found)));
+        Ok(Some(found))
+    }
+}
+
+fn no_namespace(name: &str, error: NamespaceError) -> Decision {
+    let status = match error {
+        NamespaceError::NotFound(status) => *status,
+        NamespaceError::Failed(_) => status::namespace_not_found(name),
+    };
+    Decision::deny(status, Cause::Matching)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Evaluates the validations and audit annotations of a policy.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/validator.go
+
+use std::time::Duration;
+
+use lockgate_cel::admission::{OutOfBudget, PolicyEvaluation, Variables, named};
+use lockgate_cel::eval::NamedExpression;
+use lockgate_cel::{Program, Value};
+use serde_json::Value as Json;
+
+use super::version::Version;
+use crate::conditions::{ConditionsTrace, ConditionsVerdict};
+use crate::configuration::{CompiledPolicy, CompiledValidation};
+
+/// Messages that are longer are not told.
+const MAX_MESSAGE_BYTES: usize = 5 * 1024;
+
+/// What evaluating a policy once came to.
+#[derive(Debug, Default)]
+pub(super) struct Evaluated {
+    pub(super) conditions: Option<ConditionsTrace>,
+    /// The validations that do not simply hold.
+    pub(super) decisions: Vec<Decided>,
+    pub(super) annotations: Vec<Annotated>,
+    pub(super) elapsed: Duration,
+}
+
+/// A validation that does not hold.
+#[derive(Debug)]
+pub(super) struct Decided {
+    /// Its place among the validations.
+    pub(super) index: usize,
+    pub(super) message: String,
+    pub(super) reason: Option<Box<str>>,
+    /// Whether it could not be evaluated, so that the failure policy decides.
+    pub(super) is_error: bool,
+}
+
+/// What became of an audit annotation.
+#[derive(Debug)]
+pub(super) struct Annotated {
+    pub(super) index: usize,
+    pub(super) value: Result<Option<String>, String>,
+}
+
+/// What expressions see of one evaluation.
+struct Subject<'s> {
+    named: &'s [NamedExpression<'s>],
+    variables: Variables<'s>,
+    namespace: Option<&'s Json>,
+    params: Option<&'s Json>,
+}
+
+impl Subject<'_> {
+    /// Evaluates programs one after the other within one budget, and says what is left of it. Named
+    /// expressions are evaluated anew in every list.
+    fn list<'l, T>(
+        &'l self,
+        bound: Bound,
+        budget: Option<u64>,
+        items: impl Iterator<
+            Item = (
+                T,
+                Option<&'l Result<std::sync::Arc<Program>, Box<str>>>,
+                &'l str,
+            ),
+        >,
+        mut take: impl FnMut(T, Option<Result<Value<'_>, String>>),
+    ) -> Result<u64, OutOfBudget> {
+        let variables = match bound {
+            Bound::Authorizer => self.variables.clone(),
+            Bound::NoAuthorizer => self.variables.clone().without_authorizer(),
+        };
+        let inputs = variables.policy_inputs(self.namespace, self.params);
+        let mut evaluation = PolicyEvaluation::new(self.named, &inputs, None);
+        if let Some(units) = budget {
+            evaluation = evaluation.with_budget(units);
+        }
+        for (item, program, expression) in items {
+            let outcome = match program {
+                None => None,
+                Some(Err(error)) => Some(Err(format!("compilation error: {error}"))),
+                Some(Ok(program)) => Some(evaluation.evaluate(program)?.map_err(|error| {
+                    format!("expression '{expression}' resulted in error: {error}")
+                })),
+            };
+            take(item, outcome);
+        }
+        Ok(evaluation.remaining())
+    }
+}
+
+/// Whether expressions can ask the authorizer.
+#[derive(Clone, Copy)]
+enum Bound {
+    Authorizer,
+    NoAuthorizer,
+}
+
+/// Evaluates a policy on a request it matches. Time is told by whoever has a clock.
+pub(super) fn evaluate(
+    policy: &CompiledPolicy,
+    version: &mut Version,
+    namespace: Option<&Json>,
+    params: Option<&Json>,
+) -> Evaluated {
+    let mut evaluated = Evaluated::default();
+    if !policy.conditions.is_empty() {
+        let failure_policy = policy.failure_policy();
+        let trace = version.check_conditions(&policy.conditions, params, failure_policy);
+        let verdict = trace.verdict.clone();
+        evaluated.conditions = Some(trace);
+        match verdict {
+            ConditionsVerdict::Matched => {}
+            ConditionsVerdict::Excluded { .. } | ConditionsVerdict::Ignored { .. } => {
+                return evaluated;
+            }
+            ConditionsVerdict::Refused { error } => {
+                evaluated.decisions = vec![failed(error)];
+                return evaluated;
+            }
+        }
+    }
+    let named = named(&policy.variables);
+    let subject = Subject {
+        named: &named,
+        variables: version.variables(),
+        namespace,
+        params,
+    };
+    match subject.validate(&policy.validations) {
+        Ok(decisions) => evaluated.decisions = decisions,
+        Err(OutOfBudget) => {
+            evaluated.decisions = vec![failed(OutOfBudget.to_string())];
+            return evaluated;
+        }
+    }
+    match subject.annotate(policy) {
+        Ok(annotations) => evaluated.annotations = annotations,
+        Err(OutOfBudget) => evaluated.decisions = vec![failed(OutOfBudget.to_string())],
+    }
+    evaluated
+}
+
+/// An error that stands for all decisions.
+fn failed(message: String) -> Decided {
+    Decided {
+        index: 0,
+        message,
+        reason: None,
+        is_error: true,
+    }
+}
+
+impl Subject<'_> {
+    fn validate(&self, validations: &[CompiledValidation]) -> Result<Vec<Decided>, OutOfBudget> {
+        let mut verdicts: Vec<Result<bool, String>> = Vec::with_capacity(validations.len());
+        let items = validations
+            .iter()
+            .map(|validation| ((), Some(&validation.program), &*validation.expression));
+        let left = self.list(Bound::Authorizer, None, items, |(), outcome| {
+            verdicts.push(match outcome {
+                Some(Ok(value)) => Ok(matches!(value, Value::Bool(true))),
+                Some(Err(error)) => Err(error),
+                None => Ok(true),
+            });
+        })?;
+        // Even the messages of validations that hold are made, and may cost too much.
+        let mut messages: Vec<Option<String>> = Vec::new();
+        let mut out_of_budget = false;
+        if validations.iter().any(|v| v.message_program.is_some()) {
+            let items = validations
+                .iter()
+                .map(|validation| ((), validation.message_program.as_ref(), ""));
+            let made = self.list(Bound::NoAuthorizer, Some(left), items, |(), outcome| {
+                let text = match outcome {
+                    Some(Ok(value)) => value.as_str().map(str::to_owned),
+                    Some(Err(_)) | None => None,
+                };
+                messages.push(text);
+            });
+            out_of_budget = made.is_err();
+        }
+        let decided = validations.iter().zip(verdicts).enumerate();
+        let decided = decided.filter_map(|(index, (validation, verdict))| {
+            let error = |message| Decided {
+                index,
+                ..failed(message)
+            };
+            match verdict {
+                Err(message) => Some(error(message)),
+                Ok(_) if out_of_budget => {
+                    Some(error(format!("failed messageExpression: {OutOfBudget}")))
+                }
+                Ok(true) => None,
+                Ok(false) => Some(Decided {
+                    index,
+                    message: message(validation, messages.get(index).cloned().flatten()),
+                    reason: validation.reason.clone(),
+                    is_error: false,
+                }),
+            }
+        });
+        Ok(decided.collect())
+    }
+
+    fn annotate(&self, policy: &CompiledPolicy) -> Result<Vec<Annotated>, OutOfBudget> {
+        let mut annotations = Vec::with_capacity(policy.annotations.len());
+        if policy.annotations.is_empty() {
+            return Ok(annotations);
+        }
+        let items = policy.annotations.iter().enumerate();
+        let items = items
+            .map(|(index, annotation)| (index, Some(&annotation.program), &*annotation.expression));
+        self.list(Bound::NoAuthorizer, None, items, |index, outcome| {
+            let value = match outcome {
+                Some(Ok(value)) => {
+                    let text = value.as_str().map(str::trim);
+                    Ok(text.filter(|text| !text.is_empty()).map(str::to_owned))
+                }
+                Some(Err(error)) => Err(error),
+                None => Ok(None),
+            };
+            annotations.push(Annotated { index, value });
+        })?;
+        Ok(annotations)
+    }
+}
+
+/// What is said about a validation that failed.
+fn message(validation: &CompiledValidation, made: Option<String>) -> String {
+    let made = made.as_deref().map(str::trim).unwrap_or_default();
+    let written = validation.message.trim();
+    if !made.is_empty() && made.len() <= MAX_MESSAGE_BYTES && !made.contains('\n') {
+        made.to_owned()
+    } else if !written.is_empty() {
+        written.to_owned()
+    } else {
+        format!("failed expression: {}", validation.expression.trim())
+    }
+}

@@ -1,0 +1,431 @@
+//! Evaluates validating policies, and refuses with the first that says no.
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/dispatcher.go
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_api::meta::status::{Status, StatusCause};
+use lockgate_api::registration::policy::PolicyKind;
+use lockgate_go::json;
+use serde::Serialize;
+
+use super::evaluate::{Decided, Evaluated, evaluate};
+use super::params::unknown_kind;
+use super::version::Versions;
+use super::{Matched, Plugin, Run};
+use crate::audit::Level;
+use crate::configuration::{
+    Action, BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies,
+};
+use crate::decision::{Cause, Decision};
+use crate::host::{BoxFuture, Host};
+use crate::matching::Target;
+use crate::plugin::{self, Admission};
+use crate::request::{Operation, Request};
+use crate::status;
+use crate::trace::{BindingTrace, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
+
+/// The annotation that tells of failed validations.
+const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// Values of annotations are cut to so many bytes.
+const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+
+/// The plugin `ValidatingAdmissionPolicy`.
+#[derive(Debug, Clone)]
+pub struct ValidatingPolicies(Plugin);
+
+impl ValidatingPolicies {
+    /// A plugin without any policies yet.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        Self::with_policies(host, Arc::new(Policies::new(PolicyKind::Validating)))
+    }
+
+    /// The same, for policies that somebody else keeps.
+    #[must_use]
+    pub fn with_policies(host: Host, policies: Arc<Policies>) -> Self {
+        Self(Plugin { host, policies })
+    }
+
+    async fn dispatch(&self, admission: &mut Admission) -> Decision {
+        let run = match self.0.begin(admission).await {
+            Ok(Some(run)) => run,
+            Ok(None) => return Decision::Allow,
+            Err(refused) => return refused,
+        };
+        let mut judge = Judge {
+            run,
+            versions: Versions::default(),
+            denial: None,
+        };
+        let candidates = judge.run.candidates.clone();
+        for position in candidates.iter() {
+            let snapshot = Arc::clone(&judge.run.snapshot);
+            let Some(bound) = snapshot.policies().get(position) else {
+                continue;
+            };
+            let mut trace = PolicyTrace::new(&bound.policy);
+            let judged = judge.policy(admission, bound, &mut trace).await;
+            admission.running.policies.push(trace);
+            if let Err(refused) = judged {
+                return refused;
+            }
+        }
+        admission.running.namespace = judge.run.matcher.namespace().cloned();
+        match judge.denial {
+            None => Decision::Allow,
+            Some(denial) => {
+                let status = denial.status(&admission.request);
+                Decision::deny(status, Cause::Policy)
+            }
+        }
+    }
+}
+
+impl plugin::Plugin for ValidatingPolicies {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionPolicy"
+    }
+
+    fn handles(&self, _: Operation) -> bool {
+        true
+    }
+
+    fn validates(&self) -> bool {
+        true
+    }
+
+    fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        Box::pin(self.dispatch(admission))
+    }
+}
+
+/// The first reason to refuse a request. All policies are evaluated all the same.
+struct Denial {
+    policy: Arc<CompiledPolicy>,
+    binding: Option<Arc<CompiledBinding>>,
+    message: String,
+    reason: Option<Box<str>>,
+}
+
+impl Denial {
+    fn status(&self, request: &Request) -> Status {
+        let policy = self.policy.name();
+        let message = match &self.binding {
+            Some(binding) => format!(
+                "ValidatingAdmissionPolicy '{policy}' with binding '{}' denied request: {}",
+                binding.name(),
+                self.message
+            ),
+            None => format!(
+                "ValidatingAdmissionPolicy '{policy}' denied request: {}",
+                self.message
+            ),
+        };
+        let mut status = status::forbidden_request(request, &message);
+        let reason = self.reason.as_deref().unwrap_or("Invalid");
+        status.code = match reason {
+            "Forbidden" => 403,
+            "Unauthorized" => 401,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        };
+        status.reason = reason.to_owned();
+        let details = status.details.get_or_insert_default();
+        details.causes.get_or_insert_default().push(StatusCause {
+            message,
+            ..StatusCause::default()
+        });
+        status
+    }
+}
+
+struct Judge<'j> {
+    run: Run<'j>,
+    versions: Versions,
+    denial: Option<Denial>,
+}
+
+/// What is written to the audit log about a failed validation.
+#[derive(Serialize)]
+struct FailureAnnotation<'a> {
+    message: &'a str,
+    policy: &'a str,
+    binding: &'a str,
+    #[serde(rename = "expressionIndex")]
+    expression_index: usize,
+    #[serde(rename = "validationActions")]
+    validation_actions: Vec<&'static str>,
+}
+
+/// What audit annotations of one policy came to, each value once.
+type Collected = Vec<(usize, Vec<String>)>;
+
+impl Judge<'_> {
+    fn deny(
+        &mut self,
+        policy: &Arc<CompiledPolicy>,
+        binding: Option<&Arc<CompiledBinding>>,
+        message: String,
+        reason: Option<Box<str>>,
+    ) {
+        self.denial.get_or_insert_with(|| Denial {
+            policy: Arc::clone(policy),
+            binding: binding.cloned(),
+            message,
+            reason,
+        });
+    }
+
+    /// Takes note that a policy cannot be evaluated. What its bindings want done has no say.
+    fn fail(
+        &mut self,
+        policy: &Arc<CompiledPolicy>,
+        binding: Option<&Arc<CompiledBinding>>,
+        why: &str,
+    ) -> String {
+        let what = if binding.is_some() {
+            "binding"
+        } else {
+            "policy"
+        };
+        let message = format!("failed to configure {what}: {why}");
+        if policy.failure_policy() == FailurePolicy::Fail {
+            self.deny(policy, binding, message.clone(), None);
+        }
+        message
+    }
+
+    async fn policy(
+        &mut self,
+        admission: &mut Admission,
+        bound: &BoundPolicy,
+        trace: &mut PolicyTrace,
+    ) -> Result<(), Decision> {
+        let policy = &bound.policy;
+        let object = admission.request.object.clone();
+        let request = &admission.request;
+        let matched = self
+            .run
+            .matches(&policy.criteria, request, object.as_ref())
+            .await;
+        let target = match matched {
+            Matched::No(predicates) => {
+                trace.predicates = Some(predicates);
+                return Ok(());
+            }
+            Matched::Error(predicates, why) => {
+                trace.predicates = Some(predicates);
+                trace.failure = Some(self.fail(policy, None, &why));
+                return Ok(());
+            }
+            Matched::Yes(predicates, target) => {
+                trace.predicates = Some(predicates);
+                target
+            }
+        };
+        let unknown = policy
+            .param_kind()
+            .filter(|kind| self.run.params.scope(kind).is_none());
+        let broken = policy.unreadable.as_deref().map(str::to_owned);
+        if let Some(why) = broken.or_else(|| unknown.map(unknown_kind)) {
+            trace.failure = Some(self.fail(policy, None, &why));
+            return Ok(());
+        }
+        let mut collected = Collected::new();
+        // Bindings with the same parameters come to the same.
+        let mut known: HashMap<Option<usize>, Arc<Evaluated>> = HashMap::new();
+        for binding in bound.bindings.iter() {
+            if let Some(criteria) = &binding.criteria {
+                let request = &admission.request;
+                let matched = self.run.matches(criteria, request, object.as_ref()).await;
+                match matched {
+                    Matched::Yes(..) => {}
+                    Matched::No(predicates) => {
+                        trace
+                            .bindings
+                            .push(BindingTrace::unmatched(binding, predicates));
+                        continue;
+                    }
+                    Matched::Error(predicates, why) => {
+                        let mut unmatched = BindingTrace::unmatched(binding, predicates);
+                        unmatched.failure = Some(self.fail(policy, Some(binding), &why));
+                        trace.bindings.push(unmatched);
+                        continue;
+                    }
+                }
+            }
+            let namespace = &admission.request.namespace;
+            let params = self.run.params.collect(policy, binding, namespace).await;
+            let params = match params {
+                Ok(params) => params,
+                Err(why) => {
+                    let mut failed = BindingTrace::matched(binding);
+                    failed.failure = Some(self.fail(policy, Some(binding), &why));
+                    trace.bindings.push(failed);
+                    continue;
+                }
+            };
+            let at = if params.is_empty() {
+                None
+            } else {
+                match self.version(&admission.request, target).await {
+                    Ok(at) => Some(at),
+                    Err(why) => {
+                        let why = format!("failed to convert object version: {why}");
+                        let mut failed = BindingTrace::matched(binding);
+                        failed.failure = Some(self.fail(policy, Some(binding), &why));
+                        trace.bindings.push(failed);
+                        continue;
+                    }
+                }
+            };
+            let looks = policy.looks_at_namespace;
+            let namespace = self.run.namespace(&admission.request, looks).await?;
+            let mut told = BindingTrace::matched(binding);
+            for param in params {
+                let Some(version) = at.and_then(|at| self.versions.at(at)) else {
+                    break;
+                };
+                // The lookup keeps them, so an address stands for one parameter.
+                let key = param.as_ref().map(|param| Arc::as_ptr(param) as usize);
+                let evaluated = known.entry(key).or_insert_with(|| {
+                    let started = self.run.host.clock.now();
+                    let values = param.as_ref().map(|param| param.object.value());
+                    let mut evaluated = evaluate(policy, version, namespace.as_deref(), values);
+                    let now = self.run.host.clock.now();
+                    evaluated.elapsed = now.saturating_duration_since(started);
+                    if let Some(conditions) = &mut evaluated.conditions {
+                        conditions.elapsed = evaluated.elapsed;
+                    }
+                    Arc::new(evaluated)
+                });
+                let evaluated = Arc::clone(evaluated);
+                let param = param.as_deref();
+                let told_of = self.enforce(admission, policy, binding, &evaluated, &mut collected);
+                told.evaluations.push(EvaluationTrace {
+                    param: param.map(|param| (param.namespace.clone(), param.name.clone())),
+                    conditions: evaluated.conditions.clone(),
+                    not_reinvoked: false,
+                    outcomes: told_of,
+                });
+            }
+            trace.bindings.push(told);
+        }
+        for (index, values) in collected {
+            if let Some(annotation) = policy.annotations.get(index) {
+                let key = format!("{}/{}", policy.name(), annotation.key);
+                admission.annotate(key, values.join(", "), Level::Metadata);
+            }
+        }
+        Ok(())
+    }
+
+    async fn version(&mut self, request: &Request, target: Target) -> Result<usize, String> {
+        let kinds = &*self.run.host.kinds;
+        self.versions
+            .get(kinds, &mut self.run.matcher, request, target)
+            .await
+    }
+
+    /// Does what a binding wants done about an evaluation.
+    fn enforce(
+        &mut self,
+        admission: &mut Admission,
+        policy: &Arc<CompiledPolicy>,
+        binding: &Arc<CompiledBinding>,
+        evaluated: &Evaluated,
+        collected: &mut Collected,
+    ) -> Vec<PolicyOutcome> {
+        let elapsed = evaluated.elapsed;
+        let mut outcomes = Vec::new();
+        for decided in &evaluated.decisions {
+            if decided.is_error && policy.failure_policy() == FailurePolicy::Ignore {
+                outcomes.push(told(decided, Enforcement::Allow, elapsed));
+                continue;
+            }
+            for action in binding.actions() {
+                let enforcement = match action {
+                    Action::Deny => {
+                        let reason = decided.reason.clone();
+                        self.deny(policy, Some(binding), decided.message.clone(), reason);
+                        Enforcement::Deny
+                    }
+                    Action::Warn => {
+                        admission.warn(format!(
+                            "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+                            policy.name(),
+                            binding.name(),
+                            decided.message
+                        ));
+                        Enforcement::Warn
+                    }
+                    Action::Audit => {
+                        let value = json::to_string(&[FailureAnnotation {
+                            message: &decided.message,
+                            policy: binding.policy(),
+                            binding: binding.name(),
+                            expression_index: decided.index,
+                            validation_actions: binding.actions().map(Action::name).collect(),
+                        }]);
+                        admission.annotate(FAILURE_KEY, value, Level::Metadata);
+                        Enforcement::Audit
+                    }
+                };
+                outcomes.push(told(decided, enforcement, elapsed));
+            }
+        }
+        for annotated in &evaluated.annotations {
+            match &annotated.value {
+                Ok(None) => {}
+                Ok(Some(value)) => collect(collected, annotated.index, cut(value)),
+                Err(_) if policy.failure_policy() == FailurePolicy::Ignore => {}
+                Err(error) => {
+                    self.deny(policy, Some(binding), error.clone(), None);
+                    outcomes.push(PolicyOutcome {
+                        index: annotated.index,
+                        error: Some(error.clone()),
+                        enforcement: Enforcement::Deny,
+                        elapsed,
+                    });
+                }
+            }
+        }
+        outcomes
+    }
+}
+
+fn told(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> PolicyOutcome {
+    PolicyOutcome {
+        index: decided.index,
+        error: Some(decided.message.clone()),
+        enforcement,
+        elapsed,
+    }
+}
+
+fn collect(collected: &mut Collected, index: usize, value: &str) {
+    let at = collected.iter().position(|(known, _)| *known == index);
+    let values = match at.and_then(|at| collected.get_mut(at)) {
+        Some((_, values)) => values,
+        None => {
+            collected.push((index, vec![value.to_owned()]));
+            return;
+        }
+    };
+    if !values.iter().any(|known| known == value) {
+        values.push(value.to_owned());
+    }
+}
+
+/// Upstream cuts in the middle of a character; a text of ours ends before it.
+fn cut(value: &str) -> &str {
+    let mut end = MAX_ANNOTATION_BYTES.min(value.len());
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    value.get(..end).unwrap_or(value)
+}

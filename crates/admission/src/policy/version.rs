@@ -1,0 +1,92 @@
+//! The objects of a request in the version a policy matched.
+
+use serde_json::Value as Json;
+
+use lockgate_cel::admission::Variables;
+
+use crate::conditions::{Conditions, ConditionsTrace, Facts};
+use crate::decision::FailurePolicy;
+use crate::host::Kinds;
+use crate::matching::{Matcher, Target};
+use crate::object::Object;
+use crate::request::Request;
+use crate::webhook::Versioned;
+
+/// Both objects in one version, and what expressions see of the request.
+pub(super) struct Version {
+    pub(super) target: Target,
+    pub(super) versioned: Versioned,
+    /// Whether a policy made another object of it, be it an equal one.
+    pub(super) is_dirty: bool,
+    /// What match conditions see: the resource as the client addressed it.
+    conditions: Facts,
+    /// What the other expressions see where that differs: the resource that matched.
+    body: Option<Facts>,
+}
+
+/// The versions of one request.
+#[derive(Default)]
+pub(super) struct Versions(Vec<Version>);
+
+impl Versions {
+    /// The version of a target, converted when it is first asked for.
+    pub(super) async fn get(
+        &mut self,
+        kinds: &dyn Kinds,
+        matcher: &mut Matcher<'_>,
+        request: &Request,
+        target: Target,
+    ) -> Result<usize, String> {
+        if let Some(at) = self.0.iter().position(|known| known.target == target) {
+            return Ok(at);
+        }
+        let resolved = matcher.resolve(target, request);
+        let (resource, kind) = resolved.ok_or("the version that matched is gone")?;
+        let (resource, kind) = (resource.clone(), kind.clone());
+        let versioned = Versioned::new(kinds, request, &kind).await?;
+        let conditions = matcher.facts(request, &kind, &request.resource);
+        let body = (resource != request.resource).then(|| matcher.facts(request, &kind, &resource));
+        self.0.push(Version {
+            target,
+            versioned,
+            is_dirty: false,
+            conditions,
+            body,
+        });
+        Ok(self.0.len() - 1)
+    }
+
+    pub(super) fn at(&mut self, at: usize) -> Option<&mut Version> {
+        self.0.get_mut(at)
+    }
+}
+
+impl Version {
+    pub(super) fn replace_object(&mut self, object: Object) {
+        self.versioned.object = Some(object);
+        self.is_dirty = true;
+        self.conditions.forget();
+        if let Some(facts) = &mut self.body {
+            facts.forget();
+        }
+    }
+
+    pub(super) fn check_conditions(
+        &mut self,
+        conditions: &Conditions,
+        params: Option<&Json>,
+        policy: FailurePolicy,
+    ) -> ConditionsTrace {
+        let object = self.versioned.object.as_ref();
+        let old_object = self.versioned.old_object.as_ref();
+        conditions.evaluate_with(&mut self.conditions, object, old_object, params, policy)
+    }
+
+    /// What expressions other than conditions see.
+    pub(super) fn variables(&self) -> Variables<'_> {
+        let facts = self.body.as_ref().unwrap_or(&self.conditions);
+        let object = self.versioned.object.as_ref();
+        let old_object = self.versioned.old_object.as_ref();
+        facts.variables(object, old_object)
+    }
+}

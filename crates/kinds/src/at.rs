@@ -1,0 +1,350 @@
+//! A place in an object that is validated: the value, its path, and errors about it.
+//!
+//! An absent member reads as Go's zero value, as everywhere in normal form.
+
+use serde_json::Value;
+
+use lockgate_api::field::{ErrorType, FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
+use lockgate_api::meta::names::{check_label_value, check_qualified_name};
+use lockgate_go::json::to_string;
+use lockgate_go::quantity::Quantity;
+
+use crate::checks::wire;
+use crate::object::Object;
+use crate::tree;
+
+/// A value with its path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At<'p, 'v> {
+    pub(crate) path: Path<'p>,
+    pub(crate) value: Option<&'v Value>,
+}
+
+impl<'p, 'v> At<'p, 'v> {
+    /// The member `name` of an object, whose path starts with it.
+    pub(crate) fn root(object: &'v Object, name: &'p str) -> Self {
+        Self {
+            path: Path::root(name),
+            value: present(object.get(name)),
+        }
+    }
+
+    /// A value at a path of its own.
+    pub(crate) fn new(path: Path<'p>, value: Option<&'v Value>) -> Self {
+        Self {
+            path,
+            value: present(value),
+        }
+    }
+
+    /// The member `key`.
+    pub(crate) fn at<'s>(&'s self, key: &'s str) -> At<'s, 'v> {
+        At {
+            path: self.path.child(key),
+            value: present(self.value.and_then(|value| value.get(key))),
+        }
+    }
+
+    /// The member `key`, whose errors carry another name.
+    pub(crate) fn at_as<'s>(&'s self, key: &str, name: &'s str) -> At<'s, 'v> {
+        At {
+            path: self.path.child(name),
+            value: present(self.value.and_then(|value| value.get(key))),
+        }
+    }
+
+    /// The entry `key` of a map.
+    pub(crate) fn entry<'s>(&'s self, key: &'s str) -> At<'s, 'v> {
+        At {
+            path: self.path.key(key),
+            value: present(self.value.and_then(|value| value.get(key))),
+        }
+    }
+
+    /// The elements of a list.
+    pub(crate) fn items<'s>(
+        &'s self,
+    ) -> impl ExactSizeIterator<Item = At<'s, 'v>> + use<'s, 'v, 'p> {
+        self.list()
+            .iter()
+            .enumerate()
+            .map(|(index, value)| At::new(self.path.index(index), Some(value)))
+    }
+
+    /// The entries of a map, by key.
+    pub(crate) fn entries<'s>(
+        &'s self,
+    ) -> impl Iterator<Item = (&'v str, At<'s, 'v>)> + use<'s, 'v, 'p>
+    where
+        'v: 's,
+    {
+        self.object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str(), At::new(self.path.key(key), Some(value))))
+    }
+
+    pub(crate) fn list(&self) -> &'v [Value] {
+        self.value
+            .and_then(Value::as_array)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &'v str> + use<'v> {
+        self.list().iter().filter_map(Value::as_str)
+    }
+
+    pub(crate) fn object(&self) -> Option<&'v Object> {
+        self.value.and_then(Value::as_object)
+    }
+
+    pub(crate) fn text(&self) -> &'v str {
+        self.value.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(crate) fn int(&self) -> i64 {
+        self.value.and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    pub(crate) fn flag(&self) -> bool {
+        self.value.and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    pub(crate) fn quantity(&self) -> Option<Quantity> {
+        Quantity::parse(self.text()).ok()
+    }
+
+    /// The member is there; what Go holds by pointer is not nil.
+    pub(crate) fn is_set(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The number of elements or entries.
+    pub(crate) fn len(&self) -> usize {
+        match self.value {
+            Some(Value::Array(items)) => items.len(),
+            Some(Value::Object(members)) => members.len(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match self.value {
+            Some(Value::String(text)) => text.is_empty(),
+            _ => self.len() == 0,
+        }
+    }
+
+    pub(crate) fn same(&self, other: &At<'_, '_>) -> bool {
+        match (self.value, other.value) {
+            (Some(one), Some(other)) => tree::equal(one, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// The value as Go prints it inside an error.
+    fn shown(&self) -> String {
+        match self.value {
+            None => String::from("\"\""),
+            Some(Value::String(text)) => Shown::Text(text).to_string(),
+            Some(value) => to_string(value),
+        }
+    }
+
+    pub(crate) fn required(&self, errors: &mut FieldErrors) {
+        self.required_because(errors, "");
+    }
+
+    pub(crate) fn required_because(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        errors.push(FieldError::required(&self.path, detail));
+    }
+
+    pub(crate) fn forbidden(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        errors.push(FieldError::forbidden(&self.path, detail));
+    }
+
+    /// The value is malformed; an absent one is shown as an empty text.
+    pub(crate) fn invalid(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        let shown = self.shown();
+        errors.push(FieldError::invalid(
+            &self.path,
+            Shown::Rendered(&shown),
+            detail,
+        ));
+    }
+
+    /// The same for a number, which is zero when absent.
+    pub(crate) fn invalid_int(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        errors.push(FieldError::invalid(
+            &self.path,
+            Shown::Integer(self.int()),
+            detail,
+        ));
+    }
+
+    /// The same for a pointer, list or map, which is `null` when absent.
+    pub(crate) fn invalid_or_null(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        if self.is_set() {
+            self.invalid(errors, detail);
+        } else {
+            self.invalid_as(errors, Shown::Rendered("null"), detail);
+        }
+    }
+
+    /// The same with another value shown.
+    pub(crate) fn invalid_as(
+        &self,
+        errors: &mut FieldErrors,
+        shown: Shown<'_>,
+        detail: impl Into<String>,
+    ) {
+        errors.push(FieldError::invalid(&self.path, shown, detail));
+    }
+
+    pub(crate) fn not_supported(&self, errors: &mut FieldErrors, set: &[&str]) {
+        errors.push(FieldError::not_supported(
+            &self.path,
+            Shown::Named(self.text()),
+            set,
+        ));
+    }
+
+    pub(crate) fn duplicate(&self, errors: &mut FieldErrors) {
+        let shown = self.shown();
+        errors.push(FieldError::duplicate(&self.path, Shown::Rendered(&shown)));
+    }
+
+    pub(crate) fn duplicate_as(&self, errors: &mut FieldErrors, shown: Shown<'_>) {
+        errors.push(FieldError::duplicate(&self.path, shown));
+    }
+
+    pub(crate) fn not_found(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        let mut error = FieldError::invalid(&self.path, Shown::Text(self.text()), detail);
+        error.error_type = ErrorType::NotFound;
+        errors.push(error);
+    }
+
+    pub(crate) fn too_long(&self, errors: &mut FieldErrors, limit: usize) {
+        errors.push(FieldError::too_long(&self.path, limit));
+    }
+
+    pub(crate) fn too_many(&self, errors: &mut FieldErrors, limit: usize) {
+        errors.push(FieldError::too_many(&self.path, self.len(), limit));
+    }
+
+    /// An error per message of a check of the text.
+    pub(crate) fn check(&self, errors: &mut FieldErrors, check: impl Fn(&str) -> Vec<String>) {
+        for message in check(self.text()) {
+            self.invalid_as(errors, Shown::Text(self.text()), message);
+        }
+    }
+
+    /// [`Self::check`] where the text is not empty.
+    pub(crate) fn check_set(&self, errors: &mut FieldErrors, check: impl Fn(&str) -> Vec<String>) {
+        if !self.text().is_empty() {
+            self.check(errors, check);
+        }
+    }
+
+    /// [`Self::check`] of a text that must not be empty.
+    pub(crate) fn check_required(
+        &self,
+        errors: &mut FieldErrors,
+        check: impl Fn(&str) -> Vec<String>,
+    ) {
+        if self.text().is_empty() {
+            self.required(errors);
+        } else {
+            self.check(errors, check);
+        }
+    }
+
+    /// A text, list or map that must not be empty.
+    pub(crate) fn must_be_set(&self, errors: &mut FieldErrors) {
+        if self.is_empty() {
+            self.required(errors);
+        }
+    }
+
+    /// A member of a closed set that must be there.
+    pub(crate) fn one_of(&self, errors: &mut FieldErrors, set: &[&str]) {
+        if self.text().is_empty() {
+            self.required(errors);
+        } else {
+            self.known(errors, set);
+        }
+    }
+
+    /// A member of a closed set.
+    pub(crate) fn known(&self, errors: &mut FieldErrors, set: &[&str]) {
+        if !set.contains(&self.text()) {
+            self.not_supported(errors, set);
+        }
+    }
+
+    /// A member of a closed set, if it is there.
+    pub(crate) fn known_if_set(&self, errors: &mut FieldErrors, set: &[&str]) {
+        if self.is_set() {
+            self.known(errors, set);
+        }
+    }
+
+    pub(crate) fn non_negative(&self, errors: &mut FieldErrors) {
+        if self.int() < 0 {
+            self.invalid_int(errors, "must be greater than or equal to 0");
+        }
+    }
+
+    pub(crate) fn positive(&self, errors: &mut FieldErrors) {
+        if self.int() <= 0 {
+            self.invalid_int(errors, "must be greater than zero");
+        }
+    }
+
+    pub(crate) fn within(&self, errors: &mut FieldErrors, least: i64, most: i64) {
+        if !(least..=most).contains(&self.int()) {
+            self.invalid_int(
+                errors,
+                format!("must be between {least} and {most}, inclusive"),
+            );
+        }
+    }
+
+    /// A label selector; absent ones select nothing and are valid.
+    pub(crate) fn label_selector(&self, errors: &mut FieldErrors) {
+        self.label_selector_with(errors, ExpressionValues::Checked);
+    }
+
+    pub(crate) fn label_selector_with(&self, errors: &mut FieldErrors, values: ExpressionValues) {
+        if let Some(value) = self.value {
+            let selector: LabelSelector = wire(value);
+            errors.extend(selector.validate(values, &self.path));
+        }
+    }
+
+    /// A map of labels.
+    pub(crate) fn labels(&self, errors: &mut FieldErrors) {
+        for (key, value) in self.object().into_iter().flatten() {
+            for message in check_qualified_name(key) {
+                self.invalid_as(errors, Shown::Text(key), message);
+            }
+            let text = value.as_str().unwrap_or_default();
+            for message in check_label_value(text) {
+                self.invalid_as(errors, Shown::Text(text), message);
+            }
+        }
+    }
+
+    /// The value must equal that of the old object.
+    pub(crate) fn immutable(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
+        if !self.same(old) {
+            self.invalid_or_null(errors, "field is immutable");
+        }
+    }
+}
+
+fn present(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| !value.is_null())
+}

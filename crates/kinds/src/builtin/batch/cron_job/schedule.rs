@@ -1,0 +1,292 @@
+//! Schedules in cron's format, read as the controller reads them.
+//!
+//! UPSTREAM: github.com/robfig/cron/v3 parser.go
+
+use lockgate_go::quote::quote;
+
+/// The values of a field.
+struct Field {
+    least: u32,
+    most: u32,
+    names: &'static [&'static str],
+}
+
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
+const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+const FIELDS: [Field; 5] = [
+    Field {
+        least: 0,
+        most: 59,
+        names: &[],
+    },
+    Field {
+        least: 0,
+        most: 23,
+        names: &[],
+    },
+    Field {
+        least: 1,
+        most: 31,
+        names: &[],
+    },
+    Field {
+        least: 1,
+        most: 12,
+        names: &MONTHS,
+    },
+    Field {
+        least: 0,
+        most: 6,
+        names: &DAYS,
+    },
+];
+const DESCRIPTORS: [&str; 7] = [
+    "@yearly",
+    "@annually",
+    "@monthly",
+    "@weekly",
+    "@daily",
+    "@midnight",
+    "@hourly",
+];
+
+/// Checks a schedule.
+pub(super) fn parse(schedule: &str) -> Result<(), String> {
+    let mut rest = schedule;
+    for prefix in ["TZ=", "CRON_TZ="] {
+        if let Some(zoned) = schedule.strip_prefix(prefix) {
+            let (zone, fields) = zoned.split_once(' ').unwrap_or((zoned, ""));
+            if !zone.is_empty() && !is_zone(zone) {
+                return Err(format!(
+                    "provided bad location {zone}: unknown time zone {zone}"
+                ));
+            }
+            rest = fields.trim();
+        }
+    }
+    if rest.starts_with('@') {
+        return descriptor(rest);
+    }
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        return Err(format!(
+            "expected exactly {} fields, found {}: [{}]",
+            FIELDS.len(),
+            fields.len(),
+            fields.join(" ")
+        ));
+    }
+    for (text, field) in fields.iter().zip(&FIELDS) {
+        for range in text.split(',').filter(|range| !range.is_empty()) {
+            check_range(range, field)?;
+        }
+    }
+    Ok(())
+}
+
+fn descriptor(text: &str) -> Result<(), String> {
+    if DESCRIPTORS.contains(&text) {
+        return Ok(());
+    }
+    if let Some(duration) = text.strip_prefix("@every ") {
+        let is_duration = lockgate_go::time::Duration::parse(duration).is_ok();
+        return if is_duration {
+            Ok(())
+        } else {
+            Err(format!(
+                "failed to parse duration {text}: time: invalid duration {}",
+                quote(duration)
+            ))
+        };
+    }
+    Err(format!("unrecognized descriptor: {text}"))
+}
+
+fn check_range(text: &str, field: &Field) -> Result<(), String> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let range = parts.first().copied().unwrap_or_default();
+    let bounds: Vec<&str> = range.split('-').collect();
+    let (first, mut last) = match bounds[..] {
+        ["*" | "?", ..] => (field.least, field.most),
+        [only] => {
+            let only = number_or_name(only, field)?;
+            (only, only)
+        }
+        [first, last] => (number_or_name(first, field)?, number_or_name(last, field)?),
+        [first, ..] => {
+            number_or_name(first, field)?;
+            return Err(format!("too many hyphens: {text}"));
+        }
+        [] => return Ok(()),
+    };
+    let step = match parts[..] {
+        [_] => 1,
+        [_, step] => {
+            let step = number(step)?;
+            if bounds.len() == 1 {
+                last = field.most;
+            }
+            step
+        }
+        _ => return Err(format!("too many slashes: {text}")),
+    };
+    if first < field.least {
+        return Err(format!(
+            "beginning of range ({first}) below minimum ({}): {text}",
+            field.least
+        ));
+    }
+    if last > field.most {
+        return Err(format!(
+            "end of range ({last}) above maximum ({}): {text}",
+            field.most
+        ));
+    }
+    if first > last {
+        return Err(format!(
+            "beginning of range ({first}) beyond end of range ({last}): {text}"
+        ));
+    }
+    if step == 0 {
+        return Err(format!("step of range should be a positive number: {text}"));
+    }
+    Ok(())
+}
+
+fn number_or_name(text: &str, field: &Field) -> Result<u32, String> {
+    let lower = text.to_lowercase();
+    let named = field.names.iter().position(|name| *name == lower);
+    match named.and_then(|at| u32::try_from(at).ok()) {
+        Some(at) => Ok(at + field.least),
+        None => number(text),
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    let parsed: i64 = text.parse().map_err(|_| {
+        format!(
+            "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
+            quote(text)
+        )
+    })?;
+    u32::try_from(parsed).map_err(|_| format!("negative number ({parsed}) not allowed: {text}"))
+}
+
+/// The areas of the time zone database.
+const AREAS: [&str; 16] = [
+    "Africa",
+    "America",
+    "Antarctica",
+    "Arctic",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Brazil",
+    "Canada",
+    "Chile",
+    "Etc",
+    "Europe",
+    "Indian",
+    "Mexico",
+    "Pacific",
+    "US",
+];
+/// Zones without an area.
+const ZONES: [&str; 43] = [
+    "CET",
+    "CST6CDT",
+    "Cuba",
+    "EET",
+    "EST",
+    "EST5EDT",
+    "Egypt",
+    "Eire",
+    "Factory",
+    "GB",
+    "GB-Eire",
+    "GMT",
+    "GMT+0",
+    "GMT-0",
+    "GMT0",
+    "Greenwich",
+    "HST",
+    "Hongkong",
+    "Iceland",
+    "Iran",
+    "Israel",
+    "Jamaica",
+    "Japan",
+    "Kwajalein",
+    "Libya",
+    "MET",
+    "MST",
+    "MST7MDT",
+    "NZ",
+    "NZ-CHAT",
+    "Navajo",
+    "PRC",
+    "PST8PDT",
+    "Poland",
+    "Portugal",
+    "ROC",
+    "ROK",
+    "Singapore",
+    "Turkey",
+    "UCT",
+    "UTC",
+    "Universal",
+    "Zulu",
+];
+
+/// A name of the form that zones have. The database itself is not consulted: a city that does not
+/// exist in an area that does is accepted.
+pub(super) fn is_zone(name: &str) -> bool {
+    match name.split_once('/') {
+        Some((area, city)) => AREAS.contains(&area) && !city.is_empty(),
+        None => ZONES.contains(&name) || matches!(name, "W-SU" | "WET"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_controller_reads() {
+        for good in [
+            "*/5 * * * *",
+            "0 0 1,15 jan-mar mon",
+            "@daily",
+            "@every 1h30m",
+            "0/10 2 ? * *",
+        ] {
+            assert_eq!(parse(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_in_the_words_of_the_library() {
+        for (bad, reason) in [
+            ("bad", "expected exactly 5 fields, found 1: [bad]"),
+            ("60 * * * *", "end of range (60) above maximum (59): 60"),
+            ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
+            (
+                "5-1 * * * *",
+                "beginning of range (5) beyond end of range (1): 5-1",
+            ),
+            (
+                "*/0 * * * *",
+                "step of range should be a positive number: */0",
+            ),
+            ("@never", "unrecognized descriptor: @never"),
+            (
+                "x * * * *",
+                "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax",
+            ),
+        ] {
+            assert_eq!(parse(bad), Err(reason.to_owned()), "{bad}");
+        }
+    }
+}

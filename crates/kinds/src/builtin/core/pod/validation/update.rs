@@ -1,0 +1,450 @@
+//! What of a pod may change, as a whole and through its subresources.
+
+use std::collections::BTreeSet;
+
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
+use serde_json::Value;
+
+use super::security::nowhere;
+use super::{APP_ARMOR, MIRROR, metadata_and_spec, pod_annotations, scheduling};
+use crate::at::At;
+use crate::checks::take_over;
+use crate::equality::semantically_equal;
+use crate::object::{Object, get, list, number, text};
+use crate::typed::type_of;
+
+const MUTABLE: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+    `spec.tolerations` (only additions to existing tolerations),\
+    `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
+
+/// Of a pod only images, deadlines, tolerations and gates may change.
+pub(in super::super) fn update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    metadata_and_spec(errors, object, Some(old));
+    annotation_updates(errors, object, old);
+    let at = At::root(object, "spec");
+    let old_at = At::root(old, "spec");
+    for key in ["containers", "initContainers"] {
+        let containers = at.at(key);
+        if containers.len() != old_at.at(key).len() {
+            return containers.forbidden(errors, "pod updates may not add or remove containers");
+        }
+        for container in containers.items() {
+            let image = container.at("image");
+            image.must_be_set(errors);
+            if image.text().trim().len() != image.text().len() {
+                image.invalid(errors, "must not have leading or trailing whitespace");
+            }
+        }
+    }
+    let (deadline, former) = (
+        at.at("activeDeadlineSeconds"),
+        old_at.at("activeDeadlineSeconds"),
+    );
+    if deadline.is_set() {
+        if !(0..=i64::from(i32::MAX)).contains(&deadline.int()) {
+            return deadline.within(errors, 0, i64::from(i32::MAX));
+        }
+        if former.is_set() && former.int() < deadline.int() {
+            return deadline.invalid_int(errors, "must be less than or equal to previous value");
+        }
+    } else if former.is_set() {
+        let detail = "must not update from a positive integer to nil value";
+        deadline.invalid_or_null(errors, detail);
+    }
+    only_added_tolerations(errors, &at.at("tolerations"), &old_at.at("tolerations"));
+    only_deleted_gates(errors, &at, &old_at);
+    if let (Some(spec), Some(old_spec)) = (at.object(), old_at.object()) {
+        fixed_members(errors, &at, spec, old_spec);
+    }
+}
+
+fn spec_equals(one: &Object, other: &Object) -> bool {
+    type_of("", "v1", "Pod")
+        .and_then(|ty| ty.field("spec"))
+        .is_some_and(|field| {
+            let (one, other) = (Value::Object(one.clone()), Value::Object(other.clone()));
+            semantically_equal(field.ty(), &one, &other)
+        })
+}
+
+fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: &Object) {
+    if spec_equals(spec, old) {
+        return;
+    }
+    let mut munged = spec.clone();
+    for key in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        take_over(&mut munged, old, key);
+    }
+    for key in ["containers", "initContainers"] {
+        let images: Vec<Value> = list(old, key)
+            .iter()
+            .map(|old| old["image"].clone())
+            .collect();
+        let containers = munged.get_mut(key).and_then(Value::as_array_mut);
+        for (container, image) in containers.into_iter().flatten().zip(images) {
+            if !image.is_null() {
+                container["image"] = image;
+            }
+        }
+    }
+    const GRACE: &str = "terminationGracePeriodSeconds";
+    if number(old, GRACE) < 0 && number(&munged, GRACE) == 1 {
+        take_over(&mut munged, old, GRACE);
+    }
+    if !list(old, "schedulingGates").is_empty() {
+        gated_members(errors, at, &mut munged, old);
+    }
+    if !spec_equals(&munged, old) {
+        at.forbidden(errors, MUTABLE);
+    }
+}
+
+/// Pods that are not scheduled yet may be restricted to fewer nodes.
+fn gated_members(errors: &mut FieldErrors, at: &At<'_, '_>, munged: &mut Object, old: &Object) {
+    let empty = Object::new();
+    let selector = get(munged, "nodeSelector").unwrap_or(&empty);
+    let former = get(old, "nodeSelector").unwrap_or(&empty);
+    if selector != former {
+        if former
+            .iter()
+            .any(|(key, value)| selector.get(key) != Some(value))
+        {
+            at.at("nodeSelector").invalid_or_null(
+                errors,
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            );
+        }
+        take_over(munged, old, "nodeSelector");
+    }
+    let nodes = |spec: &Object| {
+        let affinity = get(spec, "affinity");
+        affinity
+            .and_then(|affinity| affinity.get("nodeAffinity"))
+            .cloned()
+    };
+    let (new, former) = (nodes(munged), nodes(old));
+    if new == former {
+        return;
+    }
+    only_added_terms(errors, at, former.as_ref());
+    let Some(Value::Object(affinity)) = munged.get_mut("affinity") else {
+        if let Some(former) = former {
+            munged.insert(
+                "affinity".to_owned(),
+                serde_json::json!({ "nodeAffinity": former }),
+            );
+        }
+        return;
+    };
+    match former {
+        Some(former) => {
+            affinity.insert("nodeAffinity".to_owned(), former);
+        }
+        None => {
+            affinity.remove("nodeAffinity");
+        }
+    }
+    if affinity.is_empty() && get(old, "affinity").is_none() {
+        munged.remove("affinity");
+    }
+}
+
+fn only_added_terms(errors: &mut FieldErrors, at: &At<'_, '_>, former: Option<&Value>) {
+    const TERMS: &str = "/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let Some(old_terms) = former
+        .and_then(|former| former.pointer(TERMS))
+        .and_then(Value::as_array)
+        .filter(|terms| !terms.is_empty())
+    else {
+        return;
+    };
+    let affinity = at.at("affinity");
+    let nodes = affinity.at("nodeAffinity");
+    let required = nodes.at("requiredDuringSchedulingIgnoredDuringExecution");
+    let terms = required.at("nodeSelectorTerms");
+    if terms.len() != old_terms.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return terms.invalid_or_null(errors, detail);
+    }
+    for (term, old) in terms.items().zip(old_terms) {
+        let parts = ["matchExpressions", "matchFields"];
+        let old_part = |key: &str| {
+            let part = old.get(key).and_then(Value::as_array);
+            part.map_or(&[][..], Vec::as_slice)
+        };
+        let was_empty = parts.iter().all(|key| old_part(key).is_empty());
+        let only_added = if was_empty {
+            parts.iter().all(|key| term.at(key).is_empty())
+        } else {
+            parts
+                .iter()
+                .all(|key| term.at(key).list().starts_with(old_part(key)))
+        };
+        if !only_added {
+            let detail = "only additions are allowed (no mutations or deletions)";
+            term.invalid(errors, detail);
+        }
+    }
+}
+
+fn only_added_tolerations(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
+    let bare = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        if let Some(members) = toleration.as_object_mut() {
+            members.remove("tolerationSeconds");
+        }
+        toleration
+    };
+    let kept = |old: &Value| at.list().iter().any(|new| bare(new) == bare(old));
+    if old.list().iter().all(kept) {
+        scheduling::tolerations(errors, at, None);
+    } else {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        at.forbidden(errors, detail);
+    }
+}
+
+fn only_deleted_gates(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
+    let former = old.at("schedulingGates");
+    for gate in at.at("schedulingGates").items() {
+        let name = gate.at("name");
+        if !former
+            .items()
+            .any(|old| old.at("name").text() == name.text())
+        {
+            let detail = format!(
+                "only deletion is allowed, but found new scheduling gate '{}'",
+                name.text()
+            );
+            name.forbidden(errors, detail);
+        }
+    }
+}
+
+fn annotations_of(object: &Object) -> Option<&Value> {
+    get(object, "metadata").and_then(|metadata| metadata.get("annotations"))
+}
+
+/// Annotations that may not change.
+fn annotation_updates(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    let path = Path::root("metadata");
+    let at = At::new(path.child("annotations"), annotations_of(object));
+    let former = At::new(path.child("annotations"), annotations_of(old));
+    for (key, value) in former.entries() {
+        if at.entry(key).value == value.value {
+            continue;
+        }
+        if key.starts_with(APP_ARMOR) {
+            value.forbidden(errors, "may not remove or update AppArmor annotations");
+        }
+        if key == MIRROR {
+            value.forbidden(errors, "may not remove or update mirror pod annotation");
+        }
+    }
+    for (key, value) in at.entries() {
+        if former.entry(key).is_set() {
+            continue;
+        }
+        if key.starts_with(APP_ARMOR) {
+            value.forbidden(errors, "may not add AppArmor annotations");
+        }
+        if key == MIRROR {
+            value.forbidden(errors, "may not add mirror pod annotation");
+        }
+    }
+    pod_annotations(errors, &at, &At::root(object, "spec"), Some(old));
+}
+
+fn is_mirror(object: &Object) -> bool {
+    annotations_of(object).is_some_and(|annotations| annotations.get(MIRROR).is_some())
+}
+
+/// Ephemeral containers may be added and never changed.
+pub(in super::super) fn ephemeral_containers(
+    errors: &mut FieldErrors,
+    object: &Object,
+    old: &Object,
+) {
+    metadata_and_spec(errors, object, Some(old));
+    annotation_updates(errors, object, old);
+    if is_mirror(old) {
+        errors.clear();
+        let detail = "static pods do not support ephemeral containers";
+        return nowhere().forbidden(errors, detail);
+    }
+    let spec = At::root(object, "spec");
+    let at = spec.at("ephemeralContainers");
+    let empty = Object::new();
+    let old_spec = get(old, "spec").unwrap_or(&empty);
+    for former in list(old_spec, "ephemeralContainers") {
+        let name = former["name"].as_str().unwrap_or_default();
+        let new = at
+            .list()
+            .iter()
+            .rfind(|container| container["name"] == name);
+        let verb = match new {
+            None => "removed",
+            Some(new) if new != former => "changed",
+            Some(_) => continue,
+        };
+        let quoted = lockgate_go::quote::quote(name);
+        let detail = format!("existing ephemeral containers {quoted} may not be {verb}\n");
+        at.forbidden(errors, detail);
+    }
+}
+
+/// A change of the resources of containers.
+pub(in super::super) fn resize(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    metadata_and_spec(errors, object, Some(old));
+    let empty = Object::new();
+    let old_spec = get(old, "spec").unwrap_or(&empty);
+    let is_windows = get(old_spec, "os").is_some_and(|os| text(os, "name") == "windows");
+    if is_mirror(old) || is_windows {
+        errors.clear();
+        let detail = if is_mirror(old) {
+            "static pods cannot be resized"
+        } else {
+            "windows pods cannot be resized"
+        };
+        return nowhere().forbidden(errors, detail);
+    }
+    let at = At::root(object, "spec");
+    let class = super::super::quality_of_service(&Value::Object(object.clone()));
+    let former = super::super::quality_of_service(&Value::Object(old.clone()));
+    if class != former {
+        let own = get(object, "status").map_or("", |status| text(status, "qosClass"));
+        at.invalid_as(
+            errors,
+            Shown::Named(own),
+            "Pod QOS Class may not change as a result of resizing",
+        );
+    }
+    for key in ["containers", "initContainers"] {
+        let containers = at.at(key);
+        let former = list(old_spec, key);
+        if containers.len() != former.len() {
+            let detail = format!("{key} may not be added or removed on resize");
+            return containers.forbidden(errors, detail);
+        }
+        let mut renamed = false;
+        for (container, former) in containers.items().zip(former) {
+            if container.at("name").text() != former["name"].as_str().unwrap_or_default() {
+                renamed = true;
+                let detail = format!("{key} may not be renamed or reordered on resize");
+                container.at("name").forbidden(errors, detail);
+            }
+        }
+        if renamed {
+            return;
+        }
+    }
+    for key in ["initContainers", "containers"] {
+        for (container, former) in at.at(key).items().zip(list(old_spec, key)) {
+            let resources = container.at("resources");
+            for what in ["requests", "limits"] {
+                let former = former
+                    .get("resources")
+                    .and_then(|resources| resources.get(what)?.as_object());
+                let own = resources.at(what);
+                let removed = former
+                    .is_some_and(|former| former.keys().any(|name| !own.entry(name).is_set()));
+                if removed {
+                    own.forbidden(errors, format!("resource {what} cannot be removed"));
+                }
+            }
+        }
+    }
+}
+
+/// A status as a kubelet or a controller reports it.
+pub(in super::super) fn status_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
+    annotation_updates(errors, object, old);
+    let (at, former) = (At::root(object, "status"), At::root(old, "status"));
+    for condition in at.at("conditions").items() {
+        if condition.at("observedGeneration").int() < 0 {
+            condition
+                .at("observedGeneration")
+                .invalid_int(errors, "must be a non-negative integer");
+        }
+        let kind = condition.at("type");
+        if !matches!(kind.text(), "PodScheduled" | "Ready" | "Initialized") {
+            At::new(condition.path.child("Type"), kind.value).check(errors, check_qualified_name);
+        }
+    }
+    let (nominated, before) = (at.at("nominatedNodeName"), former.at("nominatedNodeName"));
+    if nominated.text() != before.text() && !nominated.is_empty() {
+        nominated.check(errors, check_subdomain);
+    }
+    if at.at("observedGeneration").int() < 0 {
+        at.at("observedGeneration")
+            .invalid_int(errors, "must be a non-negative integer");
+    }
+    let (class, old_class) = (at.at("qosClass"), former.at("qosClass"));
+    class.immutable(errors, &old_class);
+    let names: BTreeSet<&str> = get(object, "spec")
+        .map_or(&[][..], |spec| list(spec, "resourceClaims"))
+        .iter()
+        .filter_map(|claim| claim["name"].as_str())
+        .collect();
+    let mut seen = BTreeSet::new();
+    for status in at.at("resourceClaimStatuses").items() {
+        let name = status.at("name");
+        if !names.contains(name.text()) {
+            let detail = "must match the name of an entry in `spec.resourceClaims`";
+            name.invalid(errors, detail);
+        }
+        if !seen.insert(name.text()) {
+            name.duplicate(errors);
+        }
+        if status.at("resourceClaimName").is_set() {
+            status
+                .at("resourceClaimName")
+                .check(errors, check_subdomain);
+        }
+    }
+    addresses(errors, &at, &former);
+}
+
+/// The addresses of a pod, at most one of each family.
+fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
+    for (key, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
+        let all = at.at(key);
+        let known: Vec<&str> = old
+            .at(key)
+            .list()
+            .iter()
+            .filter_map(|ip| ip["ip"].as_str())
+            .collect();
+        if let (true, Some(first)) = (key == "hostIPs", all.items().next())
+            && first.at("ip").text() != at.at(single).text()
+        {
+            first.at("ip").invalid(errors, "must be equal to `hostIP`");
+        }
+        for ip in all.items() {
+            let text = ip.at("ip").text();
+            if !known.contains(&text) {
+                At::new(ip.path, ip.at("ip").value).check(errors, crate::checks::check_legacy_ip);
+            }
+        }
+        let families: BTreeSet<bool> = all
+            .list()
+            .iter()
+            .filter_map(|ip| ip["ip"].as_str())
+            .map(|ip| ip.contains(':'))
+            .collect();
+        if all.len() > 1 && (families.len() != 2 || all.len() > 2) {
+            let shown: Vec<Value> = all
+                .list()
+                .iter()
+                .map(|ip| serde_json::json!({"IP": ip["ip"]}))
+                .collect();
+            errors.push(FieldError::invalid(
+                &all.path,
+                Shown::Rendered(&Value::Array(shown).to_string()),
+                "may specify no more than one IP for each IP family",
+            ));
+        }
+    }
+}
