@@ -4,10 +4,9 @@
 
 mod policy;
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderMap, Method, Uri};
 use lockgate_admission::audit::Level;
@@ -20,6 +19,7 @@ use crate::encoding;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
+use crate::private_file;
 use crate::request::Recorded;
 use crate::respond::Reply;
 
@@ -29,6 +29,9 @@ pub(crate) use policy::{Policy, Rule};
 /// The stages of a request that are told.
 const RECEIVED: &str = "RequestReceived";
 const COMPLETE: &str = "ResponseComplete";
+const PANIC: &str = "Panic";
+/// The code of a request whose client went away.
+const GONE: u16 = 499;
 
 /// The log.
 pub(crate) struct Audit {
@@ -43,7 +46,7 @@ impl Audit {
             None => None,
             Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
             Some(path) => {
-                let file: File = OpenOptions::new().create(true).append(true).open(path)?;
+                let file = private_file::append(path)?;
                 Some(Box::new(file))
             }
         };
@@ -53,9 +56,9 @@ impl Audit {
         })
     }
 
-    /// Notes that a request came in.
+    /// Begins the event of a request.
     pub(crate) fn begin(
-        &self,
+        self: &Arc<Self>,
         id: &str,
         method: &Method,
         uri: &Uri,
@@ -65,7 +68,8 @@ impl Audit {
         if self.sink.is_none() {
             return Event(None);
         }
-        let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let agent = headers.get(http::header::USER_AGENT);
+        let agent = agent.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let path_and_query = uri
             .path_and_query()
             .map_or_else(|| uri.path().to_owned(), ToString::to_string);
@@ -74,13 +78,16 @@ impl Audit {
             "requestURI": path_and_query,
             "verb": method.as_str().to_ascii_lowercase(),
             "sourceIPs": [peer.address.ip().to_string()],
-            "userAgent": text(http::header::USER_AGENT),
+            "userAgent": agent,
             "requestReceivedTimestamp": now(),
         });
         let Value::Object(fields) = fields else {
             return Event(None);
         };
         Event(Some(Box::new(Open {
+            audit: Arc::clone(self),
+            is_received: false,
+            is_finished: false,
             fields,
             path: uri.path().to_owned(),
             target: None,
@@ -92,23 +99,12 @@ impl Audit {
         })))
     }
 
-    /// Writes what became of a request, as much as the policy says.
-    pub(crate) fn finish(&self, event: Event, code: u16) {
-        let (Some(open), Some(sink)) = (event.0, &self.sink) else {
-            return;
-        };
-        let rule = self
-            .policy
-            .rule(&open.user, open.verb(), open.target.as_ref(), &open.path);
-        let Some(rule) = rule.filter(|rule| rule.level > Level::None) else {
-            return;
-        };
+    fn write(&self, events: &[Value]) {
+        let Some(sink) = &self.sink else { return };
         let mut text = String::new();
-        for stage in [RECEIVED, COMPLETE] {
-            if !rule.omits(stage) && !self.policy.omits(stage) {
-                text.push_str(&json::to_string(&open.render(rule, stage, code)));
-                text.push('\n');
-            }
+        for event in events {
+            text.push_str(&json::to_string(event));
+            text.push('\n');
         }
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.write_all(text.as_bytes()).and_then(|()| sink.flush()) {
@@ -123,12 +119,16 @@ impl std::fmt::Debug for Audit {
     }
 }
 
-/// A request that is under way. Nothing is kept when nothing is logged.
+/// A request that is under way. It ends in the log whatever becomes of the request: an answer, a
+/// client that goes away, a panic. Nothing is kept when nothing is logged.
 #[derive(Debug)]
 pub(crate) struct Event(Option<Box<Open>>);
 
 #[derive(Debug)]
 struct Open {
+    audit: Arc<Audit>,
+    is_received: bool,
+    is_finished: bool,
     fields: Map<String, Value>,
     path: String,
     target: Option<Target>,
@@ -139,7 +139,64 @@ struct Open {
     notes: Vec<lockgate_admission::audit::Annotations>,
 }
 
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let (stage, code, message) = if std::thread::panicking() {
+            (PANIC, 500, "the server panicked")
+        } else {
+            (COMPLETE, GONE, "the client went away before the answer")
+        };
+        let status = json!({"metadata": {}, "status": "Failure", "message": message});
+        self.fields.insert(String::from("responseStatus"), status);
+        self.finish(stage, code);
+    }
+}
+
+impl Open {
+    /// Writes that the request came in, unless that is written already.
+    fn receive(&mut self) {
+        if !std::mem::replace(&mut self.is_received, true) {
+            self.write(RECEIVED, 0);
+        }
+    }
+
+    fn finish(&mut self, stage: &'static str, code: u16) {
+        self.is_finished = true;
+        self.receive();
+        self.write(stage, code);
+    }
+
+    /// Writes a stage, as much as the policy says.
+    fn write(&self, stage: &'static str, code: u16) {
+        let policy = &self.audit.policy;
+        let rule = policy.rule(&self.user, self.verb(), self.target.as_ref(), &self.path);
+        let Some(rule) = rule.filter(|rule| rule.level > Level::None) else {
+            return;
+        };
+        if !rule.omits(stage) && !policy.omits(stage) {
+            self.audit.write(&[self.render(rule, stage, code)]);
+        }
+    }
+}
+
 impl Event {
+    /// Writes that a request came in. Who asks and what about are known by now.
+    pub(crate) fn receive(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.receive();
+        }
+    }
+
+    /// Writes what became of the request.
+    pub(crate) fn finish(mut self, code: u16) {
+        if let Some(open) = &mut self.0 {
+            open.finish(COMPLETE, code);
+        }
+    }
+
     /// Records the user.
     pub(crate) fn user(&mut self, user: &UserInfo) {
         if let Some(open) = &mut self.0 {
@@ -205,7 +262,10 @@ impl Event {
     /// Records the response.
     pub(crate) fn respond(&mut self, reply: &Reply) {
         if let Some(open) = &mut self.0 {
-            open.response = encoding::tree(reply.json().as_bytes());
+            // A list may be large, and most policies do not write it.
+            if open.writes_responses() {
+                open.response = encoding::tree(reply.json().as_bytes());
+            }
         }
     }
 
@@ -227,6 +287,12 @@ impl Event {
 }
 
 impl Open {
+    fn writes_responses(&self) -> bool {
+        let policy = &self.audit.policy;
+        let rule = policy.rule(&self.user, self.verb(), self.target.as_ref(), &self.path);
+        rule.is_some_and(|rule| rule.level >= Level::RequestResponse)
+    }
+
     fn set(&mut self, key: &str, value: Value) {
         self.fields.insert(key.to_owned(), value);
     }

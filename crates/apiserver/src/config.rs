@@ -245,6 +245,11 @@ pub struct Settings {
     pub anonymous_auth: bool,
     /// The authorization mode.
     pub authorization_mode: AuthorizationMode,
+    /// The most requests that only read at a time; zero is no limit. One user has half of them.
+    /// Watches, health checks and `system:masters` are not counted. UPSTREAM: 400.
+    pub max_requests_inflight: usize,
+    /// The most requests that write at a time. UPSTREAM: 200.
+    pub max_mutating_requests_inflight: usize,
     /// The audit policy.
     pub audit_policy_file: Option<PathBuf>,
     /// The audit log file; `-` is standard output. None writes no log.
@@ -292,6 +297,8 @@ impl Default for Settings {
             tokens: Vec::new(),
             anonymous_auth: true,
             authorization_mode: AuthorizationMode::Rbac,
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
             audit_policy_file: None,
             audit_log_path: None,
             admission_control_config_file: None,

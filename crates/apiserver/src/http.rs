@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod field_selector;
+pub(crate) mod in_flight;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod negotiate;

@@ -17,8 +17,12 @@
 
 // All settings, with the reason for each default.
 mod config;
+mod heavy;
 mod tasks;
 mod version;
+
+/// Files that only their owner reads.
+pub mod private_file;
 
 // Failures as `Status` objects, in upstream's words.
 mod error;

@@ -2,6 +2,8 @@
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/meta.go, pkg/storage/names/generate.go
 
+use std::collections::HashSet;
+
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::meta::time::Time;
 use serde_json::{Map, Value};
@@ -140,25 +142,27 @@ pub(crate) fn drop_duplicate_owner_references(
     after_admission: bool,
 ) -> Option<String> {
     let owners = of(object)?.get("ownerReferences")?.as_array()?;
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut seen = HashSet::with_capacity(owners.len());
+    let is_new: Vec<bool> = owners
+        .iter()
+        .map(|owner| seen.insert(identity(owner)))
+        .collect();
+    let mut named = HashSet::new();
     let mut twice: Vec<String> = Vec::new();
-    for owner in owners {
-        if kept.contains(owner) {
-            let uid = owner
-                .get("uid")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned();
-            if !twice.contains(&uid) {
-                twice.push(uid);
-            }
-        } else {
-            kept.push(owner.clone());
+    for (owner, _) in owners.iter().zip(&is_new).filter(|(_, is_new)| !**is_new) {
+        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
+        if named.insert(uid) {
+            twice.push(uid.to_owned());
         }
     }
     if twice.is_empty() {
         return None;
     }
+    let kept: Vec<Value> = owners
+        .iter()
+        .zip(is_new)
+        .filter_map(|(owner, is_new)| is_new.then(|| owner.clone()))
+        .collect();
     set(object, "ownerReferences", kept);
     let when = if after_admission {
         " after mutating admission happens"
@@ -171,6 +175,19 @@ pub(crate) fn drop_duplicate_owner_references(
          requests; duplicate UID(s) observed: {}",
         twice.join(", ")
     ))
+}
+
+/// What makes an owner reference the same as another: everything that it says.
+fn identity(owner: &Value) -> [Option<String>; 6] {
+    let members = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    members.map(|member| owner.get(member).map(Value::to_string))
 }
 
 /// The finalizers.

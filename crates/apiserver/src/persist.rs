@@ -25,7 +25,8 @@ use tokio::sync::{Mutex, oneshot};
 
 use crate::conversion::Converter;
 use crate::encoding;
-use crate::error::{Failure, Outcome, internal, read_failed};
+use crate::error::{Failure, Outcome, internal, plain, read_failed};
+use crate::http::limits;
 use crate::registry::Resource;
 use crate::request::ObjectPath;
 use crate::tasks::Tasks;
@@ -96,6 +97,7 @@ impl From<WriteError> for PersistError {
             WriteError::Conflict(_) => Self::Conflict,
             WriteError::NotFound => Self::NotFound,
             WriteError::Unavailable(error) => Self::Failed(error.into()),
+            WriteError::TooLarge => Self::Failed(plain(error.to_string())),
             other => Self::Failed(internal(&other.to_string())),
         }
     }
@@ -242,6 +244,7 @@ impl Storage {
     ) -> Result<Stored, PersistError> {
         let (object, stored) = self.to_storage(object, resource).await?;
         let bytes = encoding::encode(&object);
+        check_size(resource, &bytes)?;
         if !self.has_effects(resource) {
             let revision = self.shared.write(key, change, bytes.clone()).await?;
             return Ok(Stored { revision, bytes });
@@ -412,4 +415,19 @@ impl Shared {
             Change::Swap(expected) => self.store.update(key, expected, bytes).await,
         }
     }
+}
+
+/// Refuses what etcd would not take. Built-in kinds are larger here than there: JSON, not protobuf.
+///
+/// UPSTREAM: etcd server/embed/config.go (DefaultMaxRequestBytes)
+fn check_size(resource: &Resource, bytes: &[u8]) -> Result<(), WriteError> {
+    let most = if resource.is_custom() {
+        limits::STORED_BYTES
+    } else {
+        limits::STORED_BYTES * 2
+    };
+    if bytes.len() > most {
+        return Err(WriteError::TooLarge);
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@
 //!   9 respond
 //! ```
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,13 +27,17 @@ use crate::access_reviews::Reviewer;
 use crate::audit::{Audit, Event};
 use crate::authn::service_account::Signer;
 use crate::authn::{Authenticator, impersonation};
+use crate::authz::rbac::MASTERS;
 use crate::authz::{self, Asked, Authorized};
 use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
 use crate::error::{
-    Failure, Outcome, bad_request, forbidden, method_not_allowed, no_such_resource, timeout,
+    Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, no_such_resource,
+    timeout,
 };
+use crate::heavy::{self, Heavy};
 use crate::http::body::Response;
+use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
 use crate::http::listen::{Handler, Peer};
 use crate::http::negotiate::{self, Encoding, Wanted};
@@ -50,6 +55,13 @@ use crate::write::{
     Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
 };
 
+/// Subresources whose requests last as long as their connection.
+///
+/// UPSTREAM: kubernetes pkg/controlplane/apiserver/config.go (BasicLongRunningRequestCheck)
+const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// Paths of health checks.
+const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
+
 /// The header by which an answer is found in the audit log.
 const AUDIT_ID: &str = "audit-id";
 
@@ -63,8 +75,12 @@ pub(crate) struct Pipeline {
     pub(crate) reviewer: Reviewer,
     pub(crate) signer: Arc<Signer>,
     pub(crate) non_resource: NonResource,
-    pub(crate) audit: Audit,
+    pub(crate) audit: Arc<Audit>,
     pub(crate) requests: Arc<Requests>,
+    pub(crate) reads_in_flight: InFlight,
+    pub(crate) writes_in_flight: InFlight,
+    /// The threads of large writes.
+    pub(crate) heavy: Heavy,
     pub(crate) tasks: Tasks,
     pub(crate) request_timeout: Duration,
 }
@@ -75,20 +91,62 @@ impl Handler for Pipeline {
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
     ) -> Response {
+        let (head, incoming) = request.into_parts();
+        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            let bytes = incoming.size_hint().exact();
+            let pipeline = Arc::clone(&self);
+            let answer = async move { pipeline.answer(&peer, head, incoming).await };
+            return self.run_to_end(bytes, answer).await;
+        }
+        self.answer(&peer, head, incoming).await
+    }
+}
+
+impl Pipeline {
+    /// Answers a request in a task of its own, which ends when it is done: not when its client goes
+    /// away, nor when the server stops.
+    async fn run_to_end(
+        &self,
+        body_bytes: Option<u64>,
+        answer: impl Future<Output = Response> + Send + 'static,
+    ) -> Response {
+        let answer = self.tasks.track(answer);
+        let answering = if body_bytes.is_none_or(|bytes| bytes > heavy::LARGE) {
+            self.heavy.spawn(answer)
+        } else {
+            tokio::spawn(answer)
+        };
+        match answering.await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "a request ended without an answer");
+                let failure = internal("the request ended without an answer");
+                respond::failed(&failure, Encoding::Json { pretty: false })
+            }
+        }
+    }
+
+    /// Answers a request, from its head to its audit event.
+    async fn answer(
+        self: Arc<Self>,
+        peer: &Peer,
+        head: http::request::Parts,
+        mut incoming: Incoming,
+    ) -> Response {
         let started = Instant::now();
-        let (head, mut incoming) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let id = RandomIds.uid();
         let path = head.uri.path().to_owned();
         let mut event = self
             .audit
-            .begin(&id, &head.method, &head.uri, &head.headers, &peer);
+            .begin(&id, &head.method, &head.uri, &head.headers, peer);
         let mut response = match RequestInfo::read(&head.method, &path, &query) {
             None => respond::page_not_found(),
             Some(info) => {
                 let received = Received {
                     pipeline: &self,
-                    peer: &peer,
+                    peer,
                     method: &head.method,
                     headers: &head.headers,
                     query: &query,
@@ -114,7 +172,7 @@ impl Handler for Pipeline {
             elapsed = ?started.elapsed(),
             "request"
         );
-        self.audit.finish(event, response.status().as_u16());
+        event.finish(response.status().as_u16());
         response
     }
 }
@@ -138,10 +196,56 @@ impl Received<'_> {
     ) -> Response {
         let encoding = negotiate::wanted(self.headers, self.query, &negotiate::ACCEPTED)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
+        if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
+            event.target(target, &target.asked_name(self.query));
+        }
         let user = match self.identify(event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
+        let permit = match self.enter(&user, &info) {
+            Ok(permit) => permit,
+            Err(()) => return respond::too_many_requests(),
+        };
+        let mut response = self.route(info, user, incoming, encoding, event).await;
+        if let Some(permit) = permit {
+            response.body_mut().hold(permit);
+        }
+        response
+    }
+
+    /// A place among the requests in flight. Those that go on, health checks and masters need none.
+    fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, ()> {
+        let is_master = || {
+            let groups = user.groups.as_deref().unwrap_or_default();
+            groups.iter().any(|group| group == MASTERS)
+        };
+        let is_exempt = match info {
+            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
+                target.verb == Verb::Watch || LONG_RUNNING.contains(&target.subresource.as_str())
+            }
+            RequestInfo::NonResource { segments, .. } => segments
+                .first()
+                .is_some_and(|first| HEALTH.contains(&first.as_str())),
+        };
+        if is_exempt || is_master() {
+            return Ok(None);
+        }
+        let in_flight = match *self.method {
+            Method::GET | Method::HEAD => &self.pipeline.reads_in_flight,
+            _ => &self.pipeline.writes_in_flight,
+        };
+        in_flight.enter(&user.username).map(Some).ok_or(())
+    }
+
+    async fn route(
+        &self,
+        info: RequestInfo,
+        user: UserInfo,
+        incoming: &mut Incoming,
+        encoding: Encoding,
+        event: &mut Event,
+    ) -> Response {
         let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
                 return match self.authorize_path(&user, &path, event) {
@@ -194,6 +298,7 @@ impl Received<'_> {
             .authenticate(self.peer, self.headers)
             .await?;
         event.user(&user);
+        event.receive();
         let other = impersonation::impersonate(&user, self.headers, pipeline.authorizer.as_ref())?;
         if let Some(other) = &other {
             event.impersonated(other);
@@ -221,7 +326,6 @@ impl Received<'_> {
     /// Stage 3. The target that is authorized is the one that is executed and audited.
     fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
         let name = target.asked_name(self.query);
-        event.target(&target, &name);
         let (field_selector, label_selector) = target.selectors(self.query);
         let asked = Asked {
             name: &name,
@@ -302,7 +406,7 @@ impl Received<'_> {
             (Verb::Get, None) => get::get(storage, request, self.query).await?,
             (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
             (Verb::List | Verb::Watch, _) => list::list(storage, request, self.query).await?,
-            (Verb::Unknown, _) => return Err(method_not_allowed()),
+            (Verb::Unknown | Verb::Proxy, _) => return Err(method_not_allowed()),
             (_, part) => {
                 let body = body::read(incoming).await?;
                 event.request_body(&body);

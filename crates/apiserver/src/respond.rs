@@ -6,10 +6,12 @@ use http::{HeaderValue, StatusCode};
 use lockgate_api::document::yaml;
 use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
+use lockgate_store::Entry;
 use serde_json::{Value, json};
 
+use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, internal};
-use crate::http::body::{Body, Response};
+use crate::http::body::{Body, Pieces, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
@@ -28,6 +30,8 @@ enum Payload {
     Text(String),
     /// The same, of a list.
     List(String),
+    /// A list of stored objects, as they are stored.
+    Stored(StoredList),
     Object(Value),
     /// No JSON at all.
     Plain(String),
@@ -55,6 +59,13 @@ impl Reply {
         }
     }
 
+    pub(crate) fn stored(list: StoredList) -> Self {
+        Self {
+            code: 200,
+            payload: Payload::Stored(list),
+        }
+    }
+
     pub(crate) fn object(object: Value) -> Self {
         Self {
             code: 200,
@@ -73,6 +84,7 @@ impl Reply {
         match self.payload {
             Payload::Object(object) => Ok(object),
             Payload::Text(text) | Payload::List(text) => parse(&text),
+            Payload::Stored(list) => parse(&list.text()?),
             Payload::Plain(text) => Ok(Value::String(text)),
         }
     }
@@ -81,6 +93,8 @@ impl Reply {
     pub(crate) fn json(&self) -> String {
         match &self.payload {
             Payload::Text(text) | Payload::List(text) | Payload::Plain(text) => text.clone(),
+            // One that cannot be shown is not told of.
+            Payload::Stored(list) => list.text().unwrap_or_default(),
             Payload::Object(object) => json::to_string(object),
         }
     }
@@ -91,6 +105,7 @@ impl Reply {
             Payload::Object(object) => (object, false),
             Payload::Text(text) => (parse(&text)?, false),
             Payload::List(text) => (parse(&text)?, true),
+            Payload::Stored(list) => (parse(&list.text()?)?, true),
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
                 return Ok(self);
@@ -113,7 +128,18 @@ impl Reply {
 
     /// The answer in the form the client wants.
     pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
-        let text = match (self.payload, wanted.view) {
+        let payload = match self.payload {
+            Payload::Stored(list) => {
+                let as_is = wanted.view == View::Object
+                    && wanted.encoding == Encoding::Json { pretty: false };
+                if as_is && list.size() > STREAMED {
+                    return Ok(headed(self.code, Body::pieces(list), "application/json"));
+                }
+                Payload::List(list.text()?)
+            }
+            payload => payload,
+        };
+        let text = match (payload, wanted.view) {
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
             (Payload::Object(object), View::Object | View::Table(_)) => {
@@ -123,8 +149,87 @@ impl Reply {
             (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text)?)),
             (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text)?)),
             (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
+            (Payload::Stored(list), _) => list.text()?,
         };
         encoded(self.code, text, wanted.encoding)
+    }
+}
+
+/// The size from which a list is written while it is sent.
+const STREAMED: usize = 256 << 10;
+
+/// A list of what is stored. It shares the bytes with the store, so that one that waits to be read
+/// costs hardly anything.
+#[derive(Debug)]
+pub(crate) struct StoredList {
+    /// The list up to its items.
+    pub(crate) head: String,
+    pub(crate) entries: Vec<Entry>,
+    /// How many are written; none before the head is.
+    written: Option<usize>,
+}
+
+impl StoredList {
+    pub(crate) fn new(head: String, entries: Vec<Entry>) -> Self {
+        Self {
+            head,
+            entries,
+            written: None,
+        }
+    }
+
+    fn size(&self) -> usize {
+        let items = self.entries.iter().map(|entry| entry.value.len() + 96);
+        self.head.len() + items.sum::<usize>()
+    }
+
+    fn text(&self) -> Outcome<String> {
+        let mut text = String::with_capacity(self.size());
+        text.push_str(&self.head);
+        for index in 0..self.entries.len() {
+            self.write_item(&mut text, index)?;
+        }
+        text.push_str("]}");
+        Ok(text)
+    }
+
+    fn write_item(&self, text: &mut String, index: usize) -> Outcome<()> {
+        if index > 0 {
+            text.push(',');
+        }
+        match self.entries.get(index) {
+            Some(entry) => encoding::render(text, entry, None),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Pieces for StoredList {
+    fn next(&mut self, size: usize) -> Option<Bytes> {
+        let mut text = String::new();
+        let mut at = match self.written {
+            None => {
+                text.push_str(&self.head);
+                0
+            }
+            Some(written) if written > self.entries.len() => return None,
+            Some(written) => written,
+        };
+        while at < self.entries.len() && text.len() < size {
+            // The answer has begun: a list that ends in the middle is no list to any client.
+            if self.write_item(&mut text, at).is_err() {
+                tracing::error!("a stored object cannot be shown; its list is cut off");
+                self.written = Some(self.entries.len() + 1);
+                return None;
+            }
+            at += 1;
+        }
+        if at == self.entries.len() {
+            text.push_str("]}");
+            at += 1;
+        }
+        self.written = Some(at);
+        Some(text.into())
     }
 }
 
@@ -187,7 +292,7 @@ impl Tables {
 
 /// Parses an answer that is to be shown in another form. Stored bytes are not parsed before.
 fn parse(text: &str) -> Outcome<Value> {
-    let parsed = crate::encoding::tree(text.as_bytes());
+    let parsed = encoding::tree(text.as_bytes());
     parsed.ok_or_else(|| internal("the stored object is not valid JSON"))
 }
 
@@ -234,7 +339,11 @@ fn written(code: u16, text: String, encoding: Encoding) -> Response {
 
 /// An answer of any type.
 pub(crate) fn with_type(code: u16, body: impl Into<Bytes>, media_type: &'static str) -> Response {
-    let mut response = Response::new(Body::whole(body));
+    headed(code, Body::whole(body), media_type)
+}
+
+fn headed(code: u16, body: Body, media_type: &'static str) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -260,6 +369,18 @@ pub(crate) fn page_not_found() -> Response {
     response
         .headers_mut()
         .insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// What a request gets when there are too many.
+///
+/// UPSTREAM: apiserver pkg/server/filters/maxinflight.go (tooManyRequests)
+pub(crate) fn too_many_requests() -> Response {
+    let mut response = plain_text(429, "Too many requests, please try again later.\n");
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(1));
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
     response
 }
 

@@ -37,6 +37,17 @@ impl Tasks {
         self.tracker.spawn(task);
     }
 
+    /// A future that the server waits for when it stops, wherever it is run.
+    pub(crate) fn track<T>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static
+    where
+        T: Send + 'static,
+    {
+        self.tracker.track_future(task)
+    }
+
     /// Returns when the server stops.
     pub(crate) async fn stopped(&self) {
         let mut stop = self.stop.clone();

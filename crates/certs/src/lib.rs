@@ -15,10 +15,28 @@
 
 #![warn(missing_docs)]
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
+
+/// The lifetime of an authority in days: kubeconfigs and clusters trust it by hand.
+pub const AUTHORITY_DAYS: u32 = 3650;
+/// The lifetime in days of what an authority issues.
+pub const LEAF_DAYS: u32 = 365;
+
+/// Sets for how long a certificate is good, from an hour ago: clocks differ.
+fn good_for(params: &mut CertificateParams, days: u32) {
+    let hour = Duration::from_secs(3600);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let epoch = date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(hour);
+    params.not_after = epoch + now + 24 * days * hour;
+}
 
 /// A key or certificate that cannot be made or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -142,6 +160,7 @@ impl Leaf {
             name.push(DnType::OrganizationName, group);
         }
         params.extended_key_usages.clone_from(&self.usages);
+        good_for(&mut params, LEAF_DAYS);
         if let Some((first, end)) = self.years {
             params.not_before = date_time_ymd(first, 1, 1);
             params.not_after = date_time_ymd(end, 1, 1);
@@ -194,6 +213,7 @@ impl Authority {
         params
             .distinguished_name
             .push(DnType::CommonName, common_name);
+        good_for(&mut params, AUTHORITY_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).map_err(Error::Material)?.pem();

@@ -1,8 +1,8 @@
 //! `lockgate lint` on large input: the goal is ten thousand webhooks in under a second.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use lockgate_admission::conditions::MatchConditionChecker;
-use lockgate_cli::lint::check::check;
+use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_cli::lint::check::{Expressions, check};
 use lockgate_cli::lint::render::{human, json};
 use lockgate_cli::text::Source;
 
@@ -47,7 +47,11 @@ fn lint(criterion: &mut Criterion) {
             bencher.iter_batched(
                 || vec![Source::new("large.yaml", text.clone())],
                 |sources| {
-                    let report = check(sources, &MatchConditionChecker);
+                    let expressions = Expressions {
+                        conditions: &MatchConditionChecker,
+                        policies: &PolicyExpressionChecker,
+                    };
+                    let report = check(sources, expressions);
                     let options = human::Options {
                         color: false,
                         max_findings: 100,

@@ -135,6 +135,16 @@ impl Regex {
         Ok(Self { inner })
     }
 
+    /// Checks a pattern without compiling it: an automaton may cost a thousand times more than reading
+    /// the pattern, and is needed only once the pattern is used.
+    ///
+    /// # Errors
+    ///
+    /// What Go refuses.
+    pub fn check(pattern: &str) -> Result<(), Error> {
+        parse::parse(pattern).map(|_| ())
+    }
+
     /// Returns true if the pattern matches anywhere in the text.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {

@@ -180,6 +180,27 @@ where
     }
 }
 
+/// Checks that every number of a value fits a double, which is what Go reads it into.
+///
+/// # Errors
+///
+/// The first that does not, in Go's words.
+pub fn check_numbers(root: document::Value<'_>) -> Result<(), String> {
+    let mut open = vec![root];
+    while let Some(value) = open.pop() {
+        if let Some(text) = value.as_number()
+            && !text.parse::<f64>().is_ok_and(f64::is_finite)
+        {
+            return Err(format!(
+                "json: cannot unmarshal number {text} into Go value of type float64"
+            ));
+        }
+        open.extend(value.items());
+        open.extend(value.members().map(|member| member.value));
+    }
+    Ok(())
+}
+
 /// A number from its text: an integer if it is one and fits, else a double.
 fn number(text: &str) -> Value {
     if let Ok(integer) = text.parse::<i64>() {

@@ -169,6 +169,14 @@ impl Event {
         }
     }
 
+    /// The entry that was there before.
+    pub(crate) fn previous(&self) -> Option<&Entry> {
+        match self {
+            Self::Put { previous, .. } => previous.as_ref(),
+            Self::Delete { previous, .. } => Some(previous),
+        }
+    }
+
     /// The key that changed.
     #[must_use]
     pub fn key(&self) -> &Arc<str> {
@@ -205,6 +213,9 @@ pub enum WriteError {
     /// There is no such key.
     #[error("there is no such key")]
     NotFound,
+    /// The value is larger than is stored.
+    #[error("etcdserver: request is too large")]
+    TooLarge,
     /// The backend failed.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),

@@ -26,6 +26,8 @@ use expiry::Expiry;
 pub struct MemoryOptions {
     /// At most so many changes, whatever their age.
     pub max_events: usize,
+    /// At most so many bytes of values that only history keeps, whatever their age.
+    pub max_bytes: usize,
     /// Changes younger than this are kept while the number allows it.
     pub min_age: Duration,
 }
@@ -35,6 +37,7 @@ impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
             max_events: 100 * 1024,
+            max_bytes: 64 << 20,
             min_age: Duration::from_secs(75),
         }
     }

@@ -18,11 +18,15 @@ pub(crate) struct State {
     pub(crate) revision: Revision,
     pub(crate) keys: Keys,
     history: Vector<Arc<Change>>,
+    /// The bytes of all changes in `history`.
+    history_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Change {
     event: Event,
+    /// What it keeps that is not stored any more.
+    bytes: usize,
     at: Instant,
     /// The keys before the change, at some changes only: what they do not share with those after it is
     /// more than the change.
@@ -45,6 +49,7 @@ impl State {
             revision,
             keys,
             history: Vector::new(),
+            history_bytes: 0,
         }
     }
 
@@ -120,28 +125,36 @@ impl State {
         }
         let mut history = self.history.clone();
         let revision = event.revision();
+        let bytes = event.previous().map_or(0, |entry| entry.value.len());
+        let mut history_bytes = self.history_bytes + bytes;
         history.push_back(Arc::new(Change {
             event,
+            bytes,
             at: now,
             keys_before: revision
                 .0
                 .is_multiple_of(CHECKPOINT)
                 .then(|| self.keys.clone()),
         }));
-        // Old changes go in twos at most, so that no single write pays for all of them.
-        for _ in 0..2 {
+        // Old changes go in twos at most, so that no single write pays for all of them; only a large
+        // one makes room for itself.
+        let mut freed = 0;
+        while let Some(oldest) = history.front() {
+            let too_large = history_bytes > options.max_bytes && history.len() > 1;
             let too_many = history.len() > options.max_events;
-            let Some(oldest) = history.front() else { break };
-            let too_old = now.duration_since(oldest.at) > options.min_age;
-            if !(too_many || too_old && history.len() > 1) {
+            let too_old = now.duration_since(oldest.at) > options.min_age && history.len() > 1;
+            if !(too_large || freed < 2 && (too_many || too_old)) {
                 break;
             }
+            history_bytes = history_bytes.saturating_sub(oldest.bytes);
             history.pop_front();
+            freed += 1;
         }
         Self {
             revision,
             keys,
             history,
+            history_bytes,
         }
     }
 
@@ -209,7 +222,9 @@ impl State {
     pub(crate) fn compacted(&self, oldest: Revision) -> Self {
         let mut state = self.clone();
         while state.oldest() < oldest {
-            state.history.pop_front();
+            if let Some(change) = state.history.pop_front() {
+                state.history_bytes = state.history_bytes.saturating_sub(change.bytes);
+            }
         }
         state
     }

@@ -241,7 +241,9 @@ impl HttpsClient {
         for (name, value) in fixed {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        if let Some(user) = &self.user {
+        // Credentials are for the webhook, not for whom it points to.
+        let is_webhook = place.target.is_same_host(&self.target);
+        if let Some(user) = self.user.as_ref().filter(|_| is_webhook) {
             user.show(&mut headers)
                 .await
                 .map_err(|problem| Failure::new(Phase::Resolve, problem.to_string()))?;

@@ -159,6 +159,11 @@ impl Target {
         }
     }
 
+    /// Whether requests to both go to the same host and port, over the same scheme.
+    pub(super) fn is_same_host(&self, other: &Self) -> bool {
+        self.scheme == other.scheme && self.authority.eq_ignore_ascii_case(&other.authority)
+    }
+
     /// Where a `Location` leads from here, with its query.
     pub(super) fn redirected(&self, location: &str) -> Result<(Self, String), UrlError> {
         let absolute = if location.contains("://") {

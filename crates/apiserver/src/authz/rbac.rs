@@ -13,7 +13,7 @@ use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 /// The group that may do everything.
-const MASTERS: &str = "system:masters";
+pub(crate) const MASTERS: &str = "system:masters";
 
 /// Allows what a role grants. Whoever is in `system:masters` may do everything.
 #[derive(Default)]

@@ -123,7 +123,9 @@ impl Encoded<'_> {
                 options: self.delete_options()?,
                 selection: Selection::read(self.query, resource)?,
             }),
-            Verb::Get | Verb::List | Verb::Watch | Verb::Unknown => Err(method_not_allowed()),
+            Verb::Get | Verb::List | Verb::Watch | Verb::Unknown | Verb::Proxy => {
+                Err(method_not_allowed())
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The body of an answer: whole, or a stream of events.
+//! The body of an answer: whole, a list that is written while it is sent, or a stream of events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,23 +8,81 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use super::in_flight::Permit;
+use super::listen::Busy;
+
 /// An answer.
 pub(crate) type Response = http::Response<Body>;
 
+/// How much is handed over at a time: what a slow reader has not asked for is not made.
+const PIECE: usize = 64 << 10;
+
 /// The body of an answer.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) struct Body {
+    content: Content,
+    /// The place of the request among those in flight, until all of the body is handed over.
+    permit: Option<Permit>,
+    /// Keeps the connection from counting as idle.
+    busy: Option<Busy>,
+}
+
+#[derive(Debug)]
+enum Content {
     /// All of it is known.
-    Whole(Option<Bytes>),
+    Whole(Bytes),
+    /// It is made piece by piece.
+    Pieces(Box<dyn Pieces>),
     /// It goes on until the sender is dropped.
     Stream(mpsc::Receiver<Bytes>),
+}
+
+/// A body that is made while it is sent.
+pub(crate) trait Pieces: std::fmt::Debug + Send + Sync {
+    /// The next piece, of about this size. None at the end.
+    fn next(&mut self, size: usize) -> Option<Bytes>;
 }
 
 impl Body {
     /// A body that is known.
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        let bytes = bytes.into();
-        Self::Whole((!bytes.is_empty()).then_some(bytes))
+        Self {
+            content: Content::Whole(bytes.into()),
+            permit: None,
+            busy: None,
+        }
+    }
+
+    /// A body that is made while it is sent.
+    pub(crate) fn pieces(pieces: impl Pieces + 'static) -> Self {
+        Self {
+            content: Content::Pieces(Box::new(pieces)),
+            permit: None,
+            busy: None,
+        }
+    }
+
+    /// A body that goes on until the sender is dropped.
+    pub(crate) fn stream(receiver: mpsc::Receiver<Bytes>) -> Self {
+        Self {
+            content: Content::Stream(receiver),
+            permit: None,
+            busy: None,
+        }
+    }
+
+    /// Keeps the connection from counting as idle until all of the body is handed over.
+    pub(crate) fn keep(&mut self, busy: Busy) {
+        self.busy = Some(busy);
+    }
+
+    /// Keeps a place among the requests in flight until all of the body is handed over.
+    pub(crate) fn hold(&mut self, permit: Permit) {
+        let is_small = matches!(&self.content, Content::Whole(bytes) if bytes.len() <= PIECE);
+        if !is_small {
+            permit.release_in_time();
+        }
+        self.permit = Some(permit);
     }
 }
 
@@ -36,24 +94,31 @@ impl hyper::body::Body for Body {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(receiver) => receiver
-                .poll_recv(context)
-                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+        let this = self.get_mut();
+        let piece = match &mut this.content {
+            Content::Whole(bytes) if bytes.is_empty() => None,
+            Content::Whole(bytes) => Some(bytes.split_to(bytes.len().min(PIECE))),
+            Content::Pieces(pieces) => pieces.next(PIECE),
+            Content::Stream(receiver) => match receiver.poll_recv(context) {
+                Poll::Ready(bytes) => bytes,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        if piece.is_none() {
+            this.permit = None;
+            this.busy = None;
         }
+        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-            Self::Stream(_) => SizeHint::default(),
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Pieces(_) | Content::Stream(_) => SizeHint::default(),
         }
     }
 }

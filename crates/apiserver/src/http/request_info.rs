@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     /// A method without a verb, such as `OPTIONS`. Only a rule for every verb allows it, and only
     /// connections serve it.
     Unknown,
+    /// The verb of the old paths of proxies, at which nothing is served any more.
+    Proxy,
 }
 
 impl Verb {
@@ -42,12 +44,16 @@ impl Verb {
             Self::Delete => "delete",
             Self::DeleteCollection => "deletecollection",
             Self::Unknown => "",
+            Self::Proxy => "proxy",
         }
     }
 
     /// Returns true if it may change something.
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, Self::Get | Self::List | Self::Watch | Self::Unknown)
+        !matches!(
+            self,
+            Self::Get | Self::List | Self::Watch | Self::Unknown | Self::Proxy
+        )
     }
 
     /// Returns true if label and field selectors select its objects.
@@ -120,10 +126,16 @@ impl RequestInfo {
             _ => ("", false, rest),
         };
         let at = |index: usize| rest.get(index).copied().unwrap_or_default();
-        let (resource, name, subresource) = (at(0), at(1), at(2));
+        let (resource, name) = (at(0), at(1));
+        // What follows the name was the path of the proxy.
+        let subresource = if verb_in_path == Some("proxy") {
+            ""
+        } else {
+            at(2)
+        };
         let verb = match verb_in_path {
             Some("watch") => Verb::Watch,
-            Some(_) => Verb::Unknown,
+            Some(_) => Verb::Proxy,
             None => verb(method, name, query),
         };
         let target = Target {

@@ -11,6 +11,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::{metadata, private_file};
+
+/// The server's certificate is renewed at a start when it ends within so many days.
+const RENEW_DAYS: u32 = 90;
 
 /// The failure to set up TLS.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +69,12 @@ impl Identity {
     pub(crate) fn load_or_make(folder: &Path, hosts: &[String]) -> Result<Self, TlsError> {
         let file = |name: &str| folder.join(name);
         let failed = |path: PathBuf| move |source| TlsError::File { path, source };
-        std::fs::create_dir_all(folder).map_err(failed(folder.to_owned()))?;
-        let read = |name: &str| match std::fs::read_to_string(file(name)) {
+        private_file::secure_folder(folder).map_err(failed(folder.to_owned()))?;
+        let text = |name: &str| match name.ends_with(".key") {
+            true => private_file::read(&file(name)),
+            false => std::fs::read_to_string(file(name)),
+        };
+        let read = |name: &str| match text(name) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(file(name))(error)),
@@ -86,7 +96,7 @@ impl Identity {
             }
         };
         let (certificate_pem, key_pem) = match (read("apiserver.crt")?, read("apiserver.key")?) {
-            (Some(certificate), Some(key)) => (certificate, key),
+            (Some(certificate), Some(key)) if is_fresh(&certificate) => (certificate, key),
             (old, _) => {
                 // Never the certificate of another key, whenever this is cut short.
                 if old.is_some() {
@@ -175,6 +185,20 @@ impl Identity {
     }
 }
 
+/// Returns true if the server's certificate is good for a while, and for no longer than one that
+/// would be made now.
+fn is_fresh(pem: &str) -> bool {
+    let Some(Ok(certificate)) = CertificateDer::pem_slice_iter(pem.as_bytes()).next() else {
+        return false;
+    };
+    let Ok((_, parsed)) = X509Certificate::from_der(&certificate) else {
+        return false;
+    };
+    let left = parsed.validity().not_after.timestamp() - metadata::now().unix_seconds();
+    let days = |days: u32| i64::from(days) * 24 * 3600;
+    (days(RENEW_DAYS)..=days(lockgate_certs::LEAF_DAYS)).contains(&left)
+}
+
 fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |why: String| TlsError::Material {
         what: what.to_owned(),
@@ -225,7 +249,7 @@ fn issue(ca_pem: &str, ca_key_pem: &str, leaf: &Leaf) -> Result<(String, String)
 /// The key that signs tokens, from the folder of the certificates; made if it is not there.
 pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
     let path = folder.join("sa.key");
-    match std::fs::read_to_string(&path) {
+    match private_file::read(&path) {
         Ok(pem) => Ok(pem),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let pem = lockgate_certs::private_key_pem().map_err(material("the key of tokens"))?;
@@ -238,26 +262,8 @@ pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
 
 /// Writes a file that only its owner can read if it is a secret. It is there whole or not at all.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let new = path.with_added_extension("new");
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(mode);
-    options
-        .open(&new)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| std::fs::rename(&new, path))
-        // A name lasts when the folder it is in was written, and that one's when the one above was.
-        .and_then(|()| {
-            let folders = path.ancestors().skip(1).take(2);
-            let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
-            named.try_for_each(|folder| std::fs::File::open(folder)?.sync_all())
-        })
-        .map_err(|source| TlsError::File {
-            path: path.to_owned(),
-            source,
-        })
+    private_file::write_with(path, text, mode).map_err(|source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    })
 }

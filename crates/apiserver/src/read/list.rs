@@ -14,14 +14,13 @@ use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
 use crate::decode::selection::Selection;
-use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
 use crate::http::limits;
 use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::registry::Resource;
 use crate::request::Request;
-use crate::respond::Reply;
+use crate::respond::{Reply, StoredList};
 
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in \
@@ -47,13 +46,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
     let asked = Asked::read(query, &prefix)?;
     let found = collect(storage, resource, &selection, &prefix, &asked).await?;
 
-    let mut text = String::with_capacity(
-        64 + found
-            .entries
-            .iter()
-            .map(|entry| entry.value.len() + 96)
-            .sum::<usize>(),
-    );
+    let mut text = String::with_capacity(256);
     text.push_str("{\"kind\":");
     text.push_str(&json::to_string(&resource.names.list_kind));
     text.push_str(",\"apiVersion\":");
@@ -67,20 +60,19 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
     }
     text.push_str(&json::to_string(&metadata));
     text.push_str(",\"items\":[");
+    if resource.is_storage_version() && !is_custom {
+        return Ok(Reply::stored(StoredList::new(text, found.entries)));
+    }
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
-        if resource.is_storage_version() && !is_custom {
-            encoding::render(&mut text, entry, None)?;
-        } else {
-            let mut object = storage.decode(entry, resource).await?;
-            if !is_custom && let Some(members) = object.as_object_mut() {
-                members.remove("apiVersion");
-                members.remove("kind");
-            }
-            text.push_str(&json::to_string(&object));
+        let mut object = storage.decode(entry, resource).await?;
+        if !is_custom && let Some(members) = object.as_object_mut() {
+            members.remove("apiVersion");
+            members.remove("kind");
         }
+        text.push_str(&json::to_string(&object));
     }
     text.push_str("]}");
     Ok(Reply::list(text))

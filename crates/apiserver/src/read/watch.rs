@@ -156,7 +156,7 @@ fn too_old(wanted: Revision, oldest: Revision) -> Failure {
 }
 
 fn stream(receiver: mpsc::Receiver<Bytes>) -> Response {
-    let mut response = Response::new(Body::Stream(receiver));
+    let mut response = Response::new(Body::stream(receiver));
     let json = http::HeaderValue::from_static("application/json");
     response
         .headers_mut()

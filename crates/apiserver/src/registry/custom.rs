@@ -46,6 +46,7 @@ pub(crate) struct CustomVersion {
 impl CustomVersion {
     /// Reads an object with its defaults; also what a strict reader minds.
     pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
+        tree::check_numbers(root)?;
         let mut findings = document::duplicates(root);
         let (mut object, unknown) = self.decode_value(tree::from_document(root))?;
         findings.extend(unknown);

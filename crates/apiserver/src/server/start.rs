@@ -41,7 +41,9 @@ use crate::config::{AuthorizationMode, Controllers, FeatureGates, Settings};
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
+use crate::heavy::Heavy;
 use crate::host::ServedKinds;
+use crate::http::in_flight::InFlight;
 use crate::http::listen;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
@@ -484,8 +486,11 @@ fn build(
         authorizer,
         registry,
         signer,
-        audit,
+        audit: Arc::new(audit),
         requests,
+        reads_in_flight: InFlight::new(settings.max_requests_inflight),
+        writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
+        heavy: Heavy::start().map_err(|_| StartError::Other("cannot start threads"))?,
         tasks,
         request_timeout: settings.request_timeout,
     };

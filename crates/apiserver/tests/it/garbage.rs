@@ -442,6 +442,7 @@ async fn keeps_up_with_a_store_that_forgets() {
     let store = MemoryStore::with_options(MemoryOptions {
         max_events: 10,
         min_age: std::time::Duration::ZERO,
+        ..MemoryOptions::default()
     });
     let server = Running::start(collecting(), Arc::new(store)).await.unwrap();
     let client = Client::admin(&server).await;

@@ -15,6 +15,7 @@ async fn forgetful() -> Running {
     let store = MemoryStore::with_options(MemoryOptions {
         max_events: 10,
         min_age: Duration::ZERO,
+        ..MemoryOptions::default()
     });
     let settings = Settings {
         secure_port: 0,

@@ -11,6 +11,7 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
+    private_file,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
@@ -121,6 +122,12 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
+    /// Read-only requests in flight, watches aside; one user gets half of them; 0 for no limit
+    #[arg(long, default_value_t = 400, value_name = "COUNT")]
+    max_requests_inflight: usize,
+    /// Mutating requests in flight; one user gets half of them; 0 for no limit
+    #[arg(long, default_value_t = 200, value_name = "COUNT")]
+    max_mutating_requests_inflight: usize,
     /// Timeout of a request
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
@@ -357,6 +364,8 @@ impl ServeArgs {
                 unreachable_seconds: self.default_unreachable_toleration_seconds,
             },
             controllers: controllers(&self.controllers),
+            max_requests_inflight: self.max_requests_inflight,
+            max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             request_timeout: self.request_timeout,
             services: self
                 .map_service
@@ -383,6 +392,11 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();
+    if let Some(folder) = &args.data_dir {
+        private_file::secure_folder(folder).map_err(|error| {
+            CommandError::failed(format!("cannot use `{}`: {error}", folder.display()))
+        })?;
+    }
     let disk = match &args.data_dir {
         Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
         None => None,
@@ -481,7 +495,7 @@ pub(super) async fn apply_all(running: &Running, sources: &[Source]) -> Result<(
 }
 
 pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), CommandError> {
-    std::fs::write(path, running.kubeconfig()).map_err(|error| {
+    private_file::write(path, &running.kubeconfig()).map_err(|error| {
         CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
             .with_help("set another file with --kubeconfig-out")
     })

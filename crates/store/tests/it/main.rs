@@ -49,6 +49,7 @@ async fn history_is_bounded_by_number() {
     let options = MemoryOptions {
         max_events: 10,
         min_age: Duration::from_secs(3600),
+        ..MemoryOptions::default()
     };
     let store = MemoryStore::with_options(options);
     let mut slow = store.watch("/", Revision::START).await.unwrap();
@@ -82,6 +83,7 @@ async fn history_is_bounded_by_age() {
     let options = MemoryOptions {
         max_events: 1000,
         min_age: Duration::from_secs(75),
+        ..MemoryOptions::default()
     };
     let store = MemoryStore::with_options(options);
     let first = store.create("/a", "0".into(), None).await.unwrap();

@@ -31,11 +31,31 @@ pub struct Limits {
     pub streams: u32,
 }
 
+/// The bytes for buffered reviews where nothing limits memory.
+const BUFFERED: u64 = 256 << 20;
+
+/// A quarter of the memory there is: a review is held once as bytes, once decoded, and in its answer.
+fn buffered_bytes(memory: Option<u64>) -> usize {
+    let most = memory.map_or(BUFFERED, |bytes| (bytes / 4).min(BUFFERED));
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// The memory limit of the container, if there is one.
+fn memory_limit() -> Option<u64> {
+    let files = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
+    files
+        .into_iter()
+        .find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 7 << 20,
-            buffered_bytes: 256 << 20,
+            buffered_bytes: buffered_bytes(memory_limit()),
             header_bytes: 64 << 10,
             header_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
@@ -118,5 +138,17 @@ impl Limits {
     pub fn queued(mut self, count: usize) -> Self {
         self.queued = count;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_no_more_than_a_quarter_of_the_memory() {
+        assert_eq!(buffered_bytes(Some(128 << 20)), 32 << 20);
+        assert_eq!(buffered_bytes(Some(64 << 30)), 256 << 20);
+        assert_eq!(buffered_bytes(None), 256 << 20);
     }
 }

@@ -1,7 +1,6 @@
 //! The serving certificate of a webhook, and the authority that signs it.
 
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use lockgate_certs::{Error, Leaf};
@@ -47,9 +46,6 @@ impl Pair {
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::write(folder.join("ca.crt"), &self.authority)?;
         std::fs::write(folder.join("tls.crt"), &self.certificate)?;
-        let mut options = std::fs::OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(folder.join("tls.key"))?;
-        io::Write::write_all(&mut file, self.key.as_bytes())
+        lockgate_apiserver::private_file::write(&folder.join("tls.key"), &self.key)
     }
 }

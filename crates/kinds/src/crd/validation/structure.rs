@@ -231,7 +231,7 @@ fn check_values(schema: Props<'_>, skips: Skips, place: &Path<'_>, errors: &mut 
     }
     let pattern = schema.text("pattern");
     if !pattern.is_empty()
-        && let Err(reason) = Regex::new(pattern)
+        && let Err(reason) = Regex::check(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {reason}");
         errors.push(error::invalid_text(

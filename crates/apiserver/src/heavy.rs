@@ -1,0 +1,46 @@
+//! Threads for large writes. Decoding, merging and validating a large object takes milliseconds to
+//! seconds without a pause; on threads of their own they delay nobody but each other.
+
+use std::future::Future;
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+/// The body from which a write counts as large.
+pub(crate) const LARGE: u64 = 16 << 10;
+
+/// A runtime beside the one that accepts connections.
+#[derive(Debug)]
+pub(crate) struct Heavy(Option<Runtime>);
+
+impl Heavy {
+    pub(crate) fn start() -> io::Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads.clamp(1, 8))
+            .thread_name("lockgate-large-write")
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        match &self.0 {
+            Some(runtime) => runtime.spawn(task),
+            None => tokio::spawn(task),
+        }
+    }
+}
+
+impl Drop for Heavy {
+    fn drop(&mut self) {
+        // Waiting for threads is not for those that run futures.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! How many requests are served at a time: so many, and of one user half of them. Watches and health
+//! checks are not counted.
+//!
+//! UPSTREAM: apiserver pkg/server/filters/maxinflight.go
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long an answer that is not read keeps its place.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The requests of one kind that are served now.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// None is no limit.
+    most: Option<usize>,
+    now: Arc<Mutex<Counts>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: usize,
+    by_user: HashMap<String, usize>,
+}
+
+impl InFlight {
+    /// So many at a time; zero is no limit.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most: (most > 0).then_some(most),
+            now: Arc::default(),
+        }
+    }
+
+    /// A place for a request of a user; none if there are too many already.
+    pub(crate) fn enter(&self, user: &str) -> Option<Permit> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = now.by_user.get(user).copied().unwrap_or_default();
+        if let Some(most) = self.most
+            && (now.all >= most || own >= most.div_ceil(2))
+        {
+            return None;
+        }
+        now.all += 1;
+        *now.by_user.entry(user.to_owned()).or_default() += 1;
+        Some(Permit(Arc::new(Mutex::new(Some(Place {
+            now: Arc::clone(&self.now),
+            user: user.to_owned(),
+        })))))
+    }
+}
+
+/// A place among the requests in flight, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Mutex<Option<Place>>>);
+
+#[derive(Debug)]
+struct Place {
+    now: Arc<Mutex<Counts>>,
+    user: String,
+}
+
+impl Permit {
+    /// Gives the place back after a while even if whoever reads the answer has not: what it is made
+    /// from is shared, and connections are counted.
+    pub(crate) fn release_in_time(&self) {
+        let place = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            tokio::time::sleep(PATIENCE).await;
+            if let Some(place) = place.upgrade() {
+                release(&place);
+            }
+        });
+    }
+}
+
+fn release(place: &Mutex<Option<Place>>) {
+    let place = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(place);
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.all = now.all.saturating_sub(1);
+        if let Some(own) = now.by_user.get_mut(&self.user) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                now.by_user.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_half_of_the_places_to_others() {
+        let in_flight = InFlight::new(4);
+        let ann: Vec<Permit> = (0..2).filter_map(|_| in_flight.enter("ann")).collect();
+        assert_eq!(ann.len(), 2);
+        assert!(in_flight.enter("ann").is_none());
+        let bob: Vec<Permit> = (0..2).filter_map(|_| in_flight.enter("bob")).collect();
+        assert_eq!(bob.len(), 2);
+        assert!(in_flight.enter("eve").is_none());
+        drop(ann);
+        assert!(in_flight.enter("eve").is_some());
+        assert!(InFlight::new(0).enter("ann").is_some());
+    }
+
+    #[test]
+    fn takes_back_places_of_answers_that_nobody_reads() {
+        let in_flight = InFlight::new(1);
+        let permit = in_flight.enter("ann").unwrap();
+        assert!(in_flight.enter("bob").is_none());
+        release(&permit.0);
+        let taken = in_flight.enter("bob");
+        assert!(taken.is_some());
+        // The one that lost its place does not give back another's.
+        drop(permit);
+        assert!(in_flight.enter("eve").is_none());
+    }
+}

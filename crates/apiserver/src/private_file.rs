@@ -1,0 +1,170 @@
+//! Files that only their owner reads: keys, kubeconfigs, logs. They are there whole or not at all, no
+//! symbolic link leads to another file, and modes that others can read are repaired.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::Path;
+
+/// The mode of a private file.
+const PRIVATE: u32 = 0o600;
+/// The rights of everybody but the owner.
+const OTHERS: u32 = 0o077;
+/// The rights of others to put files into a folder.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Writes a private file in place of whatever has its name; a symbolic link is replaced, not followed.
+///
+/// # Errors
+///
+/// The folder cannot be written to.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    write_with(path, text, PRIVATE)
+}
+
+/// Writes a file with a mode in place of whatever has its name.
+pub(crate) fn write_with(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    let suffix = format!("{:016x}.new", u64::from_ne_bytes(random));
+    let new = path.with_added_extension(suffix);
+    // A name that nobody can guess, and a file that was not there before.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    let written = options.open(&new).and_then(|mut file| {
+        // Whatever the umask is.
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let placed = written.and_then(|()| std::fs::rename(&new, path));
+    if placed.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    placed?;
+    // A name lasts when the folder it is in was written, and that one's when the one above was.
+    let folders = path.ancestors().skip(1).take(2);
+    let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
+    named.try_for_each(|folder| File::open(folder)?.sync_all())
+}
+
+/// Opens a private file to add to it; made when absent. Devices and pipes are opened as they are.
+pub(crate) fn append(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true);
+    match options.clone().create_new(true).mode(PRIVATE).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let leads_to_a_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    let before = std::fs::symlink_metadata(path)?;
+    if before.is_symlink() && leads_to_a_file {
+        return Err(io::Error::other("it is a symbolic link"));
+    }
+    let file = options.open(path)?;
+    let opened = file.metadata()?;
+    if opened.is_file() {
+        if (opened.dev(), opened.ino()) != (before.dev(), before.ino()) {
+            return Err(io::Error::other("it was replaced while it was opened"));
+        }
+        repair(path, &opened, OTHERS, |mode| {
+            file.set_permissions(Permissions::from_mode(mode))
+        })?;
+    }
+    Ok(file)
+}
+
+/// Reads a private file, whose mode is repaired if others could read it.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    let found = std::fs::metadata(path)?;
+    if found.is_file() {
+        repair(path, &found, OTHERS, |mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode))
+        })?;
+    }
+    std::fs::read_to_string(path)
+}
+
+/// Makes a folder that only its owner uses, or takes the right to write from others if it is there.
+///
+/// # Errors
+///
+/// It cannot be made, or belongs to somebody else who lets others write to it.
+pub fn secure_folder(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(path)?;
+    let found = std::fs::metadata(path)?;
+    repair(path, &found, OTHERS_WRITE, |mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode))
+    })
+}
+
+fn repair(
+    path: &Path,
+    found: &std::fs::Metadata,
+    forbidden: u32,
+    set: impl FnOnce(u32) -> io::Result<()>,
+) -> io::Result<()> {
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & forbidden == 0 {
+        return Ok(());
+    }
+    let path = path.display();
+    set(mode & !forbidden).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("others have access to it (mode {mode:o}), which cannot be changed: {error}"),
+        )
+    })?;
+    tracing::warn!(%path, mode = format!("{mode:o}"), "others had access to it; they have no longer");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn follows_no_links_and_keeps_others_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("victim"), "precious").unwrap();
+        std::os::unix::fs::symlink(at("victim"), at("link")).unwrap();
+        write(&at("link"), "secret").unwrap();
+        assert_eq!(std::fs::read_to_string(at("victim")).unwrap(), "precious");
+        assert_eq!(std::fs::read_to_string(at("link")).unwrap(), "secret");
+        assert_eq!(mode(&at("link")), 0o600);
+
+        std::os::unix::fs::symlink(at("victim"), at("log")).unwrap();
+        assert!(append(&at("log")).is_err());
+        let mut log = append(&at("fresh")).unwrap();
+        log.write_all(b"a").unwrap();
+        assert_eq!(mode(&at("fresh")), 0o600);
+        std::fs::set_permissions(at("fresh"), Permissions::from_mode(0o644)).unwrap();
+        append(&at("fresh")).unwrap().write_all(b"b").unwrap();
+        assert_eq!(mode(&at("fresh")), 0o600);
+        assert_eq!(read(&at("fresh")).unwrap(), "ab");
+        append(Path::new("/dev/null")).unwrap();
+        let names = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(names, 4, "nothing is left over");
+    }
+
+    #[test]
+    fn takes_the_right_to_write_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let loose = folder.path().join("loose");
+        std::fs::create_dir(&loose).unwrap();
+        std::fs::set_permissions(&loose, Permissions::from_mode(0o777)).unwrap();
+        secure_folder(&loose).unwrap();
+        assert_eq!(mode(&loose), 0o755);
+        let fresh = folder.path().join("a/b");
+        secure_folder(&fresh).unwrap();
+        assert_eq!(mode(&fresh), 0o700);
+    }
+}
