@@ -409,12 +409,9 @@ fn told(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> Polic
 
 fn collect(collected: &mut Collected, index: usize, value: &str) {
     let at = collected.iter().position(|(known, _)| *known == index);
-    let values = match at.and_then(|at| collected.get_mut(at)) {
-        Some((_, values)) => values,
-        None => {
-            collected.push((index, vec![value.to_owned()]));
-            return;
-        }
+    let Some((_, values)) = at.and_then(|at| collected.get_mut(at)) else {
+        collected.push((index, vec![value.to_owned()]));
+        return;
     };
     if !values.iter().any(|known| known == value) {
         values.push(value.to_owned());

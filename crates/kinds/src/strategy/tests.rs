@@ -514,8 +514,8 @@ static GADGETS: Resource = crate::kind::namespaced(
 
 impl crate::kind::Kind for Gadget {
     fn apply_defaults(&self, value: &mut Value) {
-        crate::object::with(value, |object| {
-            if let Some(spec) = crate::object::open(object, "spec") {
+        with(value, |object| {
+            if let Some(spec) = open(object, "spec") {
                 crate::object::fill(spec, "size", 1);
             }
         });
@@ -523,9 +523,9 @@ impl crate::kind::Kind for Gadget {
 
     fn validate(
         &self,
-        errors: &mut lockgate_api::field::FieldErrors,
-        new: &crate::kind::Written<'_>,
-        _old: Option<&crate::kind::Written<'_>>,
+        errors: &mut FieldErrors,
+        new: &Written<'_>,
+        _old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
         let at = crate::at::At::root(new.object(), "spec");

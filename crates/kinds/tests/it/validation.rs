@@ -75,10 +75,10 @@ fn complete(resource: &Resource, value: &mut Value) {
     }
     metadata["uid"] = json!(UID);
     metadata["creationTimestamp"] = json!(NOW);
-    if !resource.namespaced {
-        if let Some(members) = metadata.as_object_mut() {
-            members.remove("namespace");
-        }
+    if !resource.namespaced
+        && let Some(members) = metadata.as_object_mut()
+    {
+        members.remove("namespace");
     }
 }
 

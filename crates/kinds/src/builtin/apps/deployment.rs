@@ -382,7 +382,12 @@ pub(super) fn internal_rolling(rolling: &At<'_, '_>) -> String {
     if !rolling.is_set() {
         return String::from("null");
     }
-    let member = |key: &str| rolling.at(key).value.map_or(String::from("0"), to_string);
+    let member = |key: &str| {
+        rolling
+            .at(key)
+            .value
+            .map_or_else(|| String::from("0"), to_string)
+    };
     format!(
         "{{\"MaxUnavailable\":{},\"MaxSurge\":{}}}",
         member("maxUnavailable"),

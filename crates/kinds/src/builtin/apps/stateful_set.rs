@@ -254,7 +254,7 @@ fn update_strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
                     rolling
                         .at("maxUnavailable")
                         .value
-                        .map_or(String::from("null"), to_string)
+                        .map_or_else(|| String::from("null"), to_string)
                 );
                 rolling.invalid_as(
                     errors,
@@ -282,7 +282,7 @@ fn update_strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
                     rolling
                         .at("maxUnavailable")
                         .value
-                        .map_or(String::from("null"), to_string)
+                        .map_or_else(|| String::from("null"), to_string)
                 )
             } else {
                 String::from("null")

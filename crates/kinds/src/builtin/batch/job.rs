@@ -413,7 +413,7 @@ pub(super) fn job_spec(errors: &mut FieldErrors, at: &At<'_, '_>, old_template: 
             success_policy(errors, &success, at);
         } else {
             // Upstream prints its internal form, whose members have no JSON names.
-            let member = |at: &At<'_, '_>| at.value.map_or(String::from("null"), to_string);
+            let member = |at: &At<'_, '_>| at.value.map_or_else(|| String::from("null"), to_string);
             let rules: Vec<String> = success
                 .at("rules")
                 .items()

@@ -238,7 +238,7 @@ fn taints(errors: &mut FieldErrors, object: &Object) {
                 taint
                     .at("timeAdded")
                     .value
-                    .map_or(String::from("null"), to_string),
+                    .map_or_else(|| String::from("null"), to_string),
             );
             let mut error = FieldError::duplicate(&taint.path, Shown::Rendered(&shown));
             error.detail = String::from("taints must be unique by key and effect pair");

@@ -295,10 +295,7 @@ fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     if from_annotation {
         new.remove("storageClassName");
     } else {
-        let (class, old_class) = (
-            class.unwrap_or_default(),
-            old_class.clone().unwrap_or_default(),
-        );
+        let (class, old_class) = (class.unwrap_or_default(), old_class.unwrap_or_default());
         if class != old_class {
             let metadata = Path::root("metadata");
             let annotations = metadata.child("annotations");

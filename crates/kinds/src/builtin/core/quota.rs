@@ -263,7 +263,7 @@ fn quota(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
                         expression
                             .at("values")
                             .value
-                            .map_or(String::from("null"), lockgate_go::json::to_string),
+                            .map_or_else(|| String::from("null"), lockgate_go::json::to_string),
                     )
                 })
                 .collect();

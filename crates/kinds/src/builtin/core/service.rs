@@ -422,7 +422,7 @@ fn external_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
         }
     }
     let name = at.at("externalName");
-    match name.text().strip_suffix('.').unwrap_or(name.text()) {
+    match name.text().strip_suffix('.').unwrap_or_else(|| name.text()) {
         "" => name.required(errors),
         host => {
             for message in check_subdomain(host) {

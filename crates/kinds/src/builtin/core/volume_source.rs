@@ -931,7 +931,7 @@ fn trust_bundle(errors: &mut FieldErrors, at: &At<'_, '_>) {
             let rest = name
                 .text()
                 .rsplit_once(':')
-                .map_or(name.text(), |(_, rest)| rest);
+                .map_or_else(|| name.text(), |(_, rest)| rest);
             for message in check_subdomain(rest) {
                 name.invalid(
                     errors,

@@ -208,7 +208,7 @@ fn domain_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.is_empty() {
         return at.required(errors);
     }
-    let name = at.text().strip_suffix('.').unwrap_or(at.text());
+    let name = at.text().strip_suffix('.').unwrap_or_else(|| at.text());
     let messages = check_subdomain(name);
     if !messages.is_empty() {
         return at.invalid_as(errors, Shown::Text(name), messages.join(","));

@@ -371,7 +371,7 @@ fn verbs(errors: &mut FieldErrors, at: &At<'_, '_>) {
             at.invalid(errors, "if '*' is present, must not specify other verbs");
         }
     } else if !at.texts().all(|verb| VERBS.contains(&verb)) {
-        let shown = at.value.map_or(String::from("null"), to_string);
+        let shown = at.value.map_or_else(|| String::from("null"), to_string);
         errors.push(FieldError::not_supported(
             &at.path,
             Shown::Rendered(&shown),

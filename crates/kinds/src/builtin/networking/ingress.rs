@@ -216,7 +216,10 @@ fn ingress(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let old_spec = old.and_then(|old| get(old, "spec"));
     if at.at("rules").is_empty() && !at.at("defaultBackend").is_set() {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        let shown = at.at("rules").value.map_or(String::from("null"), to_string);
+        let shown = at
+            .at("rules")
+            .value
+            .map_or_else(|| String::from("null"), to_string);
         at.invalid_as(errors, Shown::Rendered(&shown), detail);
     }
     if at.at("defaultBackend").is_set() {

@@ -187,7 +187,7 @@ fn cidrs(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.len() > 2 {
         let shown = format!(
             "{{\"CIDRs\":{}}}",
-            at.value.map_or(String::from("null"), to_string)
+            at.value.map_or_else(|| String::from("null"), to_string)
         );
         return at.invalid_as(
             errors,

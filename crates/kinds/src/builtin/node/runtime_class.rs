@@ -96,7 +96,7 @@ fn runtime_class(errors: &mut FieldErrors, object: &Object) {
                 toleration
                     .at("tolerationSeconds")
                     .value
-                    .map_or(String::from("null"), to_string),
+                    .map_or_else(|| String::from("null"), to_string),
             );
             toleration.duplicate_as(errors, Shown::Rendered(&shown));
         }

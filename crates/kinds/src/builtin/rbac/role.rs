@@ -174,11 +174,11 @@ fn aggregation(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) 
     }
     for selector in selectors.items() {
         selector.label_selector_with(errors, values);
-        if let Some(value) = selector.value {
-            if wire::<LabelSelector>(value).compile().is_err() {
-                let detail = "invalid label selector.";
-                selector.invalid_as(errors, Shown::Rendered("null"), detail);
-            }
+        if let Some(value) = selector.value
+            && wire::<LabelSelector>(value).compile().is_err()
+        {
+            let detail = "invalid label selector.";
+            selector.invalid_as(errors, Shown::Rendered("null"), detail);
         }
     }
 }

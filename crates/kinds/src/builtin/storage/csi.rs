@@ -155,7 +155,7 @@ impl Kind for CsiNode {
                         driver
                             .at("topologyKeys")
                             .value
-                            .map_or(String::from("null"), to_string),
+                            .map_or_else(|| String::from("null"), to_string),
                     );
                     drivers.invalid_as(&mut errors, Shown::Rendered(&shown), "field is immutable");
                 }

@@ -56,11 +56,11 @@ impl Kind for VolumeAttachment {
                 source
                     .at("persistentVolumeName")
                     .value
-                    .map_or(String::from("null"), to_string),
+                    .map_or_else(|| String::from("null"), to_string),
                 source
                     .at("inlineVolumeSpec")
                     .value
-                    .map_or(String::from("null"), to_string),
+                    .map_or_else(|| String::from("null"), to_string),
                 Shown::Named(spec.at("nodeName").text()),
             );
             spec.invalid_as(&mut errors, Shown::Rendered(&shown), "field is immutable");

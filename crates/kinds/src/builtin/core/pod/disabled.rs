@@ -74,7 +74,7 @@ fn drop_from_spec(spec: &mut Object, old: Option<&Object>) {
         }
     }
     // GenericWorkload
-    if !old.is_some_and(|old| get(old, "schedulingGroup").is_some()) {
+    if old.is_none_or(|old| get(old, "schedulingGroup").is_none()) {
         spec.remove("schedulingGroup");
     }
 }

@@ -432,7 +432,10 @@ fn dns_config(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
     for search in searches.items() {
         if search.text() != "." {
-            let name = search.text().strip_suffix('.').unwrap_or(search.text());
+            let name = search
+                .text()
+                .strip_suffix('.')
+                .unwrap_or_else(|| search.text());
             for message in check_subdomain_with_underscore(name) {
                 search.invalid_as(errors, Shown::Text(name), message);
             }
