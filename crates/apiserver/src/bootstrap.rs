@@ -118,10 +118,10 @@ async fn store(storage: &Storage, writes: Vec<Write>) -> Outcome<()> {
         stores.spawn(async move { storage.bootstrap(&resource, &key, expected, object).await });
     }
     while let Some(ended) = stores.join_next().await {
-        match ended.map_err(|error| internal(&error.to_string()))? {
-            Err(PersistError::Failed(failure)) => return Err(failure),
-            // Another server on the same store may be faster, which is as good.
-            Ok(()) | Err(_) => {}
+        let ended = ended.map_err(|error| internal(&error.to_string()))?;
+        // Other errors mean that another server on the same store was faster, which is as good.
+        if let Err(PersistError::Failed(failure)) = ended {
+            return Err(failure);
         }
     }
     Ok(())

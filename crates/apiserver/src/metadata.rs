@@ -161,7 +161,8 @@ pub(crate) fn drop_duplicate_owner_references(
     let kept: Vec<Value> = owners
         .iter()
         .zip(is_new)
-        .filter_map(|(owner, is_new)| is_new.then(|| owner.clone()))
+        .filter(|(_, is_new)| *is_new)
+        .map(|(owner, _)| owner.clone())
         .collect();
     set(object, "ownerReferences", kept);
     let when = if after_admission {

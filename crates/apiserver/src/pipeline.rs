@@ -203,9 +203,8 @@ impl Received<'_> {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
-        let permit = match self.enter(&user, &info) {
-            Ok(permit) => permit,
-            Err(()) => return respond::too_many_requests(),
+        let Ok(permit) = self.enter(&user, &info) else {
+            return respond::too_many_requests();
         };
         let mut response = self.route(info, user, incoming, encoding, event).await;
         if let Some(permit) = permit {

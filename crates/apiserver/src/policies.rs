@@ -242,8 +242,11 @@ pub(crate) struct StoredParams {
     registry: Arc<Registry>,
     store: Arc<dyn Store>,
     converter: Arc<Converter>,
-    known: Mutex<HashMap<(String, String), (Revision, Arc<Param>)>>,
+    known: Mutex<Known>,
 }
+
+/// Parsed parameters with their revisions, by resource and key.
+type Known = HashMap<(String, String), (Revision, Arc<Param>)>;
 
 impl StoredParams {
     pub(crate) fn new(

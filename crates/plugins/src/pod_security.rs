@@ -182,12 +182,9 @@ impl PodSecurity {
             return Ok(());
         }
         let name = request.namespace.clone();
-        let namespace = match self.lookup.get(NAMESPACES, "", &name).await {
-            Ok(Some(namespace)) => namespace,
-            Ok(None) | Err(_) => {
-                let why = format!("failed to lookup namespace {}", quote(&name));
-                return Err(Refusal::Fault(why));
-            }
+        let Ok(Some(namespace)) = self.lookup.get(NAMESPACES, "", &name).await else {
+            let why = format!("failed to lookup namespace {}", quote(&name));
+            return Err(Refusal::Fault(why));
         };
         let (policy, errors) = of_namespace(&namespace, self.defaults);
         if errors.is_empty() && policy.is_privileged() {
@@ -607,11 +604,7 @@ mod tests {
         }));
         let mut ask = create(pod.clone());
         assert_eq!(decide(others, &mut ask).await, None);
-        let told: Vec<String> = ask
-            .warnings()
-            .headers()
-            .map(|text| text.to_string())
-            .collect();
+        let told: Vec<String> = ask.warnings().headers().collect();
         assert!(told.is_empty(), "{told:?}");
         let strict = plugin(json!({"pod-security.kubernetes.io/enforce": "nonsense"}));
         assert!(

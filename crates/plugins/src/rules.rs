@@ -52,7 +52,7 @@ impl About {
         };
         self.operations.contains(&request.operation)
             && (self.group == "*" || self.group == request.resource.group)
-            && self.resources.iter().any(|resource| names(&resource))
+            && self.resources.iter().any(names)
     }
 }
 

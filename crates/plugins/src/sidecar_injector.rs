@@ -204,10 +204,7 @@ impl SidecarInjector {
             always,
             ..
         } = &*self.rules;
-        let ignored = config
-            .ignored_namespaces
-            .iter()
-            .any(|name| *name == request.namespace);
+        let ignored = config.ignored_namespaces.contains(&request.namespace);
         let is_host = is_on(pod, &["spec", "hostNetwork"]) && !config.host_network;
         if ignored || is_host || is_mirror(pod) {
             return false;

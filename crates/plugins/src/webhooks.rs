@@ -108,7 +108,7 @@ fn kebab(name: &str) -> String {
     let mut word = String::with_capacity(name.len() + 8);
     for (at, letter) in name.char_indices() {
         // A new word, or the end of an abbreviation; the `s` of a plural belongs to it.
-        let after_abbreviation = is_small(at + 1) && !(at + 2 == letters.len());
+        let after_abbreviation = is_small(at + 1) && at + 2 != letters.len();
         let begins = at > 0 && (is_small(at - 1) || after_abbreviation);
         if letter.is_ascii_uppercase() && begins {
             word.push('-');

@@ -171,7 +171,7 @@ pub(crate) enum ParseError {
     #[error("{0}")]
     Syntax(String),
     #[error("couldn't get version/kind; json parse error: {0}")]
-    NoType(Box<ParseError>),
+    NoType(Box<Self>),
     #[error("{0}")]
     Type(TypeMetaError),
     #[error("{0}")]
@@ -195,8 +195,7 @@ impl<'b> Parsed<'b> {
     /// Takes a body apart; the error is in upstream's words.
     pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, ParseError> {
         if sent == Sent::Protobuf {
-            let envelope =
-                Envelope::open(body).map_err(|error| ParseError::Protobuf(error.to_string()));
+            let envelope = Envelope::open(body).map_err(ParseError::Protobuf);
             return envelope.map(Self::Protobuf);
         }
         parse(body, sent)

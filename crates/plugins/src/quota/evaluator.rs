@@ -144,7 +144,7 @@ impl Evaluator {
             }
             Self::Objects(names) => names.iter().any(|known| known == name),
         };
-        let mut concerned: Vec<&str> = names.filter(|name| concerns(&name)).collect();
+        let mut concerned: Vec<&str> = names.filter(|name| concerns(name)).collect();
         concerned.sort_unstable();
         concerned
     }
