@@ -242,11 +242,16 @@ async fn a_client_that_went_away_is_not_held_against_webhooks() {
             // Mutation ends in any case; validation goes on where failures are ignored.
             let rejected = !ignore || kind == Mutating;
             let metrics = world.engine.metrics().render(SystemClock.now());
-            for family in ["step_admission", "controller_admission"] {
+            // Policies are a plugin of their own, which is counted too.
+            for (family, plugin) in [
+                ("step_admission", ""),
+                ("controller_admission", "Webhook\""),
+            ] {
                 let counted = metrics.lines().filter(|line| {
                     line.starts_with(&format!(
                         "apiserver_admission_{family}_duration_seconds_count"
-                    )) && line.contains(&format!("rejected=\"{rejected}\",type=\"{step}\"}} 1"))
+                    )) && line.contains(plugin)
+                        && line.contains(&format!("rejected=\"{rejected}\",type=\"{step}\"}} 1"))
                 });
                 assert_eq!(counted.count(), 1, "{metrics}");
             }

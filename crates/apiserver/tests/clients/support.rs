@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockgate_apiserver::{AuthorizationMode, Controllers, Settings, TestServer};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -114,21 +114,26 @@ impl Client {
         .await
         .unwrap();
         let kubeconfig = std::fs::read_to_string(server.kubeconfig_path()).unwrap();
-        let authority = kubeconfig
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("certificate-authority-data: "))
-            .unwrap();
-        let pem = lockgate_go::base64::decode(authority).unwrap();
+        let pem = |key: &str| {
+            let mut lines = kubeconfig.lines();
+            let data = lines.find_map(|line| line.trim().strip_prefix(key));
+            lockgate_go::base64::decode(data.unwrap()).unwrap()
+        };
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
+        for certificate in CertificateDer::pem_slice_iter(&pem("certificate-authority-data: ")) {
             roots.add(certificate.unwrap()).unwrap();
         }
+        let chain = CertificateDer::pem_slice_iter(&pem("client-certificate-data: "))
+            .map(Result::unwrap)
+            .collect();
+        let key = PrivateKeyDer::from_pem_slice(&pem("client-key-data: ")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_client_auth_cert(chain, key)
+            .unwrap();
         Self {
             server,
             connector: TlsConnector::from(Arc::new(config)),
