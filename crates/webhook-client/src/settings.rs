@@ -19,7 +19,7 @@ pub enum Redirects {
     Follow,
 }
 
-/// Settings of an [`HttpsCaller`].
+/// Settings of an [`HttpsCaller`](crate::HttpsCaller).
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Finds services.
