@@ -62,7 +62,7 @@ all() {
     step "dependencies"
     if deny=$(tools/need.sh deny); then
         export PATH="$deny:$PATH"
-        cargo deny --all-features check bans licenses sources
+        cargo deny --all-features check --hide-inclusion-graph bans licenses sources
         if timeout 120 cargo deny --all-features fetch db; then
             cargo deny --all-features check --disable-fetch advisories
         else
