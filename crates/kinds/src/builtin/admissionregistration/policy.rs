@@ -55,7 +55,7 @@ pub(super) const VALIDATING_ADMISSION_POLICY_BINDINGS: Resource = cluster(
     "validatingadmissionpolicybinding",
     "ValidatingAdmissionPolicyBinding",
     "ValidatingAdmissionPolicyBindingList",
-    &ValidatingAdmissionPolicyBinding,
+    &PolicyBinding(PolicyKind::Validating),
 )
 .categories(&["api-extensions"])
 .conditional_update()
@@ -68,7 +68,7 @@ pub(super) const MUTATING_ADMISSION_POLICY_BINDINGS: Resource = cluster(
     "mutatingadmissionpolicybinding",
     "MutatingAdmissionPolicyBinding",
     "MutatingAdmissionPolicyBindingList",
-    &MutatingAdmissionPolicyBinding,
+    &PolicyBinding(PolicyKind::Mutating),
 )
 .categories(&["api-extensions"])
 .conditional_update()
@@ -184,11 +184,11 @@ impl Kind for MutatingAdmissionPolicy {
     }
 }
 
-/// The kind `ValidatingAdmissionPolicyBinding`.
+/// The kinds `ValidatingAdmissionPolicyBinding` and `MutatingAdmissionPolicyBinding`.
 #[derive(Debug)]
-pub(super) struct ValidatingAdmissionPolicyBinding;
+pub(super) struct PolicyBinding(pub(super) PolicyKind);
 
-impl Kind for ValidatingAdmissionPolicyBinding {
+impl Kind for PolicyBinding {
     fn apply_defaults(&self, value: &mut Value) {
         with(value, binding_defaults);
     }
@@ -198,7 +198,7 @@ impl Kind for ValidatingAdmissionPolicyBinding {
     }
 
     fn validate_create(&self, new: &Written<'_>, _: &Context<'_>) -> FieldErrors {
-        binding_errors(PolicyKind::Validating, new)
+        binding_errors(self.0, new)
     }
 
     fn validate_update(
@@ -211,59 +211,7 @@ impl Kind for ValidatingAdmissionPolicyBinding {
         if !subresource.is_empty() {
             return FieldErrors::new();
         }
-        binding_errors(PolicyKind::Validating, new)
-    }
-
-    fn warnings_on_create(&self, new: &Written<'_>, _: &Context<'_>) -> Vec<String> {
-        warnings(new)
-    }
-
-    fn warnings_on_update(
-        &self,
-        new: &Written<'_>,
-        _: &Written<'_>,
-        _: &Context<'_>,
-    ) -> Vec<String> {
-        warnings(new)
-    }
-
-    fn columns(&self) -> &'static str {
-        "Name|PolicyName|ParamRef|Age"
-    }
-
-    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
-        binding_row(object, common)
-    }
-}
-
-/// The kind `MutatingAdmissionPolicyBinding`.
-#[derive(Debug)]
-pub(super) struct MutatingAdmissionPolicyBinding;
-
-impl Kind for MutatingAdmissionPolicyBinding {
-    fn apply_defaults(&self, value: &mut Value) {
-        with(value, binding_defaults);
-    }
-
-    fn finalizers(&self) -> Finalizers {
-        Finalizers::Any
-    }
-
-    fn validate_create(&self, new: &Written<'_>, _: &Context<'_>) -> FieldErrors {
-        binding_errors(PolicyKind::Mutating, new)
-    }
-
-    fn validate_update(
-        &self,
-        subresource: &str,
-        new: &Written<'_>,
-        _: &Written<'_>,
-        _: &Context<'_>,
-    ) -> FieldErrors {
-        if !subresource.is_empty() {
-            return FieldErrors::new();
-        }
-        binding_errors(PolicyKind::Mutating, new)
+        binding_errors(self.0, new)
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _: &Context<'_>) -> Vec<String> {

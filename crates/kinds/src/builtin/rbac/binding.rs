@@ -18,7 +18,7 @@ pub(super) const ROLE_BINDINGS: Resource = namespaced(
     "rolebinding",
     "RoleBinding",
     "RoleBindingList",
-    &RoleBinding,
+    &Binding { namespaced: true },
 )
 .create_on_update();
 
@@ -29,62 +29,17 @@ pub(super) const CLUSTER_ROLE_BINDINGS: Resource = cluster(
     "clusterrolebinding",
     "ClusterRoleBinding",
     "ClusterRoleBindingList",
-    &ClusterRoleBinding,
+    &Binding { namespaced: false },
 )
 .create_on_update();
 
-/// The kind `RoleBinding`.
+/// The kinds `RoleBinding` and `ClusterRoleBinding`.
 #[derive(Debug)]
-pub(super) struct RoleBinding;
-
-impl Kind for RoleBinding {
-    fn apply_defaults(&self, value: &mut Value) {
-        with(value, defaults);
-    }
-
-    fn name_rules(&self) -> NameRules {
-        PATH_SEGMENT_NAMES
-    }
-
-    fn validate(
-        &self,
-        errors: &mut FieldErrors,
-        new: &Written<'_>,
-        _old: Option<&Written<'_>>,
-        _context: &Context<'_>,
-    ) {
-        binding(errors, new.object(), true);
-    }
-
-    fn validate_update(
-        &self,
-        _subresource: &str,
-        new: &Written<'_>,
-        old: &Written<'_>,
-        context: &Context<'_>,
-    ) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        self.validate_finalizers(&mut errors, new);
-        self.validate(&mut errors, new, None, context);
-        errors.extend(self.validate_metadata_update(new, old));
-        same_role(&mut errors, new.object(), old.object());
-        errors
-    }
-
-    fn columns(&self) -> &'static str {
-        "Name|Role|Age|+Users|+Groups|+ServiceAccounts"
-    }
-
-    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
-        binding_row(object, common)
-    }
+pub(super) struct Binding {
+    pub(super) namespaced: bool,
 }
 
-/// The kind `ClusterRoleBinding`.
-#[derive(Debug)]
-pub(super) struct ClusterRoleBinding;
-
-impl Kind for ClusterRoleBinding {
+impl Kind for Binding {
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -100,7 +55,7 @@ impl Kind for ClusterRoleBinding {
         _old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        binding(errors, new.object(), false);
+        binding(errors, new.object(), self.namespaced);
     }
 
     fn validate_update(
