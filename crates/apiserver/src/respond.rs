@@ -372,7 +372,7 @@ pub(crate) fn page_not_found() -> Response {
     response
 }
 
-/// What a request gets when there are too many.
+/// The response to a request over the limit of requests in flight.
 ///
 /// UPSTREAM: apiserver pkg/server/filters/maxinflight.go (tooManyRequests)
 pub(crate) fn too_many_requests() -> Response {
