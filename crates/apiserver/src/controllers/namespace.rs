@@ -85,7 +85,7 @@ async fn empty(writer: &Writer, snapshot: &Snapshot, namespace: &str) -> Outcome
                     tracing::debug!(
                         key = &*entry.key,
                         error = failure.0.message,
-                        "an object in a namespace that is being deleted cannot be deleted"
+                        "cannot delete an object in a terminating namespace"
                     );
                     is_empty = false;
                 }
