@@ -69,7 +69,7 @@ async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<
                 group,
                 plural,
                 count,
-                "custom objects moved to keys of their own"
+                "custom resources migrated to their own keys"
             );
         }
     }

@@ -44,7 +44,7 @@ pub struct FeatureGates {
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
-    /// What plugins depend on.
+    /// The gates of in-tree plugins.
     pub plugins: Gates,
 }
 
@@ -70,7 +70,7 @@ impl FeatureGates {
         "WorkloadWithJob",
     ];
 
-    /// Whether the gate of this name is on.
+    /// Returns true if the gate of this name is on.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         match name {
@@ -166,7 +166,7 @@ impl Controllers {
         }
     }
 
-    /// Whether the controller of this name is on.
+    /// Returns true if the controller of this name is on.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         match name {

@@ -218,7 +218,7 @@ impl Pieces for StoredList {
         while at < self.entries.len() && text.len() < size {
             // The answer has begun: a list that ends in the middle is no list to any client.
             if self.write_item(&mut text, at).is_err() {
-                tracing::error!("a stored object cannot be shown; its list is cut off");
+                tracing::error!("cannot encode a stored object, list truncated");
                 self.written = Some(self.entries.len() + 1);
                 return None;
             }
@@ -372,7 +372,7 @@ pub(crate) fn page_not_found() -> Response {
     response
 }
 
-/// What a request gets when there are too many.
+/// The response to a request over the limit of requests in flight.
 ///
 /// UPSTREAM: apiserver pkg/server/filters/maxinflight.go (tooManyRequests)
 pub(crate) fn too_many_requests() -> Response {

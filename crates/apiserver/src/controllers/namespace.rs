@@ -113,7 +113,11 @@ impl Emptying<'_> {
         for entry in &entries {
             if let Err(failure) = self.delete(resource, entry).await {
                 let error = failure.0.message;
-                tracing::debug!(key = &*entry.key, error, "an object cannot be deleted");
+                tracing::debug!(
+                    key = &*entry.key,
+                    error,
+                    "cannot delete an object in a terminating namespace"
+                );
                 // The collection is not deleted any further, and not counted.
                 return Ok(Left {
                     error: Some(error),
