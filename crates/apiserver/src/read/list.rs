@@ -46,20 +46,29 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
     let asked = Asked::read(query, &prefix)?;
     let found = collect(storage, resource, &selection, &prefix, &asked).await?;
 
-    let mut text = String::with_capacity(256);
-    text.push_str("{\"kind\":");
-    text.push_str(&json::to_string(&resource.names.list_kind));
-    text.push_str(",\"apiVersion\":");
-    text.push_str(&json::to_string(resource.api_version()));
-    text.push_str(",\"metadata\":");
     let is_custom = resource.is_custom();
     let mut metadata = found.metadata(&prefix);
     if is_custom && metadata.get("continue").is_none() {
         // UPSTREAM: lists of custom resources say so explicitly that there is no more.
         metadata["continue"] = "".into();
     }
-    text.push_str(&json::to_string(&metadata));
-    text.push_str(",\"items\":[");
+    let kind = json::to_string(&resource.names.list_kind);
+    let api_version = json::to_string(resource.api_version());
+    let metadata = json::to_string(&metadata);
+    // Custom resources are maps to Go, whose members are sorted.
+    let (mut text, end) = if is_custom {
+        (
+            format!("{{\"apiVersion\":{api_version},\"items\":["),
+            format!("],\"kind\":{kind},\"metadata\":{metadata}}}"),
+        )
+    } else {
+        (
+            format!(
+                "{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata},\"items\":["
+            ),
+            String::from("]}"),
+        )
+    };
     if resource.is_storage_version() && !is_custom {
         return Ok(Reply::stored(StoredList::new(text, found.entries)));
     }
@@ -74,7 +83,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
         }
         text.push_str(&json::to_string(&object));
     }
-    text.push_str("]}");
+    text.push_str(&end);
     Ok(Reply::list(text))
 }
 
