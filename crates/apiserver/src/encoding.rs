@@ -1,13 +1,17 @@
 //! Stored objects: keys, and the bytes behind them.
 //!
-//! The bytes are the JSON of the object without `apiVersion`, `kind` and `metadata.resourceVersion`,
-//! and begin with its metadata. So what a client reads is made by putting three short texts in front
-//! of bytes that are never parsed:
+//! The bytes are the JSON of the object without `kind` and `metadata.resourceVersion`, and begin with
+//! its `apiVersion` and its metadata: which version an object is stored in is told by its bytes, since a
+//! definition may change its storage version while objects stay. So what a client reads is made by putting
+//! three short texts in front of bytes that are never parsed:
 //!
 //! ```text
-//!   {"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"7",  "name":"a",…},…}
+//!   {"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7",  "name":"a",…},…}
 //!   └────────────── made for the answer ──────────────────────────────┘└─ as stored ──
 //! ```
+//!
+//! Bytes without an `apiVersion` are of an older form; they are in the storage version of their resource
+//! (`bootstrap` gives them one at the start of the server).
 
 use bytes::Bytes;
 use lockgate_go::json;
@@ -20,8 +24,12 @@ use serde_json::{Map, Value};
 use crate::error::{Outcome, corrupt};
 use crate::http::limits;
 
-/// The beginning of every stored text.
-const HEAD: &str = "{\"metadata\":{";
+/// The beginning of a stored text.
+const VERSION: &str = "{\"apiVersion\":\"";
+/// What follows the version.
+const METADATA: &str = "\",\"metadata\":{";
+/// The beginning of a stored text without a version.
+const UNVERSIONED: &str = "{\"metadata\":{";
 
 /// The prefix of the keys of a resource.
 pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> String {
@@ -46,8 +54,16 @@ pub(crate) fn encode(object: &Value) -> Bytes {
         .get("metadata")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
+    let version = members.get("apiVersion").and_then(Value::as_str);
     let mut text = Vec::with_capacity(1024);
-    text.extend_from_slice(HEAD.as_bytes());
+    match version.filter(|version| is_plain(version)) {
+        Some(version) => {
+            text.extend_from_slice(VERSION.as_bytes());
+            text.extend_from_slice(version.as_bytes());
+            text.extend_from_slice(METADATA.as_bytes());
+        }
+        None => text.extend_from_slice(UNVERSIONED.as_bytes()),
+    }
     push_members(&mut text, metadata, &["resourceVersion"], true);
     text.push(b'}');
     push_members(
@@ -60,6 +76,57 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     // What is kept for long keeps no room to grow.
     text.shrink_to_fit();
     text.into()
+}
+
+/// Groups and versions are names: nothing in them needs an escape.
+fn is_plain(version: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'/');
+    !version.is_empty() && version.bytes().all(plain)
+}
+
+/// A stored text in its parts.
+#[derive(Debug, Clone, Copy)]
+struct Parts<'b> {
+    /// The version the object is stored in; none in texts of the older form.
+    api_version: Option<&'b str>,
+    /// The members of the metadata, and everything after them.
+    rest: &'b str,
+}
+
+impl<'b> Parts<'b> {
+    fn of(bytes: &'b [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        if let Some(rest) = text.strip_prefix(UNVERSIONED) {
+            return Some(Self {
+                api_version: None,
+                rest,
+            });
+        }
+        let (api_version, _) = text.strip_prefix(VERSION)?.split_once('"')?;
+        let rest = text.get(VERSION.len() + api_version.len()..)?;
+        Some(Self {
+            api_version: Some(api_version),
+            rest: rest.strip_prefix(METADATA)?,
+        })
+    }
+}
+
+/// The `apiVersion` an object is stored in; none if its bytes do not tell.
+pub(crate) fn stored_version(bytes: &[u8]) -> Option<&str> {
+    Parts::of(bytes)?.api_version
+}
+
+/// The bytes of an object of the older form with the version it is stored in; none if they have one
+/// already or are no object.
+pub(crate) fn with_version(bytes: &[u8], api_version: &str) -> Option<Bytes> {
+    let Parts {
+        api_version: None,
+        rest,
+    } = Parts::of(bytes)?
+    else {
+        return None;
+    };
+    is_plain(api_version).then(|| format!("{VERSION}{api_version}{METADATA}{rest}").into())
 }
 
 fn push_members(
@@ -111,13 +178,13 @@ fn render_bytes(
     revision: Revision,
     type_meta: Option<TypeMeta<'_>>,
 ) -> Option<()> {
-    let rest = std::str::from_utf8(bytes).ok()?.strip_prefix(HEAD)?;
+    let Parts { rest, .. } = Parts::of(bytes)?;
     into.push('{');
     if let Some(TypeMeta { api_version, kind }) = type_meta {
-        into.push_str("\"apiVersion\":");
-        into.push_str(&json::to_string(api_version));
-        into.push_str(",\"kind\":");
+        into.push_str("\"kind\":");
         into.push_str(&json::to_string(kind));
+        into.push_str(",\"apiVersion\":");
+        into.push_str(&json::to_string(api_version));
         into.push(',');
     }
     into.push_str("\"metadata\":");
@@ -217,8 +284,9 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
 
 /// Reads members of the metadata. The rest of the object is not parsed.
 pub(crate) fn read_metadata<'e, T: Deserialize<'e>>(value: &'e [u8]) -> Option<T> {
-    // Stored texts begin with their metadata, whose first byte is the last one of the head.
-    let text = value.get(HEAD.len() - 1..)?;
+    let Parts { rest, .. } = Parts::of(value)?;
+    // The brace before the first member is metadata's own.
+    let text = value.get(value.len() - rest.len() - 1..)?;
     serde_json::Deserializer::from_slice(text)
         .into_iter()
         .next()?
@@ -276,8 +344,9 @@ mod tests {
         let bytes = encode(&object);
         assert_eq!(
             bytes,
-            r#"{"metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
+            r#"{"apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
         );
+        assert_eq!(stored_version(&bytes), Some("v1"));
         let entry = entry(bytes);
         let mut text = String::new();
         render(&mut text, &entry, Some(CONFIG_MAP)).unwrap();
@@ -292,6 +361,23 @@ mod tests {
     }
 
     #[test]
+    fn gives_bytes_of_the_older_form_a_version() {
+        let old = br#"{"metadata":{"name":"a"},"spec":{"x":1}}"#;
+        assert_eq!(stored_version(old), None);
+        let new = with_version(old, "example.com/v1").unwrap();
+        assert_eq!(stored_version(&new), Some("example.com/v1"));
+        assert_eq!(with_version(&new, "example.com/v2"), None, "it has one");
+        assert_eq!(with_version(b"[]", "v1"), None);
+        let of = |bytes: &[u8]| parse_entry(&entry(bytes.to_vec()), CONFIG_MAP).unwrap();
+        assert_eq!(of(old), of(&new));
+        let text = |bytes: &[u8]| text_of(bytes, Revision(7), CONFIG_MAP).unwrap();
+        assert_eq!(text(old), text(&new));
+        // A version that needs an escape is none that could be served.
+        let odd = encode(&json!({"apiVersion": "a\"b", "metadata": {}}));
+        assert_eq!(odd, r#"{"metadata":{}}"#);
+    }
+
+    #[test]
     fn corrupt_bytes_are_an_internal_error() {
         for bytes in [
             &b""[..],
@@ -300,6 +386,8 @@ mod tests {
             b"{}",
             b"[1]",
             b"{\"metadata\":1}",
+            b"{\"apiVersion\":\"v1\",\"metadata\":1}",
+            b"{\"apiVersion\":\"v1",
             b"\xff",
         ] {
             let entry = entry(bytes.to_vec());

@@ -190,6 +190,16 @@ impl Storage {
         self.shared.converter.decode(entry, resource).await
     }
 
+    /// The object in another version of its resource.
+    pub(crate) async fn convert(
+        &self,
+        object: Value,
+        from: &Resource,
+        to: &Resource,
+    ) -> Outcome<Value> {
+        self.shared.converter.convert(object, from, to).await
+    }
+
     /// The bytes that are stored of an object.
     pub(crate) async fn encode(&self, object: &Value, resource: &Resource) -> Outcome<Bytes> {
         let (object, _) = self.to_storage(object, resource).await?;
@@ -336,6 +346,16 @@ impl Storage {
     /// Removes an entry as it is, without effects.
     pub(crate) async fn discard(&self, entry: &Entry) -> Outcome<()> {
         match self.shared.store.delete(&entry.key, entry.revision).await {
+            Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
+            Err(error) => Err(internal(&error.to_string())),
+        }
+    }
+
+    /// Replaces the bytes of an entry by others that say the same, without effects.
+    pub(crate) async fn rewrite(&self, entry: &Entry, bytes: Bytes) -> Outcome<()> {
+        let Entry { key, revision, .. } = entry;
+        match self.shared.store.update(key, *revision, bytes).await {
+            // Who was faster has written the newer form.
             Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
             Err(error) => Err(internal(&error.to_string())),
         }
