@@ -16,6 +16,9 @@
 use bytes::Bytes;
 use lockgate_go::json;
 use lockgate_store::{Entry, Revision};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::error::{Outcome, corrupt};
@@ -184,14 +187,81 @@ fn render_bytes(
         into.push_str(&json::to_string(api_version));
         into.push(',');
     }
-    into.push_str("\"metadata\":{\"resourceVersion\":\"");
-    into.push_str(&revision.to_string());
-    into.push('"');
-    if !rest.starts_with('}') {
-        into.push(',');
-    }
+    into.push_str("\"metadata\":");
+    append_version(into, revision, rest);
     into.push_str(rest);
     Some(())
+}
+
+/// Appends the metadata of a stored object for a client. The rest of the object is not read.
+pub(crate) fn render_metadata(into: &mut String, entry: &Entry) -> Outcome<()> {
+    let metadata: &RawValue =
+        read_metadata(&entry.value).ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+    let members = metadata.get().strip_prefix('{').unwrap_or_default();
+    append_version(into, entry.revision, members);
+    into.push_str(members);
+    Ok(())
+}
+
+/// Appends the beginning of the metadata for a client, of which the members are to follow.
+fn append_version(into: &mut String, revision: Revision, members: &str) {
+    into.push_str("{\"resourceVersion\":\"");
+    into.push_str(&revision.to_string());
+    into.push('"');
+    if !members.starts_with('}') {
+        into.push(',');
+    }
+}
+
+/// The object of an entry as a tree without its managed fields, which no column of a built-in kind
+/// shows and which are often most of an object.
+pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(&entry.value);
+    // Objects deeper than the fast reader goes are read the other way.
+    let object = Shown::Object.deserialize(&mut reader).ok();
+    object
+        .or_else(|| tree(&entry.value))
+        .filter(|object| object.get("metadata").is_some_and(Value::is_object))
+        .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
+}
+
+/// Reads a tree and leaves the managed fields out.
+#[derive(Clone, Copy)]
+enum Shown {
+    Object,
+    Metadata,
+}
+
+impl<'e> DeserializeSeed<'e> for Shown {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'e>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'e> Visitor<'e> for Shown {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'e>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let value = match (self, key.as_str()) {
+                (Self::Object, "metadata") => access.next_value_seed(Self::Metadata)?,
+                (Self::Metadata, "managedFields") => {
+                    access.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => access.next_value()?,
+            };
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
 }
 
 /// The object of an entry as a tree, with its type and its resourceVersion.
@@ -213,7 +283,7 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
 }
 
 /// Reads members of the metadata. The rest of the object is not parsed.
-pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Option<T> {
+pub(crate) fn read_metadata<'e, T: Deserialize<'e>>(value: &'e [u8]) -> Option<T> {
     let Parts { rest, .. } = Parts::of(value)?;
     // The brace before the first member is metadata's own.
     let text = value.get(value.len() - rest.len() - 1..)?;
@@ -342,6 +412,20 @@ mod tests {
         let text = format!("{{\"metadata\":{{}},\"spec\":{deep}}}");
         let object = tree(text.as_bytes()).unwrap();
         assert_eq!(json::to_string(&object["spec"]), deep);
+    }
+
+    #[test]
+    fn leaves_managed_fields_out_of_what_is_shown() {
+        let object = json!({
+            "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
+            "spec": {"managedFields": 1},
+        });
+        let shown = parse_shown(&entry(encode(&object))).unwrap();
+        let want = json!({"metadata": {"name": "a"}, "spec": {"managedFields": 1}});
+        assert_eq!(shown, want);
+        for bytes in [&b""[..], b"{", b"{}", b"[1]", b"{\"metadata\":1}", b"\xff"] {
+            assert_eq!(parse_shown(&entry(bytes.to_vec())).unwrap_err().0.code, 500);
+        }
     }
 
     #[test]

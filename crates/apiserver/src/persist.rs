@@ -121,8 +121,8 @@ impl Stored {
     /// The object as a client of the resource is shown it: the stored bytes, where they are in its
     /// version. None where the object must be shown another way.
     pub(crate) fn text(&self, resource: &Resource) -> Option<String> {
-        let is_shown = resource.is_storage_version() && !resource.is_custom();
-        is_shown
+        resource
+            .is_shown_as_stored()
             .then(|| encoding::text_of(&self.bytes, self.revision, resource.type_meta()))
             .flatten()
     }

@@ -154,6 +154,14 @@ impl Resource {
         }
     }
 
+    /// The `apiVersion` and `kind` of lists of its objects.
+    pub(crate) fn list_type(&self) -> TypeMeta<'_> {
+        TypeMeta {
+            api_version: &self.api_version,
+            kind: &self.names.list_kind,
+        }
+    }
+
     pub(crate) fn group_version_kind(&self) -> GroupVersionKind {
         kind(&self.names.group, &self.version, &self.names.kind)
     }
@@ -174,6 +182,11 @@ impl Resource {
         let mut key = self.key_prefix(namespace);
         key.push_str(name);
         key
+    }
+
+    /// Returns true if clients are shown the bytes that are stored, and nothing else.
+    pub(crate) fn is_shown_as_stored(&self) -> bool {
+        self.is_storage_version() && !self.is_custom()
     }
 
     /// Returns true if objects are stored in this version.

@@ -20,7 +20,7 @@ use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::registry::Resource;
 use crate::request::Request;
-use crate::respond::{Reply, StoredList};
+use crate::respond::{self, Reply, StoredList};
 
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in \
@@ -48,30 +48,27 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
 
     let is_custom = resource.is_custom();
     let mut metadata = found.metadata(&prefix);
+    if resource.is_shown_as_stored() {
+        let list = StoredList::new(resource, metadata, found.entries);
+        return Ok(Reply::stored(list));
+    }
     if is_custom && metadata.get("continue").is_none() {
         // UPSTREAM: lists of custom resources say so explicitly that there is no more.
         metadata["continue"] = "".into();
     }
-    let kind = json::to_string(&resource.names.list_kind);
-    let api_version = json::to_string(resource.api_version());
-    let metadata = json::to_string(&metadata);
     // Custom resources are maps to Go, whose members are sorted.
     let (mut text, end) = if is_custom {
+        let kind = json::to_string(&resource.names.list_kind);
+        let api_version = json::to_string(resource.api_version());
+        let metadata = json::to_string(&metadata);
         (
             format!("{{\"apiVersion\":{api_version},\"items\":["),
             format!("],\"kind\":{kind},\"metadata\":{metadata}}}"),
         )
     } else {
-        (
-            format!(
-                "{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata},\"items\":["
-            ),
-            String::from("]}"),
-        )
+        let head = respond::list_head(resource.list_type(), &metadata);
+        (head, String::from("]}"))
     };
-    if resource.is_storage_version() && !is_custom {
-        return Ok(Reply::stored(StoredList::new(text, found.entries)));
-    }
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
             text.push(',');
@@ -165,8 +162,14 @@ async fn collect(
             found.remaining = Some(page.remaining);
             found.entries.extend(page.entries);
         } else {
+            let by_metadata = resource.is_shown_as_stored() && selection.is_about_metadata();
             for entry in page.entries {
-                if selection.includes(resource, &storage.decode(&entry, resource).await?) {
+                let is_included = if by_metadata {
+                    selection.includes_stored(&entry)?
+                } else {
+                    selection.includes(resource, &storage.decode(&entry, resource).await?)
+                };
+                if is_included {
                     found.entries.push(entry);
                 }
             }
