@@ -119,6 +119,9 @@ pub struct Controllers {
     /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
     /// those it selects.
     pub role_aggregation: bool,
+    /// `validatingadmissionpolicy-status-controller`: the expressions of policies are checked against
+    /// the schemas of what they match, and the status has the warnings.
+    pub policy_status: bool,
 }
 
 impl Default for Controllers {
@@ -130,13 +133,14 @@ impl Default for Controllers {
 
 impl Controllers {
     /// The names of all controllers.
-    pub const NAMES: [&'static str; 6] = [
+    pub const NAMES: [&'static str; 7] = [
         "clusterrole-aggregation-controller",
         "garbage-collector-controller",
         "namespace-controller",
         "resourcequota-controller",
         "root-ca-certificate-publisher-controller",
         "serviceaccount-controller",
+        "validatingadmissionpolicy-status-controller",
     ];
 
     /// All of them on, or all of them off.
@@ -149,6 +153,7 @@ impl Controllers {
             root_ca: on,
             resource_quota: on,
             role_aggregation: on,
+            policy_status: on,
         }
     }
 
@@ -162,6 +167,7 @@ impl Controllers {
             "resourcequota-controller" => self.resource_quota,
             "root-ca-certificate-publisher-controller" => self.root_ca,
             "serviceaccount-controller" => self.service_account,
+            "validatingadmissionpolicy-status-controller" => self.policy_status,
             _ => false,
         }
     }
@@ -177,6 +183,7 @@ impl Controllers {
             "resourcequota-controller" => self.resource_quota = on,
             "root-ca-certificate-publisher-controller" => self.root_ca = on,
             "serviceaccount-controller" => self.service_account = on,
+            "validatingadmissionpolicy-status-controller" => self.policy_status = on,
             _ => return false,
         }
         true
