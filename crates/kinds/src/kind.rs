@@ -195,6 +195,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns true if [`Self::sort_key`] orders the rows.
+    fn sorts_rows(&self) -> bool {
+        false
+    }
+
     /// The fields that field selectors may name, if there are more than name and namespace.
     ///
     /// UPSTREAM: pkg/apis/*/conversion.go (`AddFieldLabelConversionFunc`) for the labels,

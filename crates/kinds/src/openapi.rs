@@ -28,13 +28,13 @@ pub struct Served<'s> {
     pub plural: &'s str,
     /// The kind of one object.
     pub kind: &'s str,
-    /// Whether objects live in namespaces.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
-    /// What can be done.
+    /// The verbs.
     pub verbs: Vec<&'s str>,
     /// Parts with a path of their own.
     pub parts: Vec<Part<'s>>,
-    /// What objects look like.
+    /// The schema of objects.
     pub schema: Source<'s>,
 }
 
@@ -45,7 +45,7 @@ pub struct Part<'s> {
     pub name: &'s str,
     /// The group, the version and the kind it speaks.
     pub kind: [&'s str; 3],
-    /// What can be done.
+    /// The verbs.
     pub verbs: Vec<&'s str>,
 }
 

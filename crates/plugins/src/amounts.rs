@@ -29,8 +29,8 @@ pub(crate) fn amounts(value: &Value, path: &[&str]) -> Result<Amounts, Refusal> 
         .collect()
 }
 
-/// What the containers of a pod need together, and the pod itself instead, where it says something about
-/// processors and memory. `part` is `requests` or `limits`.
+/// The sum over the containers of a pod, overridden by pod-level CPU and memory. `part` is
+/// `requests` or `limits`.
 // UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go (podRequests, podLimits).
 pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     let mut sum = of_containers(pod, part)?;
@@ -42,7 +42,7 @@ pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     Ok(sum)
 }
 
-/// What the containers of a pod need together.
+/// The sum over the containers of a pod.
 ///
 /// Containers run at once, and with them the sidecars among the init containers; every other init
 /// container runs alone with the sidecars before it.
@@ -94,7 +94,7 @@ fn raise(amounts: &mut Amounts, least: Amounts) {
     }
 }
 
-/// Whether a pod asks for no processor time and no memory, and so is served last.
+/// Returns true if the QoS class of a pod is `BestEffort`: no CPU and no memory requested.
 // UPSTREAM: kubernetes pkg/apis/core/helper/qos/qos.go.
 pub(crate) fn is_best_effort(pod: &Value) -> Result<bool, Refusal> {
     let class = text_at(pod, &["status", "qosClass"]);
@@ -126,7 +126,7 @@ fn asks_for_nothing(resources: &Value) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// Whether two lists hold the same amounts, however they are written.
+/// Returns true if two lists hold the same amounts, however they are written.
 pub(crate) fn same_amounts(one: &Amounts, other: &Amounts) -> bool {
     let mut pairs = one.iter();
     one.len() == other.len()

@@ -31,7 +31,7 @@ use crate::{
     pod_toleration_restriction, quota,
 };
 
-/// What plugins need of the server around them.
+/// The dependencies of in-tree plugins on the server.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// Namespaces, the authorizer and the clock.

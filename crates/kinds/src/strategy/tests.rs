@@ -1,4 +1,4 @@
-//! What happens around a write. A Go program over upstream's strategies answered the same.
+//! Strategies of writes. A Go program over upstream's strategies answered the same.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What objects use of a quota: which names they are charged under, how much, and which scopes they are in.
+//! Quota evaluators: the names an object is charged under, the amounts, and the scopes it is in.
 //!
 //! UPSTREAM: kubernetes pkg/quota/v1/evaluator/core, apiserver pkg/quota/v1/generic
 
@@ -99,7 +99,7 @@ impl Evaluator {
         })
     }
 
-    /// Whether a request may change what is used.
+    /// Returns true if a request may change the usage.
     pub(crate) fn handles(&self, request: &Request) -> bool {
         let (create, update) = (
             request.operation == Operation::Create,
@@ -149,7 +149,7 @@ impl Evaluator {
         concerned
     }
 
-    /// Whether an object is in a scope.
+    /// Returns true if an object is in a scope.
     pub(crate) fn is_in(&self, scope: &Scope, object: &Value) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Pods => match scope.name.as_str() {
@@ -171,7 +171,7 @@ impl Evaluator {
         })
     }
 
-    /// What is missing of what a quota demands to be told.
+    /// The requests or limits that a quota requires and the object does not specify.
     pub(crate) fn missing(&self, limited: &[&str], object: &Value) -> Option<String> {
         if *self != Self::Pods || has_pod_level_resources(object) {
             return None;
@@ -203,7 +203,7 @@ impl Evaluator {
         Some(format!("must specify {}", told.join("; ")))
     }
 
-    /// What an object uses.
+    /// The usage of an object.
     pub(crate) fn usage(&self, object: &Value) -> Result<Amounts, Refusal> {
         let mut used = Amounts::new();
         match self {
@@ -280,7 +280,7 @@ fn put(used: &mut Amounts, name: &str, count: i64) {
     }
 }
 
-/// Whether a name of a quota is that of an extended resource, of which only requests are limited.
+/// Returns true if the name is that of an extended resource, of which only requests can be limited.
 fn is_extended_request(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     let of_device_class = name.starts_with("requests.deviceclass.resource.kubernetes.io/");
@@ -333,7 +333,7 @@ fn has_pod_level_resources(pod: &Value) -> bool {
     })
 }
 
-/// What the containers of a pod need together, with its overhead.
+/// The sum over the containers of a pod, with its overhead.
 ///
 /// UPSTREAM: component-helpers resource/helpers.go (PodRequests, PodLimits)
 fn needs_of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
@@ -445,7 +445,7 @@ fn devices_of(request: &Value) -> BTreeMap<String, i64> {
     most
 }
 
-/// What objects a quota is about.
+/// A scope selector of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
     pub(crate) name: String,
@@ -477,7 +477,7 @@ impl Scope {
         plain.chain(selected.iter().map(Self::read)).collect()
     }
 
-    /// Whether one of the names is selected; an empty name is none.
+    /// Returns true if one of the names is selected. Empty names do not count.
     fn selects(&self, names: &BTreeSet<&str>) -> bool {
         let mut names = names.iter().filter(|name| !name.is_empty()).peekable();
         match self.operator.as_str() {

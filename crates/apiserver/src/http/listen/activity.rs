@@ -1,4 +1,4 @@
-//! Whether a connection does anything: waits for a request, reads its head, or answers.
+//! Connection activity: waiting for a request, reading its head, or answering.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use super::super::limits;
 /// How often a connection is looked at.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// What a connection does.
+/// The activity of one connection.
 #[derive(Debug)]
 pub(crate) struct Activity {
     born: Instant,
-    /// On HTTP/2 bytes come that are no request.
+    /// False on HTTP/2, where not every byte belongs to a request.
     has_heads: bool,
     answering: AtomicUsize,
     in_head: AtomicBool,
@@ -60,7 +60,8 @@ impl Activity {
         }
     }
 
-    /// Whether it did nothing for too long. An answer has a deadline of its own.
+    /// Returns true if the connection has been idle for too long. An answer has a deadline of its
+    /// own.
     pub(super) fn is_over(&self) -> bool {
         self.is_over_after(self.elapsed())
     }

@@ -1,4 +1,4 @@
-//! What pods and containers may do on their node.
+//! Validation of security contexts of pods and containers.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What of a pod may change, as a whole and through its subresources.
+//! Validation of pod updates, of the main resource and through subresources.
 
 use std::collections::BTreeSet;
 
