@@ -184,3 +184,68 @@ async fn a_server_calls_plugins_that_it_does_not_run() {
     assert_eq!(code, 500, "{refused}");
     server.stop();
 }
+
+/// What kube-apiserver v1.36.4 does with each set of flags: `conformance/plugins/flags.json` has its words.
+#[test]
+fn flags_of_plugins_end_as_recorded() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../conformance/plugins/flags.json"
+    );
+    let cases: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    for case in cases.as_array().unwrap() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+        let kubeconfig = folder.path().join("kubeconfig");
+        command.args(["serve", "--secure-port=0", "--kubeconfig-out"]);
+        command.arg(kubeconfig);
+        let flags = case["flags"].as_array().into_iter().flatten();
+        command.args(flags.map(|flag| flag.as_str().unwrap()));
+        if let Some(text) = case["config"].as_str() {
+            let is_of_plugin = text.starts_with("imagePolicy");
+            let file = if is_of_plugin {
+                write("image-policy.yaml", text);
+                let plugin = "{name: ImagePolicyWebhook, path: image-policy.yaml}";
+                let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration";
+                write("admission.yaml", &format!("{head}\nplugins: [{plugin}]\n"))
+            } else {
+                write("admission.yaml", text)
+            };
+            command.arg(format!("--admission-control-config-file={file}"));
+        }
+        let mut served = Served::start(command);
+        let Some(want) = case["error"].as_str() else {
+            served.port();
+            let told = served.stop();
+            for phase in ["mutating", "validating"] {
+                if let Some(plugins) = case[phase].as_str() {
+                    let line = format!("{phase} plugins: {plugins}\n");
+                    assert!(told.contains(&line), "{case}\n{told}");
+                }
+            }
+            continue;
+        };
+        assert!(
+            served.port_within(crate::served::DEADLINE).is_err(),
+            "{case}"
+        );
+        let told = served.complaint();
+        if case["exit"] == 255 {
+            // Upstream crashes here; this is the error that it gives for other files.
+            assert!(
+                told.contains("gone.yaml: no such file or directory"),
+                "{told}"
+            );
+            continue;
+        }
+        assert!(told.contains(want), "{case}\n{told}");
+        if let Some(warning) = case["stderr"].as_str() {
+            assert!(told.contains(warning), "{case}\n{told}");
+        }
+    }
+}

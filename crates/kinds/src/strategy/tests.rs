@@ -466,8 +466,9 @@ fn app_armor_annotations_become_fields() {
         pod["spec"]["securityContext"] = json!({"appArmorProfile": of_pod});
         let (resource, value) = load("v1", "Pod", &pod);
         let warnings = resource.rules.warnings_on_prepare(&value);
-        let field = create("v1", "Pod", pod)
-            .map(|pod| pod["spec"]["containers"][0]["securityContext"]["appArmorProfile"].take());
+        let field = create("v1", "Pod", pod).map(|mut pod| {
+            pod["spec"]["containers"][0]["securityContext"]["appArmorProfile"].take()
+        });
         (field, warnings.len())
     };
     let none = Value::Null;
