@@ -119,6 +119,9 @@ pub struct Controllers {
     /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
     /// those it selects.
     pub role_aggregation: bool,
+    /// `validatingadmissionpolicy-status-controller`: the expressions of policies are checked against
+    /// the schemas of what they match, and the status has the warnings.
+    pub policy_status: bool,
     /// `persistentvolumeclaim-protection-controller`: a claim that is deleted goes when no pod uses it.
     pub claim_protection: bool,
     /// `persistentvolume-protection-controller`: a volume that is deleted goes when no claim is bound
@@ -138,7 +141,7 @@ impl Default for Controllers {
 
 impl Controllers {
     /// The names of all controllers.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 10] = [
         "clusterrole-aggregation-controller",
         "garbage-collector-controller",
         "namespace-controller",
@@ -147,6 +150,7 @@ impl Controllers {
         "resourcequota-controller",
         "root-ca-certificate-publisher-controller",
         "serviceaccount-controller",
+        "validatingadmissionpolicy-status-controller",
         "volumeattributesclass-protection-controller",
     ];
 
@@ -160,6 +164,7 @@ impl Controllers {
             root_ca: on,
             resource_quota: on,
             role_aggregation: on,
+            policy_status: on,
             claim_protection: on,
             volume_protection: on,
             attributes_class_protection: on,
@@ -178,6 +183,7 @@ impl Controllers {
             "resourcequota-controller" => self.resource_quota,
             "root-ca-certificate-publisher-controller" => self.root_ca,
             "serviceaccount-controller" => self.service_account,
+            "validatingadmissionpolicy-status-controller" => self.policy_status,
             "volumeattributesclass-protection-controller" => self.attributes_class_protection,
             _ => false,
         }
@@ -196,6 +202,7 @@ impl Controllers {
             "resourcequota-controller" => self.resource_quota = on,
             "root-ca-certificate-publisher-controller" => self.root_ca = on,
             "serviceaccount-controller" => self.service_account = on,
+            "validatingadmissionpolicy-status-controller" => self.policy_status = on,
             "volumeattributesclass-protection-controller" => self.attributes_class_protection = on,
             _ => return false,
         }

@@ -9,6 +9,7 @@ mod garbage_collector;
 mod namespace;
 pub(crate) mod namespace_defaults;
 mod owner_graph;
+mod policy_status;
 mod protection;
 mod resource_quota;
 pub(crate) mod role_aggregation;

@@ -71,6 +71,12 @@ pub trait Kind: fmt::Debug + Send + Sync {
         NewStatus::Reset
     }
 
+    /// Warnings about what [`Kind::prepare_create`] is going to change. They are given even if the object
+    /// is refused afterwards.
+    fn warnings_on_prepare(&self, _value: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Sets what belongs to the server in a new object.
     fn prepare_create(&self, _value: &mut Value, _context: &Context<'_>) {}
 

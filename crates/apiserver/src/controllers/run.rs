@@ -10,8 +10,8 @@ use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
 use super::workers::Workers;
 use super::{
-    Context, definition, garbage_collector, namespace, namespace_defaults, protection,
-    resource_quota, role_aggregation,
+    Context, definition, garbage_collector, namespace, namespace_defaults, policy_status,
+    protection, resource_quota, role_aggregation,
 };
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
@@ -36,6 +36,7 @@ const QUOTA_RESYNC: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "/";
 const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
+const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicies/";
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
@@ -178,6 +179,12 @@ impl Controllers {
         if on.role_aggregation && key.starts_with(CLUSTER_ROLES) {
             self.queue.add(Work::Aggregate);
         }
+        if on.policy_status
+            && let Event::Put { .. } = event
+            && let Some(name) = key.strip_prefix(POLICIES)
+        {
+            self.queue.add(Work::PolicyStatus(name.into()));
+        }
         if on.resource_quota
             && let Some(namespace) = self.quotas.observe(event)
         {
@@ -276,6 +283,9 @@ async fn perform(
         Work::Quotas(namespace) => resource_quota::look(context, namespace)
             .await
             .map(|_| Came::Done),
+        Work::PolicyStatus(name) => policy_status::look(context, name)
+            .await
+            .map(|()| Came::Done),
         Work::EmptyNamespace(name) => namespace::look(context, name).await.map(done_or_failed),
         Work::Definition(name) => {
             let settled = definition::look(context, name).await;

@@ -33,6 +33,8 @@ pub(super) enum Work {
     EmptyNamespace(Arc<str>),
     /// The status of a definition of custom resources.
     Definition(Arc<str>),
+    /// The status of a ValidatingAdmissionPolicy.
+    PolicyStatus(Arc<str>),
     /// The volume, claim or attributes class with this key: whether it is in use still.
     Protect(Arc<str>),
     /// The rules of cluster roles that are made from those of others.
@@ -199,7 +201,11 @@ fn pause(work: &Work, tries: u32) -> Duration {
     let doublings = tries.saturating_sub(1).min(16);
     let longest = match work {
         Work::EmptyNamespace(_) | Work::Definition(_) | Work::Protect(_) => LONGEST_DELETION_PAUSE,
-        Work::Collect(_) | Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate => LONGEST_PAUSE,
+        Work::Collect(_)
+        | Work::Namespace(_)
+        | Work::Quotas(_)
+        | Work::PolicyStatus(_)
+        | Work::Aggregate => LONGEST_PAUSE,
     };
     (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)
 }

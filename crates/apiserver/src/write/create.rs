@@ -212,6 +212,9 @@ impl Recipe for Insertion<'_> {
         self.allocated = None;
         self.allocated = self.writer.addresses.allocate(resource, object);
         let gates = self.writer.gates;
+        for warning in resource.shape.kind().warnings_on_prepare(object) {
+            notes.warn(&warning);
+        }
         strategy::prepare_create(resource, object, self.request.user(), gates);
         strategy::check_create(resource, object, gates)?;
         let (access, user) = (self.writer.access(), self.request.user());

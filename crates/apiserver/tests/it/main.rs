@@ -24,6 +24,7 @@ mod hostile_tokens;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
+mod policy_status;
 mod quotas;
 mod reads;
 mod roles;
