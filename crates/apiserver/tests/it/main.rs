@@ -30,6 +30,7 @@ mod reads;
 mod roles;
 mod settings;
 mod shuffled;
+mod soak;
 mod subresources;
 mod support;
 mod versions;
