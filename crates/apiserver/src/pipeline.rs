@@ -96,7 +96,8 @@ impl Handler for Pipeline {
         if !matches!(head.method, Method::GET | Method::HEAD) {
             let bytes = incoming.size_hint().exact();
             let pipeline = Arc::clone(&self);
-            let answer = async move { pipeline.answer(&peer, head, incoming).await };
+            // The future is large, and a task moves it several times.
+            let answer = Box::pin(async move { pipeline.answer(&peer, head, incoming).await });
             return self.run_to_end(bytes, answer).await;
         }
         self.answer(&peer, head, incoming).await

@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod allocations;
 mod concurrency;
 mod custom;
 mod defaults;
