@@ -8,6 +8,7 @@
 
 mod access;
 mod allocations;
+mod answers;
 mod concurrency;
 mod custom;
 mod defaults;
