@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::encoding;
 use crate::error::{Outcome, internal, plain};
+use crate::heavy;
 use crate::registry::custom::conversion::Conversion;
 use crate::registry::{Registry, Resource, Shape};
 
@@ -48,14 +49,15 @@ impl Converter {
 
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
+        let size = entry.value.len();
         let mut object = if resource.is_storage_version() {
-            encoding::parse_entry(entry, resource.type_meta())?
+            heavy::run(size, || encoding::parse_entry(entry, resource.type_meta()))?
         } else {
             let stored = self.storage_resource(resource)?;
-            let object = encoding::parse_entry(entry, stored.type_meta())?;
+            let object = heavy::run(size, || encoding::parse_entry(entry, stored.type_meta()))?;
             self.convert(object, &stored, resource).await?
         };
-        resource.shape.read_stored(&mut object);
+        heavy::run(size, || resource.shape.read_stored(&mut object));
         Ok(object)
     }
 
