@@ -186,7 +186,7 @@ pub trait Kinds: Send + Sync {
         Err(MergeError::no_type(kind))
     }
 
-    /// What a patched object is read as where nothing unknown is forgiven.
+    /// Decodes a patched object, rejecting unknown fields.
     ///
     /// # Errors
     ///
@@ -195,18 +195,18 @@ pub trait Kinds: Send + Sync {
         self.decode(value, kind)
     }
 
-    /// Whether schemas of the group and version of a kind are known.
+    /// Returns true if there are schemas for the group and version of a kind.
     fn knows_version(&self, _: &GroupVersionKind) -> bool {
         true
     }
 
-    /// Whether a kind is compiled into the server, and no custom resource.
+    /// Returns true if a kind is built in rather than a custom resource.
     fn is_built_in(&self, _: &GroupVersionKind) -> bool {
         false
     }
 }
 
-/// Why a configuration cannot be merged into an object.
+/// The reason an apply configuration cannot be merged into an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MergeError(pub String);
@@ -231,11 +231,11 @@ pub struct Param {
     pub name: String,
     /// The object, with its `apiVersion` and `kind`.
     pub object: Object,
-    /// Whether its kind is compiled into the server.
+    /// True if its kind is built in.
     pub is_built_in: bool,
 }
 
-/// Where objects of a kind of parameters live.
+/// The scope of a kind of parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamScope {
     /// In no namespace.

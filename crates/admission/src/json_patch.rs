@@ -59,7 +59,7 @@ pub struct DecodeError(String);
 pub struct ApplyError(String);
 
 impl ApplyError {
-    /// Whether a `test` did not find what it was told to expect.
+    /// Returns true if a `test` operation failed.
     #[must_use]
     pub fn is_failed_test(&self) -> bool {
         self.0.ends_with(": test failed")

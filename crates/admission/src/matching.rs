@@ -122,7 +122,7 @@ impl<'m> Matcher<'m> {
         self.find(snapshot.index(), request)
     }
 
-    /// What an index has that is worth deciding about.
+    /// The candidates an index has for the request.
     pub(crate) fn find(&self, index: &Index, request: &Request) -> Candidates {
         index.candidates(request.operation, &request.resource, &self.equivalents)
     }
@@ -240,7 +240,7 @@ impl<'m> Matcher<'m> {
         self.failure_about(&hook.criteria, predicates)
     }
 
-    /// What is wrong, in words, where no status is made of it.
+    /// The failure as text, where no status is made of it.
     pub(crate) fn failure_text(&self, criteria: &Criteria, predicates: &Predicates) -> String {
         let message = self.failure_about(criteria, predicates).message;
         match predicates.rule {

@@ -141,7 +141,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// What is switched on, and what is switched off, by name.
+    /// Enables and disables plugins by name.
     #[must_use]
     pub fn new(enabled: &[String], disabled: &[String]) -> Self {
         Self {
@@ -150,7 +150,7 @@ impl Switches {
         }
     }
 
-    /// Whether a plugin runs.
+    /// Returns true if the plugin is enabled.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         let has = |list: &[String]| list.iter().any(|listed| listed == name);
@@ -189,13 +189,13 @@ impl Switches {
     }
 }
 
-/// Whether a plugin runs unless it is switched off.
+/// Returns true if the plugin is enabled unless it is disabled by name.
 #[must_use]
 pub fn is_on_by_default(name: &str) -> bool {
     !OFF_BY_DEFAULT.contains(&name)
 }
 
-/// The plugins there are, and the lists that switch them.
+/// The known plugins, and the lists that enable and disable them.
 #[derive(Default)]
 pub(crate) struct Plugins {
     known: Vec<Arc<dyn Plugin>>,

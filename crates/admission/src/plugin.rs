@@ -108,12 +108,12 @@ pub enum Detail {
     Everything,
 }
 
-/// What a plugin said besides its decision.
+/// The warnings and audit annotations of a plugin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Remarks {
-    /// To the client.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// To the audit log.
+    /// Audit annotations: key, value and audit level.
     pub annotations: Vec<(String, String, Level)>,
 }
 
@@ -197,8 +197,8 @@ impl Admission {
             .push((key.into(), value.into(), level));
     }
 
-    /// What was said to the client and to the audit log since the run of a plugin began. For those
-    /// who run a plugin without a chain, as webhooks do.
+    /// Takes the warnings and audit annotations made since the plugin began to run. For callers
+    /// that run a plugin without a chain, as webhooks do.
     pub fn take_remarks(&mut self) -> Remarks {
         let running = std::mem::take(&mut self.running);
         Remarks {

@@ -47,14 +47,14 @@ const NEVER_JUDGED: [(&str, &str); 6] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-/// Whether policies have nothing to say about a request.
+/// Returns true if no policy applies to the resource.
 fn is_exempt(request: &Request) -> bool {
     let (group, plural) = (&*request.resource.group, &*request.resource.resource);
     (group == registration::GROUP && Registered::of_resource(plural).is_some())
         || NEVER_JUDGED.contains(&(group, plural))
 }
 
-/// What both plugins have.
+/// The parts that both plugins share.
 #[derive(Debug, Clone)]
 struct Plugin {
     host: Host,
@@ -72,7 +72,7 @@ struct Run<'r> {
     namespace: Option<Option<Arc<Json>>>,
 }
 
-/// What matching says about a policy or a binding.
+/// The result of matching a policy or a binding.
 enum Matched {
     No(Predicates),
     Yes(Predicates, Target),

@@ -84,8 +84,8 @@ impl Reinvocation {
     }
 }
 
-/// What is run again: the names of a policy and its binding, and the namespace and name of its
-/// parameters.
+/// The unit of reinvocation: the names of a policy and its binding, and the namespace and name of
+/// its parameters.
 pub(crate) type PolicyKey = (String, String, Option<(String, String)>);
 
 /// The state of the policies of one request.

@@ -104,12 +104,12 @@ pub struct PluginTrace {
     pub policies: Vec<PolicyTrace>,
 }
 
-/// What became of one policy.
+/// The outcome of one policy.
 #[derive(Debug, Clone)]
 pub struct PolicyTrace {
     /// The policy.
     pub policy: Arc<CompiledPolicy>,
-    /// What the predicates said.
+    /// The verdicts of the predicates.
     pub predicates: Option<Predicates>,
     /// Why it cannot be evaluated at all.
     pub failure: Option<String>,
@@ -117,14 +117,14 @@ pub struct PolicyTrace {
     pub bindings: Vec<BindingTrace>,
 }
 
-/// What became of one binding of a policy.
+/// The outcome of one binding of a policy.
 #[derive(Debug, Clone)]
 pub struct BindingTrace {
     /// The binding.
     pub binding: Arc<CompiledBinding>,
-    /// What the predicates said, when it did not match.
+    /// The verdicts of the predicates, if the binding did not match.
     pub predicates: Option<Predicates>,
-    /// Why the policy cannot be evaluated with it.
+    /// The reason the policy cannot be evaluated with this binding.
     pub failure: Option<String>,
     /// One evaluation for each parameter.
     pub evaluations: Vec<EvaluationTrace>,
@@ -135,28 +135,29 @@ pub struct BindingTrace {
 pub struct EvaluationTrace {
     /// The namespace and name of the parameter.
     pub param: Option<(String, String)>,
-    /// What the match conditions said, when there are any.
+    /// The verdict of the match conditions, if there are any.
     pub conditions: Option<ConditionsTrace>,
-    /// Whether it matched again but had no reason to run again.
+    /// True if it matched in the second round but had no reason to be reinvoked.
     pub not_reinvoked: bool,
-    /// What the expressions came to: validations that do not simply hold, and every mutation.
+    /// The results of the expressions: validations other than those that simply hold, and every
+    /// mutation.
     pub outcomes: Vec<PolicyOutcome>,
 }
 
-/// What one expression of a policy came to.
+/// The result of one expression of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyOutcome {
     /// The place of the expression among those of the policy.
     pub index: usize,
-    /// What was wrong; nothing for a mutation that succeeded.
+    /// The failure; `None` for a mutation that succeeded.
     pub error: Option<String>,
-    /// What was done about it.
+    /// The enforcement that followed.
     pub enforcement: Enforcement,
     /// How long it took.
     pub elapsed: Duration,
 }
 
-/// What is done about an outcome.
+/// The enforcement of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Enforcement {
     /// Nothing.

@@ -178,7 +178,7 @@ pub(crate) fn drop_duplicate_owner_references(
     ))
 }
 
-/// What makes an owner reference the same as another: everything that it says.
+/// The identity of an owner reference: all of its fields.
 fn identity(owner: &Value) -> [Option<String>; 6] {
     let members = [
         "apiVersion",

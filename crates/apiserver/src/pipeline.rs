@@ -445,7 +445,7 @@ impl Received<'_> {
             (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
             (Verb::List | Verb::Watch, _) => {
                 let found = list::find(storage, request, self.query).await?;
-                let is_streamed = wanted.is_plain() && list::is_shown_as_stored(resource);
+                let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
                 if !is_streamed {
                     room = self.room(request, found.bytes())?;
                 }

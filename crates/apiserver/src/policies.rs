@@ -60,14 +60,15 @@ pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, String> {
     read.map_err(|error| error.to_string())
 }
 
-/// What knows whether a user may read parameters.
+/// The parts that decide whether a user may read parameters.
 pub(crate) struct Access<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) authorizer: &'a dyn Authorizer,
     pub(crate) engine: &'a Engine,
 }
 
-/// Whether the user may read what a policy or binding would read for them. `old` is what is stored.
+/// Checks that the user may read the parameters that a policy or binding reads for them. `old` is
+/// the stored object.
 ///
 /// UPSTREAM: kubernetes pkg/registry/admissionregistration/*/authz.go
 pub(crate) fn authorize_params(

@@ -63,7 +63,7 @@ impl Writer {
         guard.check(object, old)
     }
 
-    /// What knows whether a user may read parameters of policies.
+    /// The parts that decide whether a user may read parameters of policies.
     fn access(&self) -> Access<'_> {
         Access {
             registry: &self.registry,

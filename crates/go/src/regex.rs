@@ -164,7 +164,7 @@ impl Regex {
     ///
     /// # Errors
     ///
-    /// What Go refuses.
+    /// The error of Go's `regexp/syntax`.
     pub fn check(pattern: &str) -> Result<(), Error> {
         parse::parse(pattern).map(|_| ())
     }

@@ -13,8 +13,8 @@ use crate::typed::{Form, Type};
 
 static NULL: Value = Value::Null;
 
-/// Whether two values of type `ty` say the same. Absent, null and empty lists and maps are alike,
-/// and so are quantities of the same amount.
+/// Returns true if two values of type `ty` are semantically equal. Absent, null and empty lists and
+/// maps are equal, and so are quantities of the same amount.
 #[must_use]
 pub fn semantically_equal(ty: Type, a: &Value, b: &Value) -> bool {
     let mut rest = vec![(ty, a, b)];

@@ -1,4 +1,4 @@
-//! What objects look like: the built-in kinds as data, and the schemas of custom resources.
+//! The kinds of objects: the built-in ones as data, and the schemas of custom resources.
 //!
 //! Every object is a JSON tree. Nothing here performs I/O.
 //!

@@ -91,7 +91,7 @@ const TOO_DEEP: &str = "the object is nested too deeply to track its fields";
 /// Tracks the owners of the fields of one kind of object, in one version.
 #[derive(Clone, Copy)]
 pub struct FieldManager<'a> {
-    /// What the object looks like in this version.
+    /// The shape of the object in this version.
     pub shape: Shape<'a>,
     /// The version of the request, as objects spell it: `v1`, `apps/v1`.
     pub api_version: &'a str,
@@ -117,7 +117,7 @@ impl fmt::Debug for FieldManager<'_> {
 
 /// The other versions of a kind: owners name fields in the version they wrote in.
 pub trait Versions {
-    /// What the object looks like in a version; nothing if that version is not known.
+    /// The shape of the object in a version; `None` if the version is unknown.
     fn shape(&self, api_version: &str) -> Option<Shape<'_>>;
 
     /// The object in another version; nothing if that version is not known.
@@ -170,7 +170,7 @@ impl Reset {
     }
 }
 
-/// What is wrong with an object, in upstream's words.
+/// An error about an object, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Problem(String);
 
@@ -182,7 +182,7 @@ impl Problem {
         Err(Self(String::from(TOO_DEEP)))
     }
 
-    /// What failed because of the problem.
+    /// Prefixes the problem with the operation that failed.
     fn of(what: impl fmt::Display) -> impl FnOnce(Self) -> Self {
         move |problem| Self(format!("{what}: {}", problem.0))
     }

@@ -346,7 +346,7 @@ fn not_found(schema: Type, key: &str) -> PatchError {
     ))
 }
 
-/// Whether Go has a struct here, though its JSON is something else.
+/// Returns true if Go has a struct here, though its JSON is something else.
 fn is_go_struct(form: Form) -> bool {
     matches!(
         form,

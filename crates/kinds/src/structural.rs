@@ -61,7 +61,7 @@ use path::Path;
 pub use read::{ReadError, Source};
 pub use schema::{Schema, SchemaError};
 
-/// What checking a custom resource came to.
+/// The result of validating a custom resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Why the object is refused, in upstream's order.
@@ -199,7 +199,8 @@ impl Schema {
     }
 }
 
-/// Whether an error makes values of other types or sizes possible than rules are made for.
+/// Returns true if the rules cannot run after this error, because types or sizes are not those of
+/// the schema.
 fn blocks_rules(error: &FieldError) -> bool {
     matches!(
         error.error_type,

@@ -80,7 +80,7 @@ pub fn dismantle(root: Value) {
     }
 }
 
-/// Whether two trees are the same.
+/// Returns true if two trees are equal.
 #[must_use]
 pub fn equal(a: &Value, b: &Value) -> bool {
     let mut rest = vec![(a, b)];

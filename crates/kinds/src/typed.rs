@@ -30,7 +30,7 @@ pub struct Field {
     owner: &'static StructRow,
 }
 
-/// What a type is in JSON. Pointers are followed; [`Field::is_pointer`] tells of them.
+/// The JSON form of a type. Pointers are followed; see [`Field::is_pointer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A string.
@@ -115,7 +115,7 @@ impl Type {
         row.map_or(&[], |row| row.1)
     }
 
-    /// What the type is in JSON.
+    /// The JSON form of the type.
     #[must_use]
     pub fn form(self) -> Form {
         match self.shape() {
@@ -178,8 +178,8 @@ impl Type {
         Some(Field { row, owner })
     }
 
-    /// Whether the members of this struct have one owner together, wherever the struct stands
-    /// (`+structType=atomic`). A field's own [`map_type`](Field::map_type) goes before it.
+    /// Returns true if this struct is atomic wherever it stands (`+structType=atomic`). A field's
+    /// own [`map_type`](Field::map_type) takes precedence.
     #[must_use]
     pub fn is_atomic_struct(self) -> bool {
         match self.target().shape() {
@@ -236,19 +236,19 @@ impl Field {
         Type(self.row.1)
     }
 
-    /// Whether Go holds a pointer, so that absent and zero differ.
+    /// Returns true if Go holds a pointer, so that absent and zero differ.
     #[must_use]
     pub fn is_pointer(self) -> bool {
         matches!(self.ty().shape(), Shape::Pointer(_))
     }
 
-    /// Whether an empty value is left out.
+    /// Returns true if an empty value is omitted.
     #[must_use]
     pub fn omits_empty(self) -> bool {
         self.row.2 & OMIT_EMPTY != 0
     }
 
-    /// Whether a zero value is left out.
+    /// Returns true if a zero value is omitted.
     #[must_use]
     pub fn omits_zero(self) -> bool {
         self.row.2 & OMIT_ZERO != 0

@@ -19,7 +19,7 @@ use crate::texts::aggregate;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlwaysPullImages;
 
-/// Whether a pod concerns this plugin: a new one, or one that names an image it had not before.
+/// Returns true if the pod is new, or has an image it did not have before.
 fn concerns(request: &Request, pod: &Value) -> bool {
     request.operation == Operation::Create || has_new_image(pod, old_object(request))
 }
@@ -39,7 +39,7 @@ fn set_policies(pod: &mut Value) {
     }
 }
 
-/// What is wrong with each pull policy of a pod, in the order containers are visited.
+/// The errors about pull policies of a pod, in the order containers are visited.
 fn wrong_policies(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = Path::root("spec");

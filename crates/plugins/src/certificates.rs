@@ -26,7 +26,7 @@ const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
 const MASTERS: &str = "system:masters";
 
-/// Whether the user may do something for a signer, or for all of its domain.
+/// Returns true if the user is allowed the verb on the signer, or on all signers of its domain.
 fn may(authorizer: &Arc<dyn Authorizer>, request: &Request, verb: &str, signer: &str) -> bool {
     let may = |name: &str| {
         let thing = Thing {

@@ -50,7 +50,7 @@ impl DenyEscalatingExec {
         }
     }
 
-    /// What is said about a pod that is closed.
+    /// The reason to deny access to a pod.
     fn objection(&self, pod: &Value) -> Option<&'static str> {
         let shared = [
             (

@@ -35,7 +35,7 @@ pub struct Configuration {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// What has a bucket of its own.
+    /// The unit that has a bucket of its own.
     #[serde(rename = "type")]
     pub limit_type: LimitType,
     /// Events per second.
@@ -48,7 +48,7 @@ pub struct Limit {
     pub cache_size: i32,
 }
 
-/// What has a bucket of its own.
+/// The unit that has a bucket of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum LimitType {
     /// The server.
@@ -102,7 +102,7 @@ struct Enforcer {
     buckets: Mutex<Lru<String, Bucket>>,
 }
 
-/// What is left, and when that was.
+/// The tokens left in a bucket, at the time they were counted.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     tokens: f64,

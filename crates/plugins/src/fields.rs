@@ -66,7 +66,7 @@ pub(crate) fn label<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     at(object, &["metadata", "labels", key])?.as_str()
 }
 
-/// Whether a pod shows on the API server what a kubelet runs by itself.
+/// Returns true if the pod is the mirror of a static pod.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     annotation(pod, "kubernetes.io/config.mirror").is_some()
 }

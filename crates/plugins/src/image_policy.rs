@@ -67,12 +67,12 @@ pub struct ImagePolicyConfiguration {
     /// time it is half as much again.
     #[serde(default)]
     pub retry_backoff: i64,
-    /// Whether pods are let through while the backend fails.
+    /// Allows pods while the backend fails.
     #[serde(default)]
     pub default_allow: bool,
 }
 
-/// What a backend is asked.
+/// The spec of an `ImageReview`: the request to a backend.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ImageReviewSpec {
     /// The containers.
@@ -94,14 +94,14 @@ pub struct ImageReviewContainer {
     pub image: String,
 }
 
-/// What a backend answers.
+/// The status of an `ImageReview`: the response of a backend.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageReviewStatus {
-    /// Whether all images may run.
+    /// True if all images may run.
     #[serde(default)]
     pub allowed: bool,
-    /// Why not.
+    /// The reason if not allowed.
     #[serde(default)]
     pub reason: String,
     /// For the audit log.

@@ -172,7 +172,7 @@ fn claim_errors(range: &Value, claim: &Value) -> Result<Vec<String>, Refusal> {
     Ok(errors)
 }
 
-/// What somebody asks for.
+/// The requests and limits of a pod, container or claim.
 struct Asked<'a> {
     limit_type: &'static str,
     requests: &'a Amounts,
@@ -188,7 +188,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What a limit has against it.
+    /// The violations of a limit.
     fn errors(&self, limit: &Value) -> Result<Vec<String>, Refusal> {
         let mut errors = Vec::new();
         for (name, least) in amounts(limit, &["min"])? {
@@ -242,7 +242,7 @@ impl<'a> Asked<'a> {
         is_above.then(|| format!("{what}, but request is {request}"))
     }
 
-    /// Whether the limit is too many times the request.
+    /// The violation of a `maxLimitRequestRatio`.
     fn apart(&self, name: &str, ratio: &Quantity) -> Option<String> {
         let per = self.limit_type;
         let what = format!("{name} max limit to request ratio per {per} is {ratio}");
@@ -293,7 +293,7 @@ impl Values {
     }
 }
 
-/// Whether an object is on its way out already; what it asks for no longer matters.
+/// Returns true if the object is being deleted, so that its requests no longer matter.
 fn is_going(old: &Value) -> bool {
     at(old, &["metadata", "deletionTimestamp"]).is_some()
 }

@@ -122,7 +122,7 @@ impl From<LookupError> for Refusal {
     }
 }
 
-/// What a lookup comes to.
+/// The future result of a lookup.
 pub type Found<'f, T> = BoxFuture<'f, Result<T, LookupError>>;
 
 /// Knows other objects: a cache of them, or an API server.

@@ -13,7 +13,7 @@ use crate::rules::{About, CREATE, Refusal, Rules, Verdict};
 
 const CHANGES: &[Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
 
-/// Whether a request is about something in a namespace.
+/// Returns true if the request is for a namespaced resource.
 fn is_in_namespace(request: &Request) -> bool {
     let is_namespace = request.kind.group.is_empty() && request.kind.kind == "Namespace";
     !request.namespace.is_empty() && !is_namespace

@@ -312,7 +312,7 @@ impl NodeRestriction {
         ))
     }
 
-    /// Whether the storage driver of a volume is handed tokens for an audience.
+    /// Returns true if the CSI driver of a volume requests tokens for the audience.
     async fn driver_wants(
         &self,
         namespace: &str,
@@ -347,7 +347,7 @@ impl NodeRestriction {
     }
 }
 
-/// What of the API a pod refers to.
+/// The first resource that a pod refers to.
 ///
 /// UPSTREAM: kubernetes pkg/api/pod/util.go (HasAPIObjectReference)
 fn referenced(pod: &Value) -> Option<&'static str> {

@@ -20,7 +20,7 @@ use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object, old_object};
 pub struct Mapping {
     /// The name in the plural.
     pub plural: String,
-    /// Whether its objects are in namespaces.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
 }
 
@@ -62,7 +62,7 @@ fn newly_blocked<'v>(new: &'v Value, old: &Value) -> Vec<&'v Value> {
         .collect()
 }
 
-/// What an authorizer said, as Go prints it.
+/// The reason and error of an authorizer's decision, as Go prints them.
 fn told(decision: &Decision) -> String {
     let error = decision.error.as_deref().unwrap_or("<nil>");
     format!("{}, {error}", decision.reason)

@@ -46,7 +46,7 @@ impl PodResizeValidator {
     }
 }
 
-/// What a pod requests and its node has not got.
+/// The resources that a pod requests beyond the allocatable ones of its node.
 fn shortages(pod: &Value, node: &Value) -> Result<Vec<String>, Refusal> {
     let requested = of_pod(pod, "requests")?;
     let allocatable = amounts(node, &["status", "allocatable"])?;

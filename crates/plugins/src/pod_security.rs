@@ -47,10 +47,10 @@ const IGNORED: [&str; 8] = [
 /// The configuration of the plugin, `pod-security.admission.config.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Configuration {
-    /// What applies to namespaces that do not say it themselves.
+    /// Defaults for namespaces without labels.
     #[serde(default)]
     pub defaults: Defaults,
-    /// Who is left alone.
+    /// Exempt users, namespaces and runtime classes.
     #[serde(default)]
     pub exemptions: Exemptions,
 }
@@ -79,7 +79,7 @@ pub struct Defaults {
     pub warn_version: String,
 }
 
-/// Who is left alone.
+/// Exempt users, namespaces and runtime classes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exemptions {
@@ -312,7 +312,7 @@ impl PodSecurity {
         Ok(())
     }
 
-    /// What is said about a namespace whose labels count for nothing.
+    /// The warning about labels of an exempt namespace.
     fn ignored(&self, namespace: &Value, policy: Policy) -> Option<String> {
         if policy.is_privileged() || policy.is_equivalent(&self.defaults) {
             return None;
@@ -336,7 +336,7 @@ impl PodSecurity {
         ))
     }
 
-    /// What the pods of a namespace have against its new level.
+    /// The warnings about existing pods that violate the new level of a namespace.
     async fn check_pods(
         &self,
         namespace: &str,
@@ -403,12 +403,12 @@ impl PodSecurity {
     }
 }
 
-/// What is looked at.
+/// The object under evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// A pod, which is refused.
+    /// A pod, which is denied.
     Pod,
-    /// What pods will be made from, which is not.
+    /// A pod template, about which the client is warned only.
     Template,
 }
 
@@ -447,7 +447,7 @@ fn defaults(told: &Defaults) -> Result<Policy, ConfigError> {
     }
 }
 
-/// Whether an update changes what a pod runs.
+/// Returns true if an update changes fields that the checks depend on.
 fn is_significant(new: &Value, old: &Value) -> bool {
     for list in ["containers", "initContainers"] {
         let (new, old) = (items(new, &["spec", list]), items(old, &["spec", list]));
@@ -466,7 +466,7 @@ fn is_significant(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// What pods will be made from, if the object has it.
+/// The pod template of the object, if it has one.
 fn template_of(request: &Request) -> Option<&Value> {
     let object = object(request);
     match request.resource.resource.as_str() {

@@ -48,7 +48,8 @@ impl PodTolerationRestriction {
         }
     }
 
-    /// What the namespace says under a key. An empty text is an empty list, not the absence of one.
+    /// The tolerations in an annotation of the namespace. An empty value is an empty list, not an
+    /// absent one.
     async fn of_namespace(
         &self,
         request: &Request,

@@ -12,7 +12,7 @@ use crate::fields::{at, is_on, map_mut, text, text_at};
 use crate::lookup::{Lookup, LookupError, PRIORITY_CLASSES, name_of};
 use crate::rules::{About, CREATE, PODS, Refusal, Rules, Verdict, WRITE, object, old_object};
 
-/// What applies when there is no class.
+/// The preemption policy without a priority class.
 const PREEMPT_LOWER: &str = "PreemptLowerPriority";
 
 /// Sets the priority of pods, and sees to it that one class at most is the default.
@@ -22,7 +22,7 @@ pub struct Priority {
     pod_groups: bool,
 }
 
-/// What a pod gets from its class.
+/// The priority of a pod, computed from its class.
 struct Computed {
     class: String,
     value: i64,
@@ -135,7 +135,7 @@ fn value_of(class: &Value) -> i64 {
     at(class, &["value"]).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// What a changed pod does not say stays as it was.
+/// Carries the priority over from the old pod where the new one has none.
 fn keep(pod: &mut Value, old: &Value) -> Verdict {
     for member in ["priority", "preemptionPolicy"] {
         if at(pod, &["spec", member]).is_none()

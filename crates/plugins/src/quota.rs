@@ -1,9 +1,9 @@
 //! `ResourceQuota`: how much there may be in a namespace, together.
 //!
-//! What a write uses is charged to the quotas of its namespace before the object is stored, so that two
-//! writers never exceed one. Writers of a namespace take turns; those that were charged hold on to the
-//! [`Ledger`] until their write is over, and whoever counts anew waits for them. So a count is never short
-//! of an object that is about to be stored, nor charges one twice.
+//! Usage is charged to the quotas of a namespace before the object is stored, so that concurrent writes
+//! never exceed a quota. Writers of a namespace take turns; those that were charged hold on to the
+//! [`Ledger`] until their write is over, and a recount waits for them. So a count neither misses an object
+//! that is about to be stored nor charges one twice.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/resourcequota, kubernetes pkg/controller/resourcequota
 
@@ -44,12 +44,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// What may not be used without a quota that covers it.
+    /// Resources that may not be consumed without a quota that covers them.
     #[serde(default)]
     pub limited_resources: Vec<LimitedResource>,
 }
 
-/// Something that may not be used without a quota that covers it.
+/// A resource that may not be consumed without a quota that covers it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitedResource {
@@ -59,10 +59,10 @@ pub struct LimitedResource {
     /// Its name in the plural.
     #[serde(default)]
     pub resource: String,
-    /// What names it is charged under contain.
+    /// Substrings of the names it is charged under.
     #[serde(default)]
     pub match_contains: Vec<String>,
-    /// Scopes that its objects are in.
+    /// The scopes of its objects.
     #[serde(default)]
     pub match_scopes: Vec<Value>,
 }
@@ -267,7 +267,7 @@ fn positive(amounts: &Amounts) -> Amounts {
         .collect()
 }
 
-/// What is used more than before.
+/// The usage added by an update.
 fn increase(now: &Amounts, before: &Amounts) -> Result<Amounts, Refusal> {
     let mut more = Amounts::new();
     for (name, amount) in now {
@@ -292,7 +292,7 @@ fn told(amounts: &[(&str, &Quantity)]) -> String {
     pairs.join(",")
 }
 
-/// What may not be used without a quota, of what a request uses.
+/// The limited resources that a request uses.
 struct Limited {
     names: BTreeSet<String>,
     scopes: Vec<Scope>,
@@ -371,7 +371,7 @@ impl<'v> Quota<'v> {
         })
     }
 
-    /// Whether an object is in all of its scopes.
+    /// Returns true if an object is in all scopes of the quota.
     fn includes(&self, evaluator: &Evaluator, object: &Value) -> Result<bool, Refusal> {
         for scope in &self.scopes {
             if !evaluator.is_in(scope, object)? {

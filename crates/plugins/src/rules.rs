@@ -13,10 +13,10 @@ use lockgate_api::field::{FieldError, aggregate};
 use lockgate_api::meta::status::{Status, StatusCause};
 use serde_json::Value;
 
-/// What rules are asked about.
+/// The requests that rules handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
-    /// What is done.
+    /// The operations.
     pub operations: &'static [Operation],
     /// The group; `*` for all of them.
     pub group: &'static str,
@@ -39,7 +39,7 @@ impl About {
         }
     }
 
-    /// Whether a request is of this sort.
+    /// Returns true if the request is one of these.
     #[must_use]
     pub fn includes(&self, request: &Request) -> bool {
         let names = |resource: &&str| match *resource {
@@ -80,7 +80,7 @@ pub enum Refusal {
     Status(Box<Status>),
     /// An error that upstream gives no status: 500 with nothing but the text.
     Plain(String),
-    /// What is needed to decide could not be found out.
+    /// A lookup failed, so there is no decision.
     Fault(String),
 }
 
@@ -151,12 +151,12 @@ pub trait Rules: Send + Sync + 'static {
         WRITE
     }
 
-    /// What it may change.
+    /// The requests whose objects it may mutate.
     fn mutates(&self) -> &'static [About] {
         &[]
     }
 
-    /// What it may refuse in the second step.
+    /// The requests it may deny in the validating phase.
     fn validates(&self) -> &'static [About] {
         &[]
     }

@@ -28,7 +28,7 @@ pub struct Expression {
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// What the label is compared with.
+    /// The values to compare with.
     #[serde(default)]
     pub values: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl Labels {
     }
 }
 
-/// Whether the labels of an object satisfy a selector.
+/// Returns true if the labels of an object match the selector.
 pub(crate) fn selects(selector: &Selector, object: &Value) -> bool {
     selector.matches_with(|key| label(object, key))
 }

@@ -37,11 +37,11 @@ const MAPS: [&str; 2] = ["labels", "annotations"];
 /// The image of a container that leaves it to the template.
 const AUTO: &str = "auto";
 
-/// What to inject, and where.
+/// The configuration of the injector.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Configuration {
-    /// What happens to pods about which nothing else is said.
+    /// The default for pods that no label, annotation or selector decides about.
     #[serde(default)]
     pub policy: Policy,
     /// The label, or else annotation, by which a pod decides for itself: `true`, `yes`, `on` and `y`
@@ -60,10 +60,10 @@ pub struct Configuration {
     /// Namespaces whose pods get nothing.
     #[serde(default = "ignored_namespaces")]
     pub ignored_namespaces: Vec<String>,
-    /// Whether pods in the network of their node get something.
+    /// Injects into pods with `hostNetwork` too.
     #[serde(default)]
     pub host_network: bool,
-    /// What is injected, one after another.
+    /// The templates, injected in this order.
     #[serde(default)]
     pub templates: Vec<Template>,
 }
@@ -82,7 +82,7 @@ fn ignored_namespaces() -> Vec<String> {
         .into()
 }
 
-/// What happens to pods about which nothing else is said.
+/// The default for pods that no label, annotation or selector decides about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Policy {
@@ -97,7 +97,7 @@ pub enum Policy {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Template {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// Which pods it is for; all of them without one.
     #[serde(default)]
@@ -135,7 +135,7 @@ struct Injections {
     pod_type: Type,
 }
 
-/// What was added to a pod, by name.
+/// The names of containers and volumes injected into a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
@@ -196,7 +196,7 @@ impl SidecarInjector {
         })
     }
 
-    /// Whether a pod gets anything.
+    /// Returns true if the pod is to be injected.
     fn wants(&self, request: &Request, pod: &Value) -> bool {
         let Injections {
             config,

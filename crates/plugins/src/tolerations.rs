@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::fields::{at, text};
 
-/// What matters of a toleration.
+/// The parts of a toleration that are compared.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Toleration<'v> {
     pub(crate) key: &'v str,
@@ -27,7 +27,7 @@ impl<'v> Toleration<'v> {
         }
     }
 
-    /// Whether it tolerates everything that the other one does.
+    /// Returns true if it tolerates everything that the other one does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         if self == other {
             return true;

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::rules::{About, Refusal, Rules, mutate, validate};
 
-/// What is registered, and what answers.
+/// A registration and its handler.
 pub type Hook = (Registration, Arc<dyn Handler>);
 
 /// A plugin that is ready to be served.

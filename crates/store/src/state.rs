@@ -25,7 +25,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Change {
     event: Event,
-    /// What it keeps that is not stored any more.
+    /// The size of the superseded value that the change keeps in memory.
     bytes: usize,
     at: Instant,
     /// The keys before the change, at some changes only: what they do not share with those after it is

@@ -62,7 +62,7 @@ pub enum ProxyError {
     Address {
         /// The address as configured.
         address: String,
-        /// What is wrong with it.
+        /// The parse error.
         problem: String,
     },
     /// The proxy is not reached over HTTP.

@@ -159,12 +159,12 @@ impl Target {
         }
     }
 
-    /// Whether requests to both go to the same host and port, over the same scheme.
+    /// Returns true if both have the same scheme, host and port.
     pub(super) fn is_same_host(&self, other: &Self) -> bool {
         self.scheme == other.scheme && self.authority.eq_ignore_ascii_case(&other.authority)
     }
 
-    /// Where a `Location` leads from here, with its query.
+    /// Resolves a `Location` header against this target, with its query.
     pub(super) fn redirected(&self, location: &str) -> Result<(Self, String), UrlError> {
         let absolute = if location.contains("://") {
             location.to_owned()

@@ -154,11 +154,11 @@ pub(super) enum Offer {
     Http2,
 }
 
-/// Whether certificates of servers are verified.
+/// The verification of server certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verification {
     Full,
-    /// Everybody is believed; that a server has the key of its certificate is seen all the same.
+    /// Any certificate is accepted; the handshake still proves possession of its key.
     None,
 }
 

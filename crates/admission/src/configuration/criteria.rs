@@ -1,4 +1,4 @@
-//! What a hook, a policy or a binding is about, in the form it is matched in.
+//! Match criteria of a webhook, a policy or a binding, compiled for matching.
 
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::registration::policy::{MatchResources, NamedRule};
@@ -14,12 +14,12 @@ pub(crate) struct Criteria {
     pub(crate) object_selector: Labels,
     pub(crate) match_policy: MatchPolicy,
     pub(crate) rules: Box<[Rule]>,
-    /// What is left out, whatever the rules say.
+    /// Rules whose requests never match, whatever the other rules say.
     pub(crate) exclusions: Box<[Rule]>,
     pub(crate) without_rules: WithoutRules,
 }
 
-/// What no rules at all stand for.
+/// The meaning of an absent list of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WithoutRules {
     /// No request.

@@ -75,9 +75,9 @@ struct State {
     bindings: BTreeMap<Arc<str>, Arc<CompiledBinding>>,
     /// The bindings of each policy, in order of their names.
     by_policy: HashMap<Arc<str>, Bindings>,
-    /// What bindings are about; many say the same.
+    /// The criteria of bindings, shared because many are equal.
     criteria: HashMap<String, Weak<Criteria>>,
-    /// What could not be read refuses what it might have been about.
+    /// Policies that could not be decoded; they deny every request they might have matched.
     unreadable: BTreeMap<String, BoundPolicy>,
 }
 
@@ -111,13 +111,13 @@ impl Policies {
         self.kind
     }
 
-    /// Whether all policies and bindings that exist are known here.
+    /// Returns true once all existing policies and bindings are known.
     #[must_use]
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Says that all policies and bindings that exist have been told.
+    /// Records that all existing policies and bindings are known.
     pub fn set_synced(&self) {
         self.synced.store(true, Ordering::Release);
     }

@@ -80,7 +80,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule is for an object of this name.
+    /// Returns true if the rule applies to objects of this name.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|known| **known == *name)
     }

@@ -37,7 +37,7 @@ pub enum RuleVerdict {
     None,
 }
 
-/// What is left out comes first, whatever the other rules say.
+/// Exclusions are checked before the rules.
 pub(super) fn verdict(
     criteria: &Criteria,
     request: &Request,

@@ -16,7 +16,7 @@ use crate::configuration::{CompiledPolicy, CompiledValidation};
 /// Messages that are longer are not told.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
-/// What evaluating a policy once came to.
+/// The result of evaluating a policy once.
 #[derive(Debug, Default)]
 pub(super) struct Evaluated {
     pub(super) conditions: Option<ConditionsTrace>,
@@ -33,18 +33,18 @@ pub(super) struct Decided {
     pub(super) index: usize,
     pub(super) message: String,
     pub(super) reason: Option<Box<str>>,
-    /// Whether it could not be evaluated, so that the failure policy decides.
+    /// True if evaluation failed, so that the failure policy decides.
     pub(super) is_error: bool,
 }
 
-/// What became of an audit annotation.
+/// The result of one audit annotation.
 #[derive(Debug)]
 pub(super) struct Annotated {
     pub(super) index: usize,
     pub(super) value: Result<Option<String>, String>,
 }
 
-/// What expressions see of one evaluation.
+/// The variables of one evaluation.
 struct Subject<'s> {
     named: &'s [NamedExpression<'s>],
     variables: Variables<'s>,
@@ -91,7 +91,7 @@ impl Subject<'_> {
     }
 }
 
-/// Whether expressions can ask the authorizer.
+/// The presence of the authorizer among the variables.
 #[derive(Clone, Copy)]
 enum Bound {
     Authorizer,
@@ -228,7 +228,7 @@ impl Subject<'_> {
     }
 }
 
-/// What is said about a validation that failed.
+/// The message of a validation that failed.
 fn message(validation: &CompiledValidation, made: Option<String>) -> String {
     let made = made.as_deref().map(str::trim).unwrap_or_default();
     let written = validation.message.trim();

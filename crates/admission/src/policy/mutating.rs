@@ -405,7 +405,7 @@ impl Pass<'_> {
         self.versions.at(version)?.versioned.object.clone()
     }
 
-    /// Whether the conditions of a policy let it go on.
+    /// Returns true if the match conditions of a policy let it run.
     fn check_conditions(
         &mut self,
         admission: &mut Admission,

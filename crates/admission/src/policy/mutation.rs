@@ -43,7 +43,7 @@ impl From<String> for MutationError {
     }
 }
 
-/// What a mutation is about.
+/// The input of a mutation.
 pub(super) struct Subject<'s> {
     pub(super) kinds: &'s dyn Kinds,
     pub(super) request: &'s Request,
@@ -52,7 +52,7 @@ pub(super) struct Subject<'s> {
     pub(super) params: Option<&'s Json>,
 }
 
-/// What an expression made.
+/// The result of a mutation's expression.
 enum Made {
     Configuration(Json),
     Patch(Vec<u8>),
@@ -218,7 +218,8 @@ fn operation(value: &Value<'_>) -> Result<Json, String> {
     Ok(Json::Object(members))
 }
 
-/// What a mutation saw of parameters of built-in kinds: their type is not told.
+/// The parameters as a mutation sees them: without `apiVersion` and `kind` if their kind is built
+/// in.
 pub(super) fn shown(params: &Arc<crate::host::Param>) -> Json {
     let mut value = params.object.value().clone();
     if params.is_built_in

@@ -149,7 +149,7 @@ struct Judge<'j> {
     denial: Option<Denial>,
 }
 
-/// What is written to the audit log about a failed validation.
+/// The audit annotation of a failed validation.
 #[derive(Serialize)]
 struct FailureAnnotation<'a> {
     message: &'a str,
@@ -161,7 +161,7 @@ struct FailureAnnotation<'a> {
     validation_actions: Vec<&'static str>,
 }
 
-/// What audit annotations of one policy came to, each value once.
+/// The audit annotations of one policy by index, each value once.
 type Collected = Vec<(usize, Vec<String>)>;
 
 impl Judge<'_> {

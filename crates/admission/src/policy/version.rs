@@ -16,11 +16,11 @@ use crate::webhook::Versioned;
 pub(super) struct Version {
     pub(super) target: Target,
     pub(super) versioned: Versioned,
-    /// Whether a policy made another object of it, be it an equal one.
+    /// True once a policy has replaced the object, even by an equal one.
     pub(super) is_dirty: bool,
-    /// What match conditions see: the resource as the client addressed it.
+    /// The facts for match conditions: the resource as the client addressed it.
     conditions: Facts,
-    /// What the other expressions see where that differs: the resource that matched.
+    /// The facts for all other expressions where they differ: the resource that matched.
     body: Option<Facts>,
 }
 
@@ -82,7 +82,7 @@ impl Version {
         conditions.evaluate_with(&mut self.conditions, object, old_object, params, policy)
     }
 
-    /// What expressions other than conditions see.
+    /// The variables of expressions other than match conditions.
     pub(super) fn variables(&self) -> Variables<'_> {
         let facts = self.body.as_ref().unwrap_or(&self.conditions);
         let object = self.versioned.object.as_ref();

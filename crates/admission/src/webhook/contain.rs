@@ -8,8 +8,8 @@ use std::task::Poll;
 
 /// Runs a future to its end, or to its panic, whose words are the error.
 ///
-/// What the future shares with others is only reached through locks and atomics that recover, so it
-/// is safe to continue after the panic.
+/// State shared with the future is only reached through locks and atomics that recover, so it is
+/// safe to continue after the panic.
 pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = pin!(future);
     poll_fn(|context| {

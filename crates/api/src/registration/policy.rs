@@ -119,7 +119,7 @@ pub struct Policy {
     pub metadata: ObjectMeta,
     /// The kind of its parameters.
     pub param_kind: Option<ParamKind>,
-    /// What it is about.
+    /// The requests it applies to.
     pub match_constraints: Option<MatchResources>,
     /// Expressions that must hold for it to apply.
     pub match_conditions: Option<Vec<MatchCondition>>,
@@ -127,11 +127,11 @@ pub struct Policy {
     pub variables: Option<Vec<Variable>>,
     /// `Fail` or `Ignore`: what an error means.
     pub failure_policy: Option<String>,
-    /// What must hold; validating policies only.
+    /// The validations; validating policies only.
     pub validations: Option<Vec<Validation>>,
-    /// What the audit log is told; validating policies only.
+    /// The audit annotations; validating policies only.
     pub audit_annotations: Option<Vec<AuditAnnotation>>,
-    /// What is changed; mutating policies only.
+    /// The mutations; mutating policies only.
     pub mutations: Option<Vec<Mutation>>,
     /// `Never` or `IfNeeded`; mutating policies only.
     pub reinvocation_policy: String,
@@ -146,22 +146,22 @@ pub struct Binding {
     pub metadata: ObjectMeta,
     /// The policy it puts in force.
     pub policy_name: String,
-    /// Where the parameters are.
+    /// Selects the parameters.
     pub param_ref: Option<ParamRef>,
-    /// What it is about; everything the policy is about without it.
+    /// The requests it applies to; if absent, all requests the policy matches.
     pub match_resources: Option<MatchResources>,
-    /// What follows from a failed validation; validating policies only.
+    /// The actions on a failed validation; validating policies only.
     pub validation_actions: Option<Vec<String>>,
 }
 
-/// What a policy or a binding is about.
+/// The requests that a policy or a binding applies to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MatchResources {
-    /// Which namespaces.
+    /// Selects namespaces.
     pub namespace_selector: Option<LabelSelector>,
-    /// Which objects.
+    /// Selects objects.
     pub object_selector: Option<LabelSelector>,
-    /// Which requests.
+    /// The rules of matching requests.
     pub resource_rules: Option<Vec<NamedRule>>,
     /// Which requests not, whatever the other rules say.
     pub exclude_resource_rules: Option<Vec<NamedRule>>,
@@ -187,25 +187,25 @@ wire_struct! {
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
         /// Its metadata.
         metadata: ObjectMeta = "metadata", always, object;
-        /// What it says.
+        /// The specification.
         spec: ValidatingAdmissionPolicySpec = "spec", always, object;
-        /// What a controller found out about it.
+        /// The status, set by a controller.
         status: ValidatingAdmissionPolicyStatus = "status", always, object;
     }
 }
 
 wire_struct! {
-    /// What a validating policy says.
+    /// The specification of a validating policy.
     pub struct ValidatingAdmissionPolicySpec = "v1.ValidatingAdmissionPolicySpec" {
         /// The kind of its parameters.
         param_kind: Option<ParamKind> = "paramKind", omit_empty, opt_object;
-        /// What it is about.
+        /// The requests it applies to.
         match_constraints: Option<WireMatchResources> = "matchConstraints", omit_empty, opt_object;
-        /// What must hold.
+        /// The validations.
         validations: Option<Vec<Validation>> = "validations", omit_empty, objects;
-        /// What an error means.
+        /// `Fail` or `Ignore`: the meaning of an error.
         failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text("v1.FailurePolicyType");
-        /// What the audit log is told.
+        /// The audit annotations.
         audit_annotations: Option<Vec<AuditAnnotation>> = "auditAnnotations", omit_empty, objects;
         /// Expressions that must hold for it to apply.
         match_conditions: Option<Vec<v1::MatchCondition>> = "matchConditions", omit_empty, objects;
@@ -215,11 +215,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What a controller found out about a validating policy.
+    /// The status of a validating policy.
     pub struct ValidatingAdmissionPolicyStatus = "v1.ValidatingAdmissionPolicyStatus" {
         /// The generation this is about.
         observed_generation: i64 = "observedGeneration", omit_empty, int64;
-        /// What checking expressions against the types of objects found.
+        /// The findings of type checking.
         type_checking: Option<TypeChecking> = "typeChecking", omit_empty, opt_object;
         /// Conditions.
         conditions: Option<Vec<Condition>> = "conditions", omit_empty, objects;
@@ -227,19 +227,19 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What checking expressions against the types of objects found.
+    /// The findings of type checking the expressions against the schemas of the matched kinds.
     pub struct TypeChecking = "v1.TypeChecking" {
-        /// What is odd.
+        /// The type checking warnings.
         expression_warnings: Option<Vec<ExpressionWarning>> = "expressionWarnings", omit_empty, objects;
     }
 }
 
 wire_struct! {
-    /// What is odd about one expression.
+    /// A type checking warning about one expression.
     pub struct ExpressionWarning = "v1.ExpressionWarning" {
         /// Where the expression is.
         field_ref: String = "fieldRef", always, text("string");
-        /// What is odd.
+        /// The warning.
         warning: String = "warning", always, text("string");
     }
 }
@@ -271,27 +271,27 @@ wire_struct! {
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
         /// Its metadata.
         metadata: ObjectMeta = "metadata", always, object;
-        /// What it says.
+        /// The specification.
         spec: MutatingAdmissionPolicySpec = "spec", always, object;
     }
 }
 
 wire_struct! {
-    /// What a mutating policy says.
+    /// The specification of a mutating policy.
     pub struct MutatingAdmissionPolicySpec = "v1.MutatingAdmissionPolicySpec" {
         /// The kind of its parameters.
         param_kind: Option<ParamKind> = "paramKind", omit_empty, opt_object;
-        /// What it is about.
+        /// The requests it applies to.
         match_constraints: Option<WireMatchResources> = "matchConstraints", omit_empty, opt_object;
         /// Named expressions.
         variables: Option<Vec<Variable>> = "variables", omit_empty, objects;
-        /// What is changed.
+        /// The mutations.
         mutations: Option<Vec<Mutation>> = "mutations", omit_empty, objects;
-        /// What an error means.
+        /// `Fail` or `Ignore`: the meaning of an error.
         failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text("v1.FailurePolicyType");
         /// Expressions that must hold for it to apply.
         match_conditions: Option<Vec<v1::MatchCondition>> = "matchConditions", omit_empty, objects;
-        /// Whether it runs again after others changed the object.
+        /// `Never` or `IfNeeded`: reinvocation after later changes of the object.
         reinvocation_policy: String = "reinvocationPolicy", omit_empty, text("v1.ReinvocationPolicyType");
     }
 }
@@ -305,21 +305,21 @@ wire_struct! {
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
         /// Its metadata.
         metadata: ObjectMeta = "metadata", always, object;
-        /// What it says.
+        /// The specification.
         spec: ValidatingAdmissionPolicyBindingSpec = "spec", always, object;
     }
 }
 
 wire_struct! {
-    /// What a binding of a validating policy says.
+    /// The specification of a binding of a validating policy.
     pub struct ValidatingAdmissionPolicyBindingSpec = "v1.ValidatingAdmissionPolicyBindingSpec" {
         /// The policy.
         policy_name: String = "policyName", omit_empty, text("string");
-        /// Where the parameters are.
+        /// Selects the parameters.
         param_ref: Option<ParamRef> = "paramRef", omit_empty, opt_object;
-        /// What it is about.
+        /// The requests it applies to.
         match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
-        /// What follows from a failed validation.
+        /// The actions on a failed validation.
         validation_actions: Option<Vec<String>> = "validationActions", omit_empty, texts("v1.ValidationAction");
     }
 }
@@ -333,19 +333,19 @@ wire_struct! {
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
         /// Its metadata.
         metadata: ObjectMeta = "metadata", always, object;
-        /// What it says.
+        /// The specification.
         spec: MutatingAdmissionPolicyBindingSpec = "spec", always, object;
     }
 }
 
 wire_struct! {
-    /// What a binding of a mutating policy says.
+    /// The specification of a binding of a mutating policy.
     pub struct MutatingAdmissionPolicyBindingSpec = "v1.MutatingAdmissionPolicyBindingSpec" {
         /// The policy.
         policy_name: String = "policyName", omit_empty, text("string");
-        /// Where the parameters are.
+        /// Selects the parameters.
         param_ref: Option<ParamRef> = "paramRef", omit_empty, opt_object;
-        /// What it is about.
+        /// The requests it applies to.
         match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
     }
 }
@@ -361,31 +361,31 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Where the parameters of a binding are.
+    /// Selects the parameters of a binding.
     pub struct ParamRef = "v1.ParamRef" {
-        /// The name of the one there is.
+        /// The name of a single parameter object.
         name: String = "name", omit_empty, text("string");
-        /// Their namespace; that of the request without it.
+        /// Their namespace; defaults to that of the request.
         namespace: String = "namespace", omit_empty, text("string");
-        /// The labels of those there are.
+        /// Selects parameter objects by label.
         selector: Option<LabelSelector> = "selector", omit_empty, opt_object;
-        /// `Allow` or `Deny`: what it means that there is none.
+        /// `Allow` or `Deny`: the decision if no parameters are found.
         parameter_not_found_action: Option<String> = "parameterNotFoundAction", omit_empty, opt_text("v1.ParameterNotFoundActionType");
     }
 }
 
 wire_struct! {
-    /// What a policy or a binding is about, on the wire.
+    /// The requests that a policy or a binding applies to, on the wire.
     pub struct WireMatchResources = "v1.MatchResources" {
-        /// Which namespaces.
+        /// Selects namespaces.
         namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
-        /// Which objects.
+        /// Selects objects.
         object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
-        /// Which requests.
+        /// The rules of matching requests.
         resource_rules: Option<Vec<NamedRuleWithOperations>> = "resourceRules", omit_empty, objects;
-        /// Which requests not.
+        /// The rules of requests that do not match.
         exclude_resource_rules: Option<Vec<NamedRuleWithOperations>> = "excludeResourceRules", omit_empty, objects;
-        /// Whether other versions match.
+        /// `Exact` or `Equivalent`: matching of other versions of a resource.
         match_policy: Option<String> = "matchPolicy", omit_empty, opt_text("v1.MatchPolicyType");
     }
 }
@@ -409,21 +409,21 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What must hold.
+    /// A validation of a policy.
     pub struct Validation = "v1.Validation" {
         /// The expression.
         expression: String = "expression", always, text("string");
-        /// What is said when it does not hold.
+        /// The message of a failed validation.
         message: String = "message", omit_empty, text("string");
         /// The reason in the answer.
         reason: Option<String> = "reason", omit_empty, opt_text("v1.StatusReason");
-        /// An expression that says it instead of `message`.
+        /// An expression that evaluates to the message.
         message_expression: String = "messageExpression", omit_empty, text("string");
     }
 }
 
 wire_struct! {
-    /// What the audit log is told.
+    /// An audit annotation of a policy.
     pub struct AuditAnnotation = "v1.AuditAnnotation" {
         /// The key after the name of the policy.
         key: String = "key", always, text("string");
@@ -435,7 +435,7 @@ wire_struct! {
 wire_struct! {
     /// A named expression.
     pub struct Variable = "v1.Variable" {
-        /// What it is selected by.
+        /// The name, used as `variables.<name>`.
         name: String = "name", always, text("string");
         /// The expression.
         expression: String = "expression", always, text("string");
@@ -457,7 +457,7 @@ wire_struct! {
 wire_struct! {
     /// An object to merge with.
     pub struct ApplyConfiguration = "v1.ApplyConfiguration" {
-        /// What makes the object.
+        /// The CEL expression that evaluates to the apply configuration.
         expression: String = "expression", omit_empty, text("string");
     }
 }
@@ -465,7 +465,7 @@ wire_struct! {
 wire_struct! {
     /// A patch.
     pub struct JsonPatch = "v1.JSONPatch" {
-        /// What makes the patch.
+        /// The CEL expression that evaluates to the patch.
         expression: String = "expression", omit_empty, text("string");
     }
 }

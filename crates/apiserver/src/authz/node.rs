@@ -1,4 +1,4 @@
-//! What nodes may do: what every node may, and what the pods that run on it need.
+//! Node authorization: the rules of every node, and access to what the pods bound to it need.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/node
 
@@ -57,7 +57,7 @@ impl NodeAuthorizer {
         graph.remove(&key);
     }
 
-    /// Whether a pod of a node needs an object.
+    /// Returns true if a pod bound to the node refers to the object.
     fn is_needed(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
         graph.iter().any(|((of, _), bound)| {
@@ -159,7 +159,7 @@ fn node_of(user: &User) -> Option<&str> {
     (is_node && !name.is_empty()).then_some(name)
 }
 
-/// Whether a field selector leaves nothing but what belongs to the node.
+/// Returns true if a field selector is restricted to the node.
 fn selects(selector: &str, member: &str, node: &str) -> bool {
     selector.split(',').any(|part| {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -177,7 +177,7 @@ fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value>
     list.into_iter().flatten()
 }
 
-/// What a pod cannot run without.
+/// The objects that a pod refers to.
 fn needs_of(name: &str, pod: &Value) -> BTreeSet<(&'static str, String)> {
     let mut needs = BTreeSet::new();
     let mut need = |kind: &'static str, name: &str| {

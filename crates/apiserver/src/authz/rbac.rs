@@ -159,7 +159,7 @@ impl Rbac {
 }
 
 impl Rbac {
-    /// Whether a cluster role would allow something to those it is bound to.
+    /// Returns true if a cluster role has a rule that allows the request.
     pub(crate) fn role_allows(&self, name: &str, request: &AccessRequest<'_>) -> bool {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let rules = state.roles.get(&(String::new(), name.to_owned()));

@@ -82,7 +82,7 @@ fn namespace_of(key: &str) -> Option<&str> {
     parts.next().map(|_| namespace)
 }
 
-/// Whether a quota was found at the start, is new, or limits something else than it did.
+/// Returns true if a quota was found at start, is new, or has a changed spec or a stale status.
 fn is_unsettled(entry: &Entry, previous: Option<&Entry>) -> bool {
     let Some(previous) = previous else {
         return true;

@@ -52,9 +52,9 @@ impl Wanted {
         view: View::Object,
     };
 
-    /// Returns true for objects as they are stored.
-    pub(crate) fn is_plain(self) -> bool {
-        self == Self::PLAIN
+    /// Returns true if an answer can be written while it is sent.
+    pub(crate) fn is_compact(self) -> bool {
+        self.encoding == Self::PLAIN.encoding
     }
 }
 

@@ -35,15 +35,15 @@ use crate::types::Type;
 use crate::value::constructed::{JSON_PATCH, OBJECT};
 use crate::value::{Error, Value};
 
-/// What an expression of a policy is for: it decides what the expression can refer to and which
-/// type its result must have.
+/// The role of an expression in a policy. It decides which variables are declared and which result
+/// type is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A named expression, of any type.
     Variable,
     /// A match condition or a validation.
     Condition,
-    /// What is said when a validation fails. It cannot ask the authorizer.
+    /// A message expression, without the authorizer.
     Message,
     /// The value of an audit annotation: a text, or nothing.
     AuditAnnotation,
@@ -70,7 +70,7 @@ impl Role {
         }
     }
 
-    /// What this role makes of an environment.
+    /// Adjusts an environment to this role.
     fn adjust(self, environment: Environment) -> Environment {
         match self {
             Self::Message => environment.without_variable("authorizer"),
@@ -83,7 +83,7 @@ impl Role {
 /// A named expression, compiled or not.
 #[derive(Debug, Clone)]
 pub struct Variable {
-    /// What it is selected by.
+    /// The name, used as `variables.<name>`.
     pub name: Box<str>,
     /// Its program, or why there is none.
     pub program: Result<Arc<Program>, CompileError>,
@@ -148,7 +148,7 @@ impl Composition {
     ///
     /// # Errors
     ///
-    /// What Kubernetes says about the expression. It can be selected all the same.
+    /// The compilation error as kube-apiserver words it. The variable is declared all the same.
     pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), CompileError> {
         let program = self.program(expression, Role::Variable);
         let declared = match &program {
@@ -190,7 +190,7 @@ impl Composition {
     ///
     /// # Errors
     ///
-    /// What Kubernetes says about the expression.
+    /// The compilation error as kube-apiserver words it.
     pub fn compile_expression(
         &self,
         expression: &str,
@@ -204,7 +204,7 @@ impl Composition {
     ///
     /// # Errors
     ///
-    /// What Kubernetes says about the expression.
+    /// The compilation error as kube-apiserver words it.
     pub fn program(&self, expression: &str, role: Role) -> Result<Arc<Program>, CompileError> {
         let key = self.key(expression, role);
         PROGRAMS.get_or_compile(&key, |_| {
@@ -213,7 +213,7 @@ impl Composition {
         })
     }
 
-    /// What programs are shared by: the text, the role, and what the text can refer to.
+    /// The cache key of a program: the text, the role, and the variables the text can refer to.
     fn key(&self, expression: &str, role: Role) -> String {
         use std::fmt::Write as _;
         let refers = expression.contains("variables") || expression.contains("params");
@@ -236,7 +236,7 @@ impl Composition {
     ///
     /// # Errors
     ///
-    /// What Kubernetes says about the expression.
+    /// The compilation error as kube-apiserver words it.
     pub fn check_match_condition(&self, expression: &str) -> Result<(), CompileError> {
         let plain = Self::without_variables(self.has_params);
         program::compile(expression, &plain.environment, Some(&Type::Bool)).map(drop)
@@ -246,7 +246,7 @@ impl Composition {
     ///
     /// # Errors
     ///
-    /// What Kubernetes says about the expression.
+    /// The compilation error as kube-apiserver words it.
     pub fn check(&self, expression: &str, role: Role) -> Result<(), CompileError> {
         let environment = role.adjust(self.environment.clone());
         program::compile_one_of(expression, &environment, role.types()).map(drop)
@@ -277,7 +277,7 @@ pub fn named(variables: &[Variable]) -> Vec<NamedExpression<'_>> {
 /// The type others see of a named expression: what is no plain data is checked when evaluated.
 ///
 /// UPSTREAM: apiserver pkg/admission/plugin/cel/composition.go convertCelTypeToDeclType
-fn declared(of: &Type) -> Type {
+pub(super) fn declared(of: &Type) -> Type {
     match of {
         Type::Any
         | Type::Bool
@@ -360,7 +360,7 @@ impl<'a> PolicyEvaluation<'a> {
         Ok(value)
     }
 
-    /// What is left of the budget.
+    /// The remaining budget.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.remaining

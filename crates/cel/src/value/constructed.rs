@@ -21,7 +21,7 @@ pub struct Constructed<'a> {
     pub fields: Vec<(&'a str, Value<'a>)>,
 }
 
-/// Whether a name is that of a type which expressions that change objects can construct.
+/// Returns true if mutations can construct a type of this name.
 pub(crate) fn is_constructible(name: &str) -> bool {
     name == JSON_PATCH
         || name
@@ -41,7 +41,7 @@ impl<'a> Constructed<'a> {
     ///
     /// # Errors
     ///
-    /// What does not fit, one line each.
+    /// The mismatches, one line each.
     pub fn check_type_names(&self) -> Result<(), String> {
         let mut errors = Vec::new();
         check_object(self, self.type_name, &mut errors);

@@ -26,12 +26,12 @@ use crate::text::Source;
 /// Lists inside lists are followed this deep.
 const MAX_LIST_DEPTH: usize = 8;
 
-/// What compiles expressions.
+/// The checkers of CEL expressions.
 #[derive(Clone, Copy)]
 pub struct Expressions<'e> {
-    /// Those of webhooks.
+    /// For match conditions of webhooks.
     pub conditions: &'e dyn ExpressionChecker,
-    /// Those of policies.
+    /// For expressions of policies.
     pub policies: &'e dyn PolicyExpressions,
 }
 

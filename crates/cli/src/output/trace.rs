@@ -93,7 +93,7 @@ fn rows(step: Step, plugin: &PluginTrace) -> Vec<Vec<String>> {
     hooks.chain(policies).collect()
 }
 
-/// What came of a policy: a line for each evaluation, or the first reason why there was none.
+/// The verdicts of a policy: a line for each evaluation, or the first reason why there was none.
 fn policy_verdicts(trace: &PolicyTrace) -> Vec<(String, String)> {
     let policy = trace.policy.name();
     if let Some(failure) = &trace.failure {

@@ -18,7 +18,7 @@ use crate::structural::json::{copy, equal, shown, verbose};
 use crate::structural::props::Props;
 use crate::structural::{Findings, Schema, SchemaError, error, metadata};
 
-/// Whether objects live in namespaces.
+/// The scope of a custom resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// They do.
@@ -45,7 +45,7 @@ pub struct Column {
     pub kind: String,
     /// A format of the type; may be empty.
     pub format: String,
-    /// What it shows; may be empty.
+    /// The description; may be empty.
     pub description: String,
     /// Above zero, only wide tables have it.
     pub priority: i64,
@@ -58,15 +58,15 @@ pub struct Column {
 pub struct Version {
     /// Its name, such as `v1beta1`.
     pub name: String,
-    /// Whether clients can ask for it.
+    /// True if the version is served.
     pub served: bool,
-    /// Whether objects are stored in it.
+    /// True if objects are stored in this version.
     pub storage: bool,
-    /// What clients of a deprecated version are told.
+    /// The warning to clients of a deprecated version.
     pub deprecation_warning: Option<String>,
-    /// What its objects look like.
+    /// The schema of its objects.
     pub schema: Schema,
-    /// Whether there is a status subresource.
+    /// True if there is a status subresource.
     pub status: bool,
     /// Where a `Scale` is found, if there is a scale subresource.
     pub scale: Option<ScalePaths>,
@@ -93,9 +93,9 @@ pub struct CustomResource {
     pub list_kind: String,
     /// Groups of resources it belongs to, such as `all`.
     pub categories: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// The scope of its objects.
     pub scope: Scope,
-    /// Whether objects keep what their schema does not know, as old definitions could ask for.
+    /// Keeps fields that are not in the schema, as `v1beta1` definitions could ask for.
     pub preserve_unknown_fields: bool,
     /// How versions become each other.
     pub conversion: Conversion,
@@ -214,7 +214,7 @@ impl CustomResource {
             .validate_status_update_with(object, old, errors, replicas)
     }
 
-    /// What a client is told about an object, new or replacing another: finalizers whose names could
+    /// The warnings about an object, new or replacing another: finalizers whose names could
     /// collide.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/validator.go
@@ -458,7 +458,7 @@ impl Column {
     }
 }
 
-/// What is said about a deprecated version that says nothing itself.
+/// The warning about a deprecated version that has none of its own.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go
 fn default_warning(name: &str, spec: Props<'_>) -> String {

@@ -19,7 +19,7 @@ use super::validation;
 use crate::structural::json::{copy, equal};
 use crate::structural::props::Props;
 
-/// What a condition says besides its time.
+/// A condition without its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition<'a> {
     /// Which condition it is.
@@ -166,7 +166,8 @@ fn find<'j>(definition: &'j Json, condition_type: &str) -> Option<&'j Json> {
     conditions.iter().find(is_it)
 }
 
-/// Whether a definition has a condition with that status, such as `Established` with `True`.
+/// Returns true if a definition has a condition with that status, such as `Established` with
+/// `True`.
 #[must_use]
 pub fn has_status(definition: &Json, condition_type: &str, status: &str) -> bool {
     let found = find(definition, condition_type).and_then(|found| found.get("status"));

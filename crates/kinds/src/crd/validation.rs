@@ -35,7 +35,7 @@ use versions::Hoisted;
 pub(super) use approval::{Approval, approval, is_protected};
 pub(super) use conversion::ca_bundle_error;
 
-/// What is asked of a definition. An update asks no more than the definition it replaces met.
+/// The requirements on a definition. An update requires no more than the old definition met.
 #[derive(Debug, Clone)]
 struct Options {
     recognized_review_version: bool,
@@ -175,14 +175,14 @@ pub fn validate_status_update(definition: &Json, old: &Json) -> FieldErrors {
     errors
 }
 
-/// What a client is told about a new definition: formats nobody knows.
+/// The warnings about a new definition: unrecognized formats.
 #[must_use]
 pub fn warnings_on_create(definition: &Json) -> Vec<String> {
     let formats = unrecognized_formats(definition);
     formats.iter().map(|name| warning(name)).collect()
 }
 
-/// What a client is told about a definition that replaces another.
+/// The warnings about an updated definition.
 #[must_use]
 pub fn warnings_on_update(definition: &Json, old: &Json) -> Vec<String> {
     let had: HashSet<String> = unrecognized_formats(old).into_iter().collect();

@@ -97,7 +97,7 @@ struct Conflict {
     path: Vec<Element>,
 }
 
-/// What applying came to: an object and its owners, or only owners where the object stays as it is.
+/// The result of an apply: an object and its managers, or only managers if the object is unchanged.
 struct Applied {
     object: Option<Value>,
     owners: Owners,

@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) part: Part,
 }
 
-/// What a set says of one field: whether it belongs to the set, and which fields below it do.
+/// One field in a set: its own membership, and the fields below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) member: bool,
@@ -55,7 +55,7 @@ impl FieldSet {
         set
     }
 
-    /// Whether there are no fields in the set.
+    /// Returns true if there are no fields in the set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -71,7 +71,7 @@ impl FieldSet {
         }
     }
 
-    /// What the set says of a child.
+    /// The part of a child.
     pub(super) fn get(&self, element: &Element) -> Option<&Part> {
         let at = self.find(element).ok()?;
         self.entries.get(at).map(|entry| &entry.part)
@@ -116,7 +116,7 @@ impl FieldSet {
         self.add(first, part);
     }
 
-    /// Whether a field is in the set.
+    /// Returns true if a field is in the set.
     #[must_use]
     pub fn contains(&self, path: &[Element]) -> bool {
         let Some((last, parents)) = path.split_last() else {
@@ -299,7 +299,7 @@ impl FieldSet {
     ///
     /// # Errors
     ///
-    /// What is wrong. Sets deeper than any object that is tracked are refused.
+    /// The set does not parse, or is deeper than any object that is tracked.
     pub fn from_value(value: &Value) -> Result<Self, String> {
         Ok(read(value, 0)?.children)
     }

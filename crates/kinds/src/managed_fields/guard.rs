@@ -17,11 +17,11 @@ pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Op
     ))
 }
 
-/// Whether the owners of an object can be read.
+/// Checks that the managed fields of an object can be decoded.
 ///
 /// # Errors
 ///
-/// What is wrong with them.
+/// They cannot.
 pub fn check(object: &Value) -> Result<(), String> {
     Owners::decode(owners::list_of(object).unwrap_or_default()).map(drop)
 }
@@ -52,7 +52,7 @@ pub fn ignore_timestamp_only_change(new: &mut Value, old: &Value) {
     owners::set_list(new, Some(Value::from(old_list)));
 }
 
-/// Whether two maps are the same, where one member is compared in another way.
+/// Returns true if two maps are equal, comparing one member with another predicate.
 fn equal_but(
     left: &Value,
     right: &Value,

@@ -30,8 +30,8 @@ impl Operation {
     }
 }
 
-/// What tells owners apart. Who applies is one owner in all versions, so `api_version` is empty
-/// then.
+/// The identity of a field manager. An applier is one manager in all versions, so `api_version` is
+/// empty then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Id {
     pub(super) manager: String,

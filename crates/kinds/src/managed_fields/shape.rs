@@ -1,5 +1,5 @@
-//! What the parts of an object are to owners: scalars, lists and maps, and which of them have one
-//! owner as a whole.
+//! The shape of an object for managed fields: scalars, lists and maps, and which of them are
+//! atomic.
 //!
 //! A [`Shape`] is a view of the tables of the built-in kinds or of the schema of a custom resource;
 //! nothing is copied.
@@ -19,7 +19,7 @@ use crate::typed::{self, Field, Form, Type};
 use super::element::Element;
 use super::value::is_shallow;
 
-/// What an object looks like, and so how its fields are shared among owners.
+/// The shape of an object, which decides how its fields are shared among field managers.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape<'s> {
     /// A built-in kind.
@@ -45,7 +45,7 @@ pub(super) enum Ref<'s> {
     Custom(&'s Node, Custom),
 }
 
-/// What stands around a schema.
+/// The context of a schema in a custom resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Custom {
     is_root: bool,
@@ -60,7 +60,7 @@ pub(super) enum Scalar {
     Any,
 }
 
-/// What values of a type can be.
+/// The kinds of value that a type allows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Atom<'s> {
     pub(super) scalar: Option<Scalar>,
@@ -132,7 +132,7 @@ fn object_meta() -> Option<Type> {
 }
 
 impl<'s> Ref<'s> {
-    /// Whether every value is valid, whatever it holds.
+    /// Returns true if every value is valid.
     pub(super) fn takes_anything(self) -> bool {
         matches!(self, Self::Deduced | Self::Untyped)
     }
@@ -297,7 +297,7 @@ impl Custom {
         }
     }
 
-    /// Whether a schema is that of a whole object, which has metadata.
+    /// Returns true if a schema is that of a whole object, which has metadata.
     fn is_resource(self, node: &Node) -> bool {
         self.is_root || node.embedded
     }
@@ -319,7 +319,7 @@ impl<'s> Atom<'s> {
         }
     }
 
-    /// What is left of the type when a value is known. A value of another type leaves all.
+    /// Narrows the type by a value. A value of another type does not narrow it.
     pub(super) fn deduce(self, value: Option<&Value>) -> Self {
         match value {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) if self.scalar.is_some() => {
@@ -340,7 +340,7 @@ impl<'s> Atom<'s> {
         }
     }
 
-    /// Whether two types deduced from one are the same.
+    /// Returns true if two types deduced from one are equal.
     pub(super) fn is_same_kind(&self, other: &Self) -> bool {
         self.scalar.is_some() == other.scalar.is_some()
             && self.list.is_some() == other.list.is_some()
@@ -374,8 +374,8 @@ impl<'s> MapOf<'s> {
         self.field(name).unwrap_or(self.element)
     }
 
-    /// Whether there are no declared fields and anything goes, so that a set of fields is not
-    /// brought into line with it.
+    /// Returns true if no fields are declared and all are allowed, so that a set of fields is not
+    /// reconciled with it.
     pub(super) fn is_free(&self) -> bool {
         matches!(self.fields, Fields::None)
             && match self.element {
@@ -413,8 +413,8 @@ fn resource_field<'s>(name: &str) -> Option<Ref<'s>> {
     }
 }
 
-/// What the published schemas of built-in kinds say a member is when it is absent. They say so of
-/// members that Go always writes, and of a few others; only those that are keys matter.
+/// The default of a member in the published schemas of built-in kinds. They have one for members
+/// that Go always writes, and for a few others; only those that are keys matter.
 fn typed_default(owner: Type, field: Field) -> Option<Value> {
     match (field.ty().form(), field.name()) {
         (Form::Text, "protocol") => Some(Value::from("TCP")),
@@ -429,7 +429,7 @@ fn typed_default(owner: Type, field: Field) -> Option<Value> {
 }
 
 impl<'s> List<'s> {
-    /// Whether the list has one owner.
+    /// Returns true if the list is atomic.
     pub(super) fn is_atomic(&self) -> bool {
         matches!(self.identity, Identity::Atomic)
     }

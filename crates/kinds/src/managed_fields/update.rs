@@ -27,7 +27,7 @@ const MAX_UPDATERS: usize = 10;
 /// Who owns what others, long ago, changed.
 const ANCIENT: &str = "ancient-changes";
 
-/// What nobody owns.
+/// The fields that are never owned.
 pub(super) fn unowned() -> &'static FieldSet {
     static SET: OnceLock<FieldSet> = OnceLock::new();
     SET.get_or_init(|| {
@@ -218,14 +218,11 @@ impl FieldManager<'_> {
                 "unexpected GroupVersion string: {api_version}"
             )));
         }
-        let Some(ty) = self.type_at(api_version) else {
+        let converted = self.versions.convert(object, api_version);
+        let Some(converted) = converted.map_err(Problem)? else {
             return Ok(None);
         };
-        let Some(converted) = self
-            .versions
-            .convert(object, api_version)
-            .map_err(Problem)?
-        else {
+        let Some(ty) = self.type_at(api_version) else {
             return Ok(None);
         };
         if let Err(problem) = Problem::if_too_deep(&converted) {
@@ -308,23 +305,23 @@ impl FieldManager<'_> {
     }
 }
 
-/// What a change comes to.
+/// The result of an update.
 #[derive(Debug)]
 pub(super) struct Changed {
     /// The differences in the version of the request.
     pub(super) ours: Comparison,
-    /// What every owner loses, in their order.
+    /// The fields every manager loses, in the order of managers.
     pub(super) theirs: Vec<Loss>,
 }
 
-/// What one owner loses.
+/// The fields one manager loses.
 #[derive(Debug, Default)]
 pub(super) struct Loss {
     /// Fields that somebody else sets.
     pub(super) conflicts: FieldSet,
     /// Fields that are gone.
     removed: FieldSet,
-    /// Whether the owner's version is not known any more.
+    /// True if the manager's version is no longer served, so that it loses all fields.
     all: bool,
 }
 

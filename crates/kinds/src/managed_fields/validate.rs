@@ -1,4 +1,4 @@
-//! Whether an object is what its shape says.
+//! Validation of an object against its shape.
 //!
 //! UPSTREAM: structured-merge-diff typed/{validate,helpers}.go
 
@@ -15,7 +15,7 @@ use super::shape::{Atom, List, MapOf, Ref, Scalar};
 /// How much text errors may come to. Many errors far down in long keys would come to gigabytes.
 const TEXT_BUDGET: usize = 1 << 20;
 
-/// Whether elements of a list that are called the same are allowed.
+/// The handling of list elements with equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Duplicates {
     Allowed,
@@ -75,7 +75,7 @@ fn worded(errors: &[ShapeError]) -> String {
     }
 }
 
-/// What a null stands for.
+/// The meaning of a null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nulls {
     /// Nothing.

@@ -15,7 +15,7 @@ use crate::structural::json::Go;
 /// ordered, and valid keys are scalars.
 const ORDER_DEPTH: usize = 32;
 
-/// Whether two values are the same. Depth costs heap only.
+/// Returns true if two values are equal. Depth costs heap only.
 pub(super) fn equal(left: &Value, right: &Value) -> bool {
     let mut rest = vec![(left, right)];
     while let Some((left, right)) = rest.pop() {
@@ -117,12 +117,12 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether a value can be shown and ordered by recursion.
+/// Returns true if a value is shallow enough to print and order by recursion.
 pub(super) fn is_shallow(value: &Value) -> bool {
     is_within(value, ORDER_DEPTH)
 }
 
-/// Whether a value has at most so many levels.
+/// Returns true if a value has at most `depth` levels.
 pub(super) fn is_within(value: &Value, depth: usize) -> bool {
     depth > 0
         && match value {

@@ -86,7 +86,7 @@ impl Schemas {
         name
     }
 
-    /// What a member of this type looks like.
+    /// The schema of a member of this type.
     fn schema_of(&mut self, ty: Type) -> Value {
         match ty.form() {
             Form::Text => match ty.enumeration() {
@@ -113,7 +113,7 @@ impl Schemas {
         }
     }
 
-    /// What a type that is referred to looks like.
+    /// The definition of a type that is referred to.
     fn definition(&mut self, ty: Type) -> Value {
         match ty.form() {
             Form::Time | Form::MicroTime => json!({"type": "string", "format": "date-time"}),
@@ -185,7 +185,8 @@ impl Schemas {
     }
 }
 
-/// Whether a member has to be there: Go always writes it, and its zero value says nothing.
+/// Returns true if a member is required: Go always writes it, and its type has no published
+/// default.
 fn is_required(field: Field) -> bool {
     let says_something = matches!(
         field.ty().form(),

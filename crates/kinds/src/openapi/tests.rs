@@ -1,4 +1,4 @@
-//! What documents tell.
+//! Contents of OpenAPI documents.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What stands around an object: its type, in a message of its own.
+//! The envelope of an object (`runtime.Unknown`): its type and its encoded message.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::typed::type_of;
 use super::message::decode;
 use super::wire::{Input, Wire, text, wrong_wire_type};
 
-/// What every protobuf body starts with.
+/// The prefix of every protobuf body.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
 /// An object with its type.
@@ -26,7 +26,7 @@ impl<'b> Envelope<'b> {
     ///
     /// # Errors
     ///
-    /// What upstream's decoder would say about a body that is no envelope.
+    /// The body is not an envelope; the text is that of upstream's decoder.
     pub fn open(body: &'b [u8]) -> Result<Self, String> {
         if body.is_empty() {
             return Err(String::from("empty data"));

@@ -19,7 +19,7 @@ pub const MAX_MESSAGES: usize = 1 << 18;
 ///
 /// # Errors
 ///
-/// What upstream's decoder would say about bytes that are no such message.
+/// The bytes are not such a message; the text is that of upstream's decoder.
 pub fn decode(ty: Type, bytes: &[u8]) -> Result<Value, String> {
     let tree = Reader::default().run(ty, bytes)?;
     // Presence is decided by the same rules as for JSON: members that are zero are on the wire, and
@@ -45,7 +45,7 @@ enum Open<'b> {
         single: Option<Value>,
         several: Vec<Value>,
         allows: bool,
-        /// Whether the next child is one of several.
+        /// True if the next child is an element of a repeated field.
         repeated: bool,
     },
 }
@@ -64,7 +64,7 @@ struct Place {
     key: Option<String>,
 }
 
-/// What a message wants done next.
+/// The next step in decoding a message.
 enum Next<'b> {
     /// A child is to be opened: its type, its bytes, and what it continues.
     Child(Type, &'b [u8], Option<Value>),
@@ -139,7 +139,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// Whether a value of this type is a message with fields of its own to be opened.
+/// Returns true if a value of this type is a message with fields of its own.
 fn opens(ty: Type) -> bool {
     matches!(
         ty.form(),
@@ -261,7 +261,7 @@ fn message_name(ty: Type) -> &'static str {
     name.rsplit_once('.').map_or(name, |(_, name)| name)
 }
 
-/// What a number stands for in a message.
+/// The field of a number in a message.
 enum Found {
     Field(Field),
     /// An embedded struct: its number and its name.

@@ -15,7 +15,7 @@ pub(super) struct Rules {
     pub(super) element: Type,
     /// The member that identifies elements; empty for lists of scalars.
     pub(super) merge_key: &'static str,
-    /// Whether the patch names what to remove.
+    /// True for a `$deleteFromPrimitiveList` directive.
     pub(super) is_delete_list: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn merge(
     in_order(merged, &patch, &original, rules.merge_key, true)
 }
 
-/// Whether the elements are objects. All must be of one type.
+/// Returns true if the elements are objects. All must be of one type.
 fn holds_maps(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     let mut elements = original.iter().chain(patch);
     let Some(first) = elements.next() else {

@@ -27,7 +27,7 @@ pub(super) fn key(value: &Value) -> Option<Key> {
     })
 }
 
-/// Whether both would have the same Go type.
+/// Returns true if both would have the same Go type.
 pub(super) fn same_type(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_i64().is_some() == b.as_i64().is_some(),

@@ -52,7 +52,7 @@ impl<'a> Correlation<'a> {
         Some(Self::new(self.schema.items.as_deref()?, new, old))
     }
 
-    /// Whether nothing has changed.
+    /// Returns true if the value is unchanged.
     pub(crate) fn is_unchanged(&self) -> bool {
         match (self.new, self.old) {
             (Json::Array(new), Json::Array(old)) => {
@@ -111,7 +111,7 @@ impl<'a> MapList<'a> {
     }
 }
 
-/// What an element is recognised by.
+/// The key that correlates an element with its old value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key<'a> {
     Bool(bool),

@@ -5,14 +5,14 @@
 use super::path::Path;
 use super::props::{Props, SchemaOrBool};
 
-/// Whether keys may be given in brackets.
+/// The handling of keys in brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Brackets {
     Allow,
     Refuse,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub(crate) struct Found<'j> {
     /// The path as field errors print it.

@@ -55,18 +55,18 @@ impl Format {
         &self.name
     }
 
-    /// Whether it is texts that have the format.
+    /// Returns true if the format is one of strings.
     pub(crate) fn is_of_text(&self) -> bool {
         self.check.is_some()
     }
 
-    /// Whether a text has the format.
+    /// Returns true if a string has the format.
     pub(crate) fn matches(&self, text: &str) -> bool {
         self.check.is_none_or(|check| check(text))
     }
 }
 
-/// Whether a format is known for values of a type.
+/// Returns true if a format is recognized for values of a type.
 pub(crate) fn is_recognized(name: &str, kind: &str) -> bool {
     match kind {
         "" | "string" => text_check(name).is_some(),

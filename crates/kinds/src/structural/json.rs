@@ -6,7 +6,7 @@ use lockgate_go::json::to_string;
 use lockgate_go::number::format_double;
 use lockgate_go::quote::quote;
 
-/// What Go's decoder makes of a JSON value.
+/// The Go value that its decoder makes of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Go<'j> {
     Nil,
@@ -84,7 +84,7 @@ pub(crate) fn identity(json: &Json) -> String {
     out
 }
 
-/// What stands around and between the parts of a value.
+/// The brackets and separators of a value.
 struct Form {
     list: (&'static str, &'static str, &'static str),
     map: (&'static str, &'static str, &'static str),
@@ -190,7 +190,7 @@ pub(crate) fn copy(json: &Json) -> Json {
     }
 }
 
-/// Whether two values are equal as Go's `DeepEqual` defines it.
+/// Returns true if two values are equal as Go's `DeepEqual` defines it.
 pub(crate) fn equal(left: &Json, right: &Json) -> bool {
     let mut pairs = vec![(left, right)];
     while let Some((left, right)) = pairs.pop() {

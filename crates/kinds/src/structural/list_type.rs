@@ -88,7 +88,7 @@ enum Item<'j> {
     Keys(Json),
 }
 
-/// What makes two items the same: scalars by type and value, others by their text.
+/// The identity of an item: scalars by type and value, others by their text.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'j> {
     Absent,

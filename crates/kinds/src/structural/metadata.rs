@@ -24,7 +24,7 @@ use super::schema::Node;
 // UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/kubernetes_patch.go
 const MAX_FINDINGS: usize = 100;
 
-/// What becomes of metadata that cannot be read.
+/// The handling of malformed metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// It is an error.
@@ -226,7 +226,7 @@ pub(crate) struct Tidied {
 ///
 /// # Errors
 ///
-/// What Go's decoder says, if malformed metadata is refused.
+/// The error of Go's decoder, if malformed metadata is rejected.
 pub(crate) fn tidy(
     metadata: Json,
     malformed: Malformed,

@@ -13,7 +13,7 @@ use super::schema::{Checks, Node, Type};
 const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 const EPSILON: f64 = 1e-9;
 
-/// What is wrong with a number.
+/// The constraint that a number violates.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Reported on the object as a whole.
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Whole(String, String),
 }
 
-/// Whether a float counts as a whole number.
+/// Returns true if a float counts as an integer.
 ///
 /// UPSTREAM: go-openapi/swag convert.go (IsFloat64AJSONInteger)
 pub(crate) fn is_whole(float: f64) -> bool {

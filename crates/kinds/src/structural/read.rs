@@ -1,4 +1,4 @@
-//! What happens to a custom resource when it is read: from a request, a patch or the store.
+//! Decoding of custom resources from a request, a patch or the store.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go
 //! (unstructuredSchemaCoercer)

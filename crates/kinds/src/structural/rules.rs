@@ -36,7 +36,7 @@ pub(crate) struct Rules {
 
 #[derive(Debug)]
 struct CompiledRule {
-    /// What the rule is called in errors: its message or, without one, its text.
+    /// The name of the rule in errors: its message or, without one, its text.
     name: Box<str>,
     has_message: bool,
     /// An empty rule is skipped.
@@ -51,8 +51,8 @@ struct CompiledRule {
 impl Rules {
     /// Compiles the rules of a schema that has any.
     ///
-    /// What does not compile is reported when it would run: definitions are checked before they are
-    /// stored.
+    /// A rule that does not compile is reported when it would run: definitions are validated before
+    /// they are stored.
     pub(crate) fn compile(props: Props<'_>, is_root: bool) -> Option<Box<Self>> {
         let rules: Vec<Props<'_>> = props.schemas("x-kubernetes-validations").collect();
         if rules.is_empty() {
@@ -125,7 +125,7 @@ impl CompiledRule {
     }
 }
 
-/// What running the rules of an object came to.
+/// The result of running the rules of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) errors: FieldErrors,
@@ -183,7 +183,7 @@ struct Ratchet<'c, 'a> {
 }
 
 impl<'c, 'a> Ratchet<'c, 'a> {
-    /// Whether errors here are old ones.
+    /// Returns true if errors here were there before, and are ratcheted.
     fn forgives(self) -> bool {
         let correlation = self.current.or(self.nearest);
         correlation.is_some_and(Correlation::is_unchanged)
@@ -397,7 +397,7 @@ impl Runner {
     }
 }
 
-/// What is said about a rule that failed to run, and whether no other may run after it.
+/// The message about a rule that failed to run, and true if no other may run after it.
 fn describe(failure: &EvalError, rule: &str) -> (String, bool) {
     let text = failure.to_string();
     if text.starts_with("no such overload") {

@@ -107,7 +107,7 @@ impl Type {
     }
 }
 
-/// What an object may hold besides its properties.
+/// The `additionalProperties` of an object.
 #[derive(Debug)]
 pub(crate) enum Additional {
     Unsaid,
@@ -129,20 +129,20 @@ pub(crate) enum ListType {
 pub(crate) struct Node {
     pub(crate) kind: Type,
     pub(crate) int_or_string: bool,
-    /// Whether that is checked as a type.
+    /// True if int-or-string is checked as a type.
     pub(crate) either_type: bool,
     pub(crate) nullable: bool,
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
-    /// Whether maps of this type can be compared entry by entry with what they replace.
+    /// True if maps of this type are correlated with the old ones entry by entry.
     pub(crate) correlatable: bool,
-    /// Whether a map of this type has one owner.
+    /// True if a map of this type is atomic.
     pub(crate) is_atomic_map: bool,
-    /// Whether text of this type has a format, other than that of bytes.
+    /// True if strings of this type have a format other than `byte`.
     pub(crate) has_text_format: bool,
-    /// Whether this schema or one below it has rules.
+    /// True if this schema or one below it has rules.
     pub(crate) has_rules: bool,
-    /// Whether this schema has rules that cannot see its values.
+    /// True if this schema has rules that cannot see its values.
     pub(crate) has_blind_rules: bool,
     pub(crate) list_type: Option<ListType>,
     pub(crate) list_map_keys: Box<[String]>,
@@ -154,7 +154,7 @@ pub(crate) struct Node {
     pub(crate) rules: Option<Box<Rules>>,
 }
 
-/// What a schema asks of a value besides its type. Most schemas ask nothing.
+/// The constraints of a schema besides the type. Most schemas have none.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) format: Option<Format>,
@@ -377,7 +377,7 @@ impl Node {
         }
     }
 
-    /// Whether rules can see values of this schema.
+    /// Returns true if rules can see values of this schema.
     // UPSTREAM: apiserver pkg/cel/common/schemas.go (SchemaDeclType)
     pub(crate) fn is_visible_to_rules(&self) -> bool {
         if self.int_or_string {
@@ -420,7 +420,7 @@ impl Node {
         }
     }
 
-    /// Whether the schema of a resource says itself what its type and its names are.
+    /// Returns true if the schema of a resource declares type and object metadata itself.
     // UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/cel/model/schemas.go
     fn declares_metadata(&self) -> bool {
         let is = |schema: &Self, name: &str, kind: Type| {

@@ -46,7 +46,7 @@ struct Failure {
     /// The place, as the validator names it; `None` for failures of the whole object.
     name: Option<String>,
     kind: Problem,
-    /// What upstream's validator says.
+    /// The message of upstream's validator.
     message: String,
 }
 
@@ -60,11 +60,11 @@ enum Problem {
     Other(String),
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Debug, Default)]
 struct Report {
     failures: Vec<Failure>,
-    /// Whether there was a failure, kept or not.
+    /// True if there was a failure, kept or not.
     failed: bool,
     passed: u64,
 }
@@ -122,7 +122,7 @@ struct Ratchet<'c, 'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct Validator<'c, 'a> {
-    /// Whether failures are kept, or only counted.
+    /// True if failures are kept; otherwise only `failed` is set.
     loud: bool,
     ratchet: Option<Ratchet<'c, 'a>>,
 }
@@ -645,7 +645,7 @@ impl Validator<'_, '_> {
     }
 }
 
-/// Whether a value is one of those allowed.
+/// Returns true if a value is one of those allowed.
 ///
 /// UPSTREAM: kube-openapi pkg/validation/validate/validator.go (basicCommonValidator) converts the
 /// value to the Go type of the allowed one first, so `1.5` is `1` and `65` is `"A"`.

@@ -1,8 +1,8 @@
 //! Paths into objects, as columns name them.
 //!
-//! What is understood: members (`.a`, `['a']`, with `\.` for a point in a name), elements (`[0]`, `[-1]`,
-//! `[1:3]`, `[0,2]`), all of them (`[*]`, `.*`), at any depth (`..a`), and those that fulfil a condition
-//! (`[?(@.type=="Ready")]`). That is what definitions use.
+//! Supported are members (`.a`, `['a']`, with `\.` for a dot in a name), elements (`[0]`, `[-1]`,
+//! `[1:3]`, `[0,2]`), wildcards (`[*]`, `.*`), recursive descent (`..a`) and filters
+//! (`[?(@.type=="Ready")]`). Definitions use no more than that.
 //!
 //! UPSTREAM: client-go util/jsonpath
 

@@ -54,7 +54,7 @@ pub(super) const OMIT_EMPTY: u8 = 1;
 /// The field is left out when it is zero.
 pub(super) const OMIT_ZERO: u8 = 2;
 
-/// What a Go type is in JSON. Numbers are indices of types, or of structs.
+/// The JSON form of a Go type. Numbers are indices of types, or of structs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A string kind.

@@ -34,7 +34,7 @@ pub const MAX_FINDINGS: usize = 100;
 /// tell nothing new.
 const PATH_BUDGET: usize = 16 << 20;
 
-/// What was read.
+/// A decoded value and the findings about it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decoded {
     /// The object as Go would write it.
@@ -49,7 +49,7 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// What upstream's decoder would say about a value of the wrong type.
+    /// The value has the wrong type; the text is that of upstream's decoder.
     pub fn decode(self, value: document::Value<'_>) -> Result<Decoded, String> {
         Reader::new(
             |value: document::Value<'_>| value.items(),
@@ -62,7 +62,7 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// What upstream's decoder would say about a value of the wrong type.
+    /// The value has the wrong type; the text is that of upstream's decoder.
     pub fn decode_value(self, value: &Value) -> Result<Decoded, String> {
         Reader::new(
             |value: Tree<'_>| {
@@ -82,7 +82,7 @@ impl Type {
         .run(self, Tree(value))
     }
 
-    /// What Go writes for a value of this type that was never set.
+    /// The JSON of Go's zero value of this type.
     #[must_use]
     pub fn zero(self) -> Value {
         match self.shape() {
@@ -160,7 +160,7 @@ enum Frame<'s, I, M> {
         /// Unknown members met so far; most objects have none.
         unknown: Option<HashSet<&'s str>>,
         field: Option<&'static FieldRow>,
-        /// Whether an earlier value is read over.
+        /// True if a duplicate member is decoded over an earlier value.
         resumed: bool,
     },
     List {
@@ -177,11 +177,11 @@ enum Frame<'s, I, M> {
         seen: Option<HashSet<&'s str>>,
         key: &'s str,
     },
-    /// What is read above has a reader of its own in Go, whose first error ends everything.
+    /// The value above has a decoder of its own in Go, whose first error ends everything.
     Scope,
 }
 
-/// What a container wants read next.
+/// The next step in decoding a container.
 enum Next<S> {
     Child(Type, S, Option<Value>),
     End,
@@ -394,7 +394,7 @@ where
         Ok(flag)
     }
 
-    /// What is neither a schema nor a list is dropped without a word.
+    /// A value that is neither a schema nor a list is dropped silently.
     fn schema_or_list(
         &mut self,
         schema: Type,
@@ -615,7 +615,7 @@ fn object(before: Option<Value>) -> Map<String, Value> {
     }
 }
 
-/// Whether Go leaves a member out that has this value.
+/// Returns true if Go omits a member with this value.
 fn is_left_out(field: &FieldRow, value: &Value, nil: bool) -> bool {
     let empty = match Type(field.1).shape() {
         Shape::Pointer(_) => nil,

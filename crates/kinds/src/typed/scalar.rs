@@ -93,7 +93,7 @@ pub(super) fn read(
     }
 }
 
-/// What Go writes for a value that was never set; structs are put together elsewhere.
+/// The JSON of Go's zero value; structs are assembled elsewhere.
 pub(super) fn zero(shape: Shape) -> Value {
     match shape {
         Shape::Text => Value::String(String::new()),

@@ -20,7 +20,7 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// What upstream's converter would say about a value of the wrong type.
+    /// The value has the wrong type; the text is that of upstream's converter.
     pub fn from_unstructured(self, mut value: Value) -> Result<Decoded, String> {
         let converted = Converter::default().run(self, &mut value);
         let findings = match converted {

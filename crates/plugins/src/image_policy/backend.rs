@@ -38,7 +38,7 @@ pub trait Backend: Send + Sync + 'static {
 pub struct BackendError {
     /// Why.
     pub message: String,
-    /// Whether it may be asked again.
+    /// True if the request may be retried.
     pub retry: bool,
 }
 
@@ -116,7 +116,7 @@ impl HttpsBackend {
     }
 }
 
-/// What is read of a kubeconfig besides its users.
+/// The parts of a kubeconfig read besides its users.
 #[derive(Deserialize)]
 struct Kubeconfig {
     #[serde(default, rename = "current-context")]

@@ -29,7 +29,7 @@ pub struct RulesConfiguration {
     /// Tags that may not be used. An image without tag and digest has the tag `latest`.
     #[serde(default)]
     pub deny_tags: Vec<String>,
-    /// Whether images must be named by their digest.
+    /// Requires images to be named by digest.
     #[serde(default)]
     pub require_digest: bool,
 }
@@ -49,7 +49,7 @@ impl ImageRules {
         }
     }
 
-    /// What is wrong with an image.
+    /// The reason to deny an image.
     fn objection(&self, image: &str) -> Option<String> {
         let name = Image::parse(image);
         let mut allow = self.rules.allow.iter();

@@ -12,14 +12,14 @@ use crate::fields::{CONTAINER_LISTS, annotation, at, is_on, items, text, text_at
 /// The newest version in which a check changed. Later ones have the same rules.
 const NEWEST: u64 = 35;
 
-/// What is against a pod: why, and what exactly.
+/// A failed check: its reason and detail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) reason: &'static str,
     pub(crate) detail: String,
 }
 
-/// What is against a pod, in words.
+/// Joins violations as they appear in messages.
 pub(crate) fn detailed(violations: &[Violation]) -> String {
     let told = violations.iter().map(|violation| {
         let Violation { reason, detail } = violation;
@@ -160,13 +160,13 @@ impl<'v> Pod<'v> {
             .collect()
     }
 
-    /// What the pod says for all containers.
+    /// A field of the security context of the pod.
     fn context(self, path: &[&str]) -> Option<&'v Value> {
         at(at(self.0, &["spec", "securityContext"])?, path)
     }
 }
 
-/// What a container says for itself.
+/// A field of the security context of a container.
 fn context<'v>(container: &'v Value, path: &[&str]) -> Option<&'v Value> {
     at(at(container, &["securityContext"])?, path)
 }

@@ -25,14 +25,14 @@ pub(crate) enum Version {
     Minor(u64),
 }
 
-/// What is demanded in one mode.
+/// The level and version of one mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LevelVersion {
     pub(crate) level: Level,
     pub(crate) version: Version,
 }
 
-/// What a namespace wants.
+/// The levels of a namespace, by mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Policy {
     pub(crate) enforce: LevelVersion,
@@ -74,7 +74,7 @@ impl LevelVersion {
         version: Version::Latest,
     };
 
-    /// Whether both demand the same: where everything is allowed versions do not matter.
+    /// Returns true if both are equal, ignoring the version of `privileged`.
     fn is_equivalent(&self, other: &Self) -> bool {
         let privileged = Level::Privileged;
         self == other || self.level == privileged && other.level == privileged
@@ -113,8 +113,9 @@ pub(crate) fn label_key(name: &str) -> String {
     format!("pod-security.kubernetes.io/{name}")
 }
 
-/// What the labels of a namespace say over the defaults, and what is wrong with them. A policy there is
-/// in any case: what cannot be read is strict where pods are refused, and lax where they are not.
+/// The policy of a namespace from its labels and the defaults, and the errors in the labels. A
+/// label that does not parse means `restricted` for `enforce`, and `privileged` for `audit` and
+/// `warn`.
 pub(crate) fn of_namespace(namespace: &Value, defaults: Policy) -> (Policy, Vec<FieldError>) {
     let mut policy = defaults;
     let mut errors = Vec::new();

@@ -1,4 +1,4 @@
-//! What objects use of a quota: which names they are charged under, how much, and which scopes they are in.
+//! Quota evaluators: the names an object is charged under, the amounts, and the scopes it is in.
 //!
 //! UPSTREAM: kubernetes pkg/quota/v1/evaluator/core, apiserver pkg/quota/v1/generic
 
@@ -9,7 +9,7 @@ use lockgate_admission::request::{Operation, Request};
 use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
-use crate::amounts::{Amounts, amount, amounts, is_best_effort, of_containers};
+use crate::amounts::{Amounts, amount, amounts, is_best_effort, of_resized_containers};
 use crate::extended_resource_toleration::is_extended;
 use crate::fields::{CONTAINERS, annotation, at, items, text, text_at};
 use crate::rules::{Refusal, object, old_object};
@@ -99,7 +99,7 @@ impl Evaluator {
         })
     }
 
-    /// Whether a request may change what is used.
+    /// Returns true if a request may change the usage.
     pub(crate) fn handles(&self, request: &Request) -> bool {
         let (create, update) = (
             request.operation == Operation::Create,
@@ -149,7 +149,7 @@ impl Evaluator {
         concerned
     }
 
-    /// Whether an object is in a scope.
+    /// Returns true if an object is in a scope.
     pub(crate) fn is_in(&self, scope: &Scope, object: &Value) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Pods => match scope.name.as_str() {
@@ -171,7 +171,7 @@ impl Evaluator {
         })
     }
 
-    /// What is missing of what a quota demands to be told.
+    /// The requests or limits that a quota requires and the object does not specify.
     pub(crate) fn missing(&self, limited: &[&str], object: &Value) -> Option<String> {
         if *self != Self::Pods || has_pod_level_resources(object) {
             return None;
@@ -203,7 +203,7 @@ impl Evaluator {
         Some(format!("must specify {}", told.join("; ")))
     }
 
-    /// What an object uses.
+    /// The usage of an object.
     pub(crate) fn usage(&self, object: &Value) -> Result<Amounts, Refusal> {
         let mut used = Amounts::new();
         match self {
@@ -280,7 +280,7 @@ fn put(used: &mut Amounts, name: &str, count: i64) {
     }
 }
 
-/// Whether a name of a quota is that of an extended resource, of which only requests are limited.
+/// Returns true if the name is that of an extended resource, of which only requests can be limited.
 fn is_extended_request(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     let of_device_class = name.starts_with("requests.deviceclass.resource.kubernetes.io/");
@@ -333,11 +333,11 @@ fn has_pod_level_resources(pod: &Value) -> bool {
     })
 }
 
-/// What the containers of a pod need together, with its overhead.
+/// The sum over the containers of a pod, with its overhead.
 ///
 /// UPSTREAM: component-helpers resource/helpers.go (PodRequests, PodLimits)
 fn needs_of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
-    let mut needs = of_containers(pod, part)?;
+    let mut needs = of_resized_containers(pod, part)?;
     for (name, amount) in amounts(pod, &["spec", "resources", part])? {
         if is_of_pod_level(&name) {
             needs.insert(name, amount);
@@ -345,6 +345,8 @@ fn needs_of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     }
     for (name, overhead) in amounts(pod, &["spec", "overhead"])? {
         match needs.get(&name) {
+            // A limit of nothing is none.
+            Some(known) if part == "limits" && known.sign() == 0 => {}
             Some(known) => {
                 let sum = known.add(&overhead);
                 let sum = sum.map_err(|error| Refusal::Plain(error.to_string()))?;
@@ -445,7 +447,7 @@ fn devices_of(request: &Value) -> BTreeMap<String, i64> {
     most
 }
 
-/// What objects a quota is about.
+/// A scope selector of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
     pub(crate) name: String,
@@ -477,7 +479,7 @@ impl Scope {
         plain.chain(selected.iter().map(Self::read)).collect()
     }
 
-    /// Whether one of the names is selected; an empty name is none.
+    /// Returns true if one of the names is selected. Empty names do not count.
     fn selects(&self, names: &BTreeSet<&str>) -> bool {
         let mut names = names.iter().filter(|name| !name.is_empty()).peekable();
         match self.operator.as_str() {
@@ -499,5 +501,56 @@ impl std::fmt::Display for Scope {
             values,
         } = self;
         write!(f, "{{{name} {operator} [{}]}}", values.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn usage(pod: &Value) -> BTreeMap<String, String> {
+        let used = usage_of_pod(pod).unwrap();
+        used.into_iter()
+            .map(|(name, amount)| (name, amount.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn a_resized_pod_counts_with_the_most_of_what_it_has_and_wants() {
+        let mut pod = json!({
+            "spec": {"containers": [{"name": "c", "resources": {
+                "requests": {"cpu": "1"}, "limits": {"cpu": "2"},
+            }}]},
+            "status": {"containerStatuses": [{
+                "name": "c",
+                "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}},
+                "allocatedResources": {"cpu": "4"},
+            }]},
+        });
+        let used = usage(&pod);
+        assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));
+        pod["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}});
+        assert_eq!(usage(&pod)["requests.cpu"], "9");
+        // It will never get more: what it wants does not count.
+        pod["status"]["conditions"] = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
+        let used = usage(&pod);
+        assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));
+        // Without resources in the status, the spec counts.
+        pod["status"]["containerStatuses"] = json!([{"name": "c"}]);
+        assert_eq!(usage(&pod)["requests.cpu"], "9");
+    }
+
+    #[test]
+    fn overhead_adds_to_limits_that_there_are() {
+        let pod = json!({"spec": {
+            "overhead": {"cpu": "1", "memory": "1Mi"},
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "0"}}}],
+        }});
+        let used = usage(&pod);
+        assert_eq!((&*used["limits.cpu"], &*used["limits.memory"]), ("2", "0"));
+        assert_eq!(used["requests.memory"], "1Mi");
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLoc
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<HashMap<String, Weak<Page>>>);
 
-/// What belongs to one namespace.
+/// The state of one namespace.
 #[derive(Debug, Default)]
 struct Page {
     /// Held by those who charge, one at a time.

@@ -8,7 +8,7 @@ use lockgate_api::registration::policy::{Binding, ParamRef};
 use crate::configuration::criteria::Criteria;
 use crate::configuration::hook::Labels;
 
-/// What follows from a failed validation.
+/// A validation action: the consequence of a failed validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The request is refused.
@@ -37,7 +37,7 @@ impl Action {
     }
 }
 
-/// What it means that there are no parameters.
+/// The `parameterNotFoundAction` of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotFound {
     Allow,
@@ -132,7 +132,7 @@ impl CompiledBinding {
         &self.policy
     }
 
-    /// What follows from a failed validation, in the order it was written.
+    /// The validation actions, in the order they were written.
     pub fn actions(&self) -> impl Iterator<Item = Action> {
         self.actions.into_iter().flatten()
     }

@@ -27,13 +27,13 @@ pub struct CompiledPolicy {
     pub(crate) annotations: Box<[CompiledAnnotation]>,
     pub(crate) mutations: Box<[CompiledMutation]>,
     reinvocable: bool,
-    /// Whether an expression looks at the namespace of the object.
+    /// True if an expression uses `namespaceObject`.
     pub(crate) looks_at_namespace: bool,
-    /// Why it cannot be evaluated at all.
+    /// The reason the policy cannot be evaluated at all.
     pub(crate) unreadable: Option<Box<str>>,
 }
 
-/// What must hold.
+/// A compiled validation.
 #[derive(Debug)]
 pub(crate) struct CompiledValidation {
     pub(crate) expression: Box<str>,
@@ -43,7 +43,7 @@ pub(crate) struct CompiledValidation {
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// What the audit log is told.
+/// A compiled audit annotation.
 #[derive(Debug)]
 pub(crate) struct CompiledAnnotation {
     pub(crate) key: Box<str>,
@@ -58,7 +58,7 @@ pub(crate) enum PatchType {
     JsonPatch,
 }
 
-/// What is changed.
+/// A compiled mutation.
 #[derive(Debug)]
 pub(crate) struct CompiledMutation {
     pub(crate) patch_type: PatchType,
@@ -184,7 +184,7 @@ impl CompiledPolicy {
         &self.name
     }
 
-    /// What an error means.
+    /// The failure policy: the meaning of an error.
     #[must_use]
     pub fn failure_policy(&self) -> FailurePolicy {
         self.failure_policy
@@ -196,7 +196,7 @@ impl CompiledPolicy {
         self.param_kind.as_ref()
     }
 
-    /// Whether it runs again when others change the object after it.
+    /// Returns true if the policy is reinvoked when the object changes after it.
     #[must_use]
     pub fn reinvocable(&self) -> bool {
         self.reinvocable

@@ -49,14 +49,15 @@ const RESERVED_WORDS: [&str; 21] = [
     "while",
 ];
 
-/// What an expression of a policy is for, which decides what it sees and what it must evaluate to.
+/// The role of an expression in a policy. It decides which variables are declared and which result
+/// type is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A match condition: a bool, without named expressions.
     MatchCondition,
     /// A validation: a bool.
     Validation,
-    /// What is said when a validation fails: a text, without the authorizer.
+    /// A message expression: a string, without the authorizer.
     Message,
     /// The value of an audit annotation: a text or nothing.
     AuditAnnotation,
@@ -66,12 +67,12 @@ pub enum Role {
     JsonPatch,
 }
 
-/// What expressions of a policy can refer to besides the request.
+/// The variables that expressions of a policy have besides the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Composition {
-    /// Whether the policy has parameters.
+    /// Declares `params`.
     pub params: bool,
-    /// Whether named expressions are declared, be there any or not.
+    /// Declares `variables`, even if there are none.
     pub variables: bool,
 }
 
@@ -88,15 +89,15 @@ pub trait ComposedExpressions {
     ///
     /// # Errors
     ///
-    /// What is wrong, as it stands after the value in the API's error.
+    /// The detail of the field error, which follows the value.
     fn declare(&mut self, name: &str, expression: &str) -> Result<(), String>;
 
     /// Checks an expression.
     ///
     /// # Errors
     ///
-    /// What is wrong, as it stands after the value in the API's error. An expression that compiles
-    /// and still makes no program has [`PROGRAM_FAILED`](super::PROGRAM_FAILED) before the reason.
+    /// The detail of the field error, which follows the value. An expression that compiles and
+    /// still makes no program has [`PROGRAM_FAILED`](super::PROGRAM_FAILED) before the reason.
     fn check(&mut self, expression: &str, role: Role) -> Result<(), String>;
 }
 
@@ -268,7 +269,7 @@ fn validate_named_rule(errors: &mut FieldErrors, rule: &NamedRule, path: &Path<'
     rules::validate(errors, &rule.rule, path);
 }
 
-/// What is deleted cannot be changed.
+/// Deleted objects cannot be mutated.
 fn validate_mutating_operations(
     errors: &mut FieldErrors,
     resources: &MatchResources,

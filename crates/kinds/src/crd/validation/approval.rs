@@ -13,7 +13,7 @@ use crate::structural::error;
 
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// Whether a group belongs to the community.
+/// Returns true if a group is protected, such as `*.k8s.io`.
 pub(in crate::crd) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].into_iter().any(|domain| {
         let prefix = group.strip_suffix(domain);
@@ -21,7 +21,7 @@ pub(in crate::crd) fn is_protected(group: &str) -> bool {
     })
 }
 
-/// What the annotation says.
+/// The value of the annotation `api-approved.kubernetes.io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::crd) enum Approval {
     Invalid,

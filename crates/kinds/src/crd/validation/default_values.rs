@@ -38,7 +38,7 @@ pub(super) fn validate(schema: Props<'_>, must_be_pruned: bool, place: &Path<'_>
     checker.errors
 }
 
-/// Whether a schema has defaults that it would not keep.
+/// Returns true if a schema has defaults that pruning would change.
 pub(super) fn has_unpruned(schema: Props<'_>) -> bool {
     let (Ok(plain), Ok(mut pruned)) = (Node::read(schema), Node::read(schema)) else {
         return false;

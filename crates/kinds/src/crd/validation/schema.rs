@@ -35,7 +35,7 @@ const REASONS: [&str; 4] = [
 /// The most expensive rules that are named when all together cost too much.
 const NAMED_RULES: usize = 4;
 
-/// Whether rules of a schema may each cost more than is allowed.
+/// The handling of rules whose estimated cost exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Costs {
     Limited,
@@ -79,7 +79,8 @@ fn below<'j>(schema: Props<'j>) -> Vec<Props<'j>> {
     found
 }
 
-/// Whether a schema or one below it is of some kind. They are visited in upstream's order.
+/// Returns true if `is_it` holds for a schema or one below it. They are visited in upstream's
+/// order.
 pub(super) fn any(schema: Props<'_>, is_it: &mut impl FnMut(Props<'_>) -> bool) -> bool {
     let mut stack = vec![schema];
     while let Some(schema) = stack.pop() {
@@ -103,18 +104,18 @@ pub(super) fn check_size(schema: Props<'_>) -> Option<SchemaError> {
     check_seen_by_rules(schema).err()
 }
 
-/// Whether a schema has a type that OpenAPI does not know.
+/// Returns true if a schema has a type that OpenAPI does not define.
 pub(super) fn has_invalid_type(schema: Props<'_>) -> bool {
     let kind = schema.text("type");
     !kind.is_empty() && !TYPES.contains(&kind)
 }
 
-/// Whether a schema has rules.
+/// Returns true if a schema has rules.
 pub(super) fn has_rules(schema: Props<'_>) -> bool {
     !schema.list(RULES).is_empty()
 }
 
-/// Whether a schema uses extensions.
+/// Returns true if a schema uses extensions.
 pub(super) fn has_extension(schema: Props<'_>) -> bool {
     schema.flag("x-kubernetes-embedded-resource")
         || schema.has("x-kubernetes-preserve-unknown-fields")
@@ -124,7 +125,7 @@ pub(super) fn has_extension(schema: Props<'_>) -> bool {
         || has_rules(schema)
 }
 
-/// Whether a schema is a set of things whose parts can be changed one by one.
+/// Returns true if a schema is a `set` of lists or maps that are not atomic.
 pub(super) fn is_set_of_parts(schema: Props<'_>) -> bool {
     let items = schema.items_schema();
     let items = items.filter(|_| schema.opt_text("x-kubernetes-list-type") == Some("set"));
@@ -145,7 +146,7 @@ fn part_type(items: Props<'_>) -> Option<&'static str> {
     (!is_atomic).then_some(extension)
 }
 
-/// Whether keys of lists can be absent or null.
+/// Returns true if keys of a list of type `map` can be absent or null.
 pub(super) fn has_invalid_map_keys(schema: Props<'_>) -> bool {
     let mut errors = FieldErrors::new();
     check_map_keys(schema, &Path::ROOT, &mut errors);
@@ -344,14 +345,14 @@ fn check_root_keywords(schema: Props<'_>, place: &Path<'_>) -> Option<FieldError
     None
 }
 
-/// What is known of the rules at a place.
+/// The CEL context of a field.
 #[derive(Debug)]
 struct Context<'j> {
     schema: Props<'j>,
     is_root: bool,
-    /// Whether there are rules here or above.
+    /// True if there are rules here or above.
     in_scope: bool,
-    /// Whether rules can see values here, and where rules above see the values around, those.
+    /// True if rules can see values here, and if rules above see the enclosing values too.
     is_visible: bool,
     /// How often there can be a value here; none if nothing bounds that.
     cardinality: Option<u64>,
@@ -380,7 +381,7 @@ impl<'j> Context<'j> {
     }
 }
 
-/// Whether rules can see values of a schema.
+/// Returns true if rules can see values of a schema.
 fn is_visible(schema: Props<'_>) -> bool {
     if schema.flag("x-kubernetes-int-or-string") {
         return true;
@@ -409,7 +410,7 @@ fn most_children(schema: Props<'_>) -> Option<u64> {
     }
 }
 
-/// What all rules of a schema cost together.
+/// The total estimated cost of all rules of a schema.
 #[derive(Debug, Default)]
 struct Total {
     cost: u64,
@@ -443,7 +444,7 @@ impl Total {
     }
 }
 
-/// What the schemas around say about a place.
+/// The constraints that enclosing schemas put on a field.
 #[derive(Debug, Clone)]
 struct Standard {
     /// Why defaults are forbidden, if they are.

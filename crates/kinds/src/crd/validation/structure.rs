@@ -1,5 +1,5 @@
-//! What makes a schema structural: every value has a known place and type outside of `allOf`,
-//! `anyOf`, `oneOf` and `not`, which may only narrow it.
+//! Structural schemas: every value has a known place and type outside of `allOf`, `anyOf`, `oneOf`
+//! and `not`, which may only narrow it.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/{validation,complete}.go
 
@@ -114,7 +114,7 @@ fn check_type(schema: Props<'_>, level: Level, place: &Path<'_>, errors: &mut Fi
     }
 }
 
-/// What holds where a resource starts.
+/// Checks the root of a resource.
 fn check_resource(schema: Props<'_>, level: Level, place: &Path<'_>, errors: &mut FieldErrors) {
     let is_embedded = schema.flag("x-kubernetes-embedded-resource");
     let is_resource = level == Level::Root || is_embedded;
@@ -156,7 +156,7 @@ fn check_resource(schema: Props<'_>, level: Level, place: &Path<'_>, errors: &mu
     }
 }
 
-/// Whether the value of a keyword is what it is without the keyword.
+/// Returns true if the value of a keyword is its zero value.
 fn is_zero(keyword: &str, value: &Json) -> bool {
     match value {
         Json::Null | Json::Bool(false) => true,
@@ -189,7 +189,7 @@ fn restricts_names_only(metadata: Props<'_>) -> bool {
         })
 }
 
-/// Whether a schema has these alternatives: a whole number, or text.
+/// Returns true if a schema has these alternatives: an integer, or a string.
 fn is_int_or_string_pattern(schema: Props<'_>) -> bool {
     let is_only = |alternative: Props<'_>, kind: &str| {
         alternative.text("type") == kind

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use lockgate_go::base64;
 
-/// Whether a text is one mail address.
+/// Returns true if a string is one mail address.
 pub(super) fn is_address(text: &str) -> bool {
     let mut reader = Reader(text);
     let Some(addresses) = reader.address(true) else {
