@@ -15,7 +15,7 @@ use crate::authn::tokens::Tokens;
 use crate::authn::{ANONYMOUS, Authenticator, impersonation};
 use crate::encoding;
 use crate::http::listen::Peer;
-use crate::http::negotiate::{self, Sent};
+use crate::http::negotiate::{self, Offer, Sent};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target};
 
@@ -72,7 +72,11 @@ pub fn is_json(headers: &HeaderMap) -> Option<bool> {
 /// Reads the form of an answer, and of a patch. Returns `true` for each that there is.
 #[must_use]
 pub fn negotiate(headers: &HeaderMap, query: &str) -> (bool, bool) {
-    let wanted = negotiate::wanted(headers, &Query::parse(query), &negotiate::ACCEPTED);
+    let offer = Offer {
+        accepted: &negotiate::ACCEPTED,
+        tables: true,
+    };
+    let wanted = negotiate::wanted(headers, &Query::parse(query), offer);
     (
         wanted.is_ok(),
         negotiate::patch_type(headers, false).is_ok(),

@@ -42,7 +42,7 @@ use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::listen::Peer;
-use crate::http::negotiate::{self, Encoding, Wanted};
+use crate::http::negotiate::{self, Encoding, Offer, Wanted};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
@@ -57,10 +57,6 @@ use crate::write::{
     Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
 };
 
-/// Subresources whose requests last as long as their connection.
-///
-/// UPSTREAM: kubernetes pkg/controlplane/apiserver/config.go (BasicLongRunningRequestCheck)
-const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 /// The memory of an answer that is not accounted for: requests in flight are counted, too.
 const SMALL_ANSWER: usize = 64 << 10;
 /// Paths of health checks.
@@ -192,6 +188,9 @@ impl Pipeline {
                 received.serve(info, &mut incoming, &mut event).await
             }
         };
+        if head.method == Method::HEAD {
+            respond::drop_body(&mut response);
+        }
         // An answer that comes before the end of a body looks like a broken stream to some clients.
         if !incoming.is_end_stream() {
             body::drain(&mut incoming).await;
@@ -231,10 +230,19 @@ impl Received<'_> {
         incoming: &mut Incoming,
         event: &mut Event,
     ) -> Response {
-        let encoding = negotiate::wanted(self.headers, self.query, &negotiate::ACCEPTED)
+        let offer = Offer {
+            accepted: &negotiate::ACCEPTED,
+            tables: true,
+        };
+        let encoding = negotiate::wanted(self.headers, self.query, offer)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
         if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
             event.target(target, &target.asked_name(self.query));
+        }
+        if !info.is_long_running()
+            && let Err(failure) = allowed_time(self.query, self.pipeline.request_timeout)
+        {
+            return self.fail(&failure, encoding, event);
         }
         let user = match self.identify(event).await {
             Ok(user) => user,
@@ -256,15 +264,13 @@ impl Received<'_> {
             let groups = user.groups.as_deref().unwrap_or_default();
             groups.iter().any(|group| group == MASTERS)
         };
-        let is_exempt = match info {
-            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
-                target.verb == Verb::Watch || LONG_RUNNING.contains(&target.subresource.as_str())
-            }
+        let is_probe = match info {
+            RequestInfo::Resource(_) | RequestInfo::Unrouted(_) => false,
             RequestInfo::NonResource { segments, .. } => segments
                 .first()
                 .is_some_and(|first| HEALTH.contains(&first.as_str())),
         };
-        if is_exempt || is_master() {
+        if info.is_long_running() || is_probe || is_master() {
             return Ok(None);
         }
         let in_flight = match *self.method {
@@ -412,7 +418,17 @@ impl Received<'_> {
         event: &mut Event,
     ) -> Outcome<Response> {
         let resource = &request.resource;
-        let wanted = negotiate::wanted(self.headers, self.query, resource.shape.accepted())?;
+        // UPSTREAM: the routes of built-in resources are registered by method, those of custom ones are not.
+        if *self.method == Method::HEAD && !resource.is_custom() {
+            return Err(method_not_allowed());
+        }
+        let part = resource.subresource(request.subresource());
+        let verbs = part.map_or(&resource.names.verbs, |part| &part.verbs);
+        let offer = Offer {
+            accepted: resource.shape.accepted(),
+            tables: verbs.iter().any(|verb| verb != "create"),
+        };
+        let wanted = negotiate::wanted(self.headers, self.query, offer)?;
         let tables = Tables::wanted(wanted, self.query)?;
         check_scope(request.target(), resource)?;
         let verb = request.target().verb;
@@ -434,8 +450,7 @@ impl Received<'_> {
         let Pipeline { writer, tasks, .. } = self.pipeline;
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
-            let view = wanted.view;
-            let shown = Shown { view, tables };
+            let shown = Shown { wanted, tables };
             return watch::watch(storage, tasks, request, self.query, shown).await;
         }
         // The memory of the request, and how much is worked on to answer it.

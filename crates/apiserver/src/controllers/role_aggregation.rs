@@ -104,6 +104,7 @@ pub(super) async fn look(context: &Context) -> Outcome<bool> {
         let request = Request::internal(account(ACCOUNT), Verb::Patch, path);
         let body = PatchBody {
             patch: Patch::Apply(configuration),
+            findings: Vec::new(),
             options: WriteOptions::of_forced_apply(ACCOUNT),
         };
         match patch::patch(writer, &request, body).await {

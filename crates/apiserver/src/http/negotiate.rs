@@ -25,6 +25,7 @@ pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) enum Encoding {
     Json { pretty: bool },
     Yaml,
+    Protobuf,
 }
 
 /// The part of an object that a response shows.
@@ -58,8 +59,16 @@ impl Wanted {
     }
 }
 
+/// The forms that an endpoint can give.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    pub(crate) accepted: &'static [&'static str],
+    /// False where nothing can be read, so that there is no table either.
+    pub(crate) tables: bool,
+}
+
 /// Reads the `Accept` header. The first form that can be given is given.
-pub(crate) fn wanted(headers: &HeaderMap, query: &Query, accepted: &[&str]) -> Outcome<Wanted> {
+pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcome<Wanted> {
     let text = text(headers, &ACCEPT);
     let texts = text.split(',').filter(|_| !text.is_empty());
     let mut clauses: Vec<Clause<'_>> = texts.map(Clause::read).collect();
@@ -71,8 +80,8 @@ pub(crate) fn wanted(headers: &HeaderMap, query: &Query, accepted: &[&str]) -> O
     let pretty = is_pretty(headers, query);
     clauses
         .iter()
-        .find_map(|clause| clause.satisfy(pretty))
-        .ok_or_else(|| not_acceptable(accepted))
+        .find_map(|clause| clause.satisfy(pretty, offer))
+        .ok_or_else(|| not_acceptable(offer.accepted))
 }
 
 fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
@@ -132,15 +141,20 @@ impl<'t> Clause<'t> {
         clause
     }
 
-    fn satisfy(&self, pretty: bool) -> Option<Wanted> {
+    fn satisfy(&self, pretty: bool, offer: Offer) -> Option<Wanted> {
         let encoding = match self.media_type {
             JSON | "*/*" | "application/*" => Encoding::Json { pretty },
             YAML => Encoding::Yaml,
+            PROTOBUF => Encoding::Protobuf,
             _ => return None,
         };
+        let is_protobuf = encoding == Encoding::Protobuf;
         let known = self.group == "meta.k8s.io";
         let view = match (self.view, self.version) {
+            // Metadata has a message whatever it is of.
+            ("", _) if is_protobuf && !offer.accepted.contains(&PROTOBUF) => return None,
             ("", _) => View::Object,
+            ("Table", _) if is_protobuf || !offer.tables => return None,
             ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") if known => {
                 View::Metadata
             }
@@ -223,10 +237,15 @@ mod tests {
 
     use super::*;
 
+    const OFFER: Offer = Offer {
+        accepted: &ACCEPTED,
+        tables: true,
+    };
+
     fn accept(text: &str) -> Outcome<Wanted> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_str(text).unwrap());
-        wanted(&headers, &Query::default(), &ACCEPTED)
+        wanted(&headers, &Query::default(), OFFER)
     }
 
     #[test]
@@ -237,6 +256,14 @@ mod tests {
             ("*/*", (json, View::Object)),
             (
                 "application/vnd.kubernetes.protobuf,application/json",
+                (Encoding::Protobuf, View::Object),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                (Encoding::Protobuf, View::Metadata),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
                 (json, View::Object),
             ),
             (
@@ -286,7 +313,7 @@ mod tests {
         let refused = sent(&headers(CONTENT_TYPE), &ACCEPTED).unwrap_err();
         assert_eq!(refused.0.code, 415);
         let query = Query::default();
-        let refused = wanted(&headers(ACCEPT), &query, &ACCEPTED).unwrap_err();
+        let refused = wanted(&headers(ACCEPT), &query, OFFER).unwrap_err();
         assert_eq!(refused.0.code, 406);
         assert!(patch_type(&headers(CONTENT_TYPE), false).is_err());
     }
@@ -296,7 +323,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("curl/8.0"));
         let of = |query: &str| {
-            wanted(&headers, &Query::parse(query), &ACCEPTED)
+            wanted(&headers, &Query::parse(query), OFFER)
                 .unwrap()
                 .encoding
         };

@@ -62,7 +62,19 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
         // UPSTREAM: lists of custom resources say so explicitly that there is no more.
         metadata["continue"] = "".into();
     }
-    let mut text = respond::list_head(resource.list_type(), &metadata);
+    // Custom resources are maps to Go, whose members are sorted.
+    let (mut text, end) = if is_custom {
+        let kind = json::to_string(&resource.names.list_kind);
+        let api_version = json::to_string(resource.api_version());
+        let metadata = json::to_string(&metadata);
+        (
+            format!("{{\"apiVersion\":{api_version},\"items\":["),
+            format!("],\"kind\":{kind},\"metadata\":{metadata}}}"),
+        )
+    } else {
+        let head = respond::list_head(resource.list_type(), &metadata);
+        (head, String::from("]}"))
+    };
     let mut pauses = Pauses::default();
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
@@ -78,7 +90,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
             text.push_str(&json::to_string(&object))
         });
     }
-    text.push_str("]}");
+    text.push_str(&end);
     Ok(Reply::list(text))
 }
 

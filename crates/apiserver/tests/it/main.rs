@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod answers;
 mod concurrency;
 mod custom;
 mod defaults;
