@@ -134,7 +134,7 @@ impl<'e> Endpoint<'e> {
                 (result, versions.missing.into_inner())
             };
             // The first missing one ended the run, and the same is asked for again.
-            let Some((object, from, to)) = missing else {
+            let Some(Missing { object, from, to }) = missing else {
                 return result;
             };
             let converted = self.storage.convert(object.clone(), &from, &to).await;
@@ -145,6 +145,13 @@ impl<'e> Endpoint<'e> {
             });
         }
     }
+}
+
+/// A conversion that a webhook is to make: an object, its version and the one that is wanted.
+struct Missing {
+    object: Value,
+    from: Arc<Resource>,
+    to: Arc<Resource>,
 }
 
 /// The result of a conversion webhook.
@@ -200,8 +207,8 @@ struct OtherVersions<'v> {
     reset: Option<&'v Reset>,
     /// The conversions that were made by a webhook.
     known: &'v [Conversion],
-    /// The first one that is to be made: an object, its version and the one that is wanted.
-    missing: RefCell<Option<(Value, Arc<Resource>, Arc<Resource>)>>,
+    /// The first one that is to be made.
+    missing: RefCell<Option<Missing>>,
 }
 
 impl OtherVersions<'_> {
@@ -233,7 +240,11 @@ impl OtherVersions<'_> {
         match known.find(|known| known.to == to && known.object == *object) {
             Some(known) => known.result.clone(),
             None => {
-                let missing = (object.clone(), from, target);
+                let missing = Missing {
+                    object: object.clone(),
+                    from,
+                    to: target,
+                };
                 self.missing.borrow_mut().get_or_insert(missing);
                 Err(String::from("the conversion webhook was not called yet"))
             }
