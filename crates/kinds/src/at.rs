@@ -2,6 +2,8 @@
 //!
 //! An absent member reads as Go's zero value, as everywhere in normal form.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use lockgate_api::field::{ErrorType, FieldError, FieldErrors, Path, Shown};
@@ -11,8 +13,10 @@ use lockgate_go::json::to_string;
 use lockgate_go::quantity::Quantity;
 
 use crate::checks::wire;
+use crate::equality::semantically_equal;
 use crate::object::Object;
 use crate::tree;
+use crate::typed::{Type, internal_form};
 
 /// A value with its path.
 #[derive(Debug, Clone, Copy)]
@@ -337,12 +341,80 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
+    /// A list of conditions as newer kinds have it.
+    ///
+    /// UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go (ValidateConditions)
+    pub(crate) fn conditions(&self, errors: &mut FieldErrors) {
+        const REASON_MAX: usize = 1024;
+        const MESSAGE_MAX: usize = 32 * 1024;
+        let mut seen = BTreeSet::new();
+        for condition in self.items() {
+            let kind = condition.at("type");
+            if !seen.insert(kind.text()) {
+                kind.duplicate(errors);
+            }
+            kind.check(errors, check_qualified_name);
+            condition
+                .at("status")
+                .known(errors, &["False", "True", "Unknown"]);
+            let generation = condition.at("observedGeneration");
+            if generation.int() < 0 {
+                generation.invalid_int(errors, "must be greater than or equal to zero");
+            }
+            let time = condition.at("lastTransitionTime");
+            if !time.is_set() {
+                time.required(errors);
+            }
+            let reason = condition.at("reason");
+            reason.check_required(errors, check_condition_reason);
+            if reason.text().len() > REASON_MAX {
+                reason.too_long(errors, REASON_MAX);
+            }
+            let message = condition.at("message");
+            if message.text().len() > MESSAGE_MAX {
+                message.too_long(errors, MESSAGE_MAX);
+            }
+        }
+    }
+
+    /// The value must equal that of the old object; both are compared and printed by their type.
+    pub(crate) fn immutable_typed(
+        &self,
+        errors: &mut FieldErrors,
+        old: &At<'_, '_>,
+        ty: Option<Type>,
+    ) {
+        let value = |at: &At<'_, '_>| at.value.cloned().unwrap_or(Value::Null);
+        if let Some(ty) = ty
+            && !semantically_equal(ty, &value(self), &value(old))
+        {
+            let shown = internal_form(ty, self.value);
+            self.invalid_as(errors, Shown::Rendered(&shown), "field is immutable");
+        }
+    }
+
     /// The value must equal that of the old object.
     pub(crate) fn immutable(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
         if !self.same(old) {
             self.invalid_or_null(errors, "field is immutable");
         }
     }
+}
+
+fn check_condition_reason(reason: &str) -> Vec<String> {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
+    let good = reason.bytes().all(inner)
+        && reason.starts_with(|first: char| first.is_ascii_alphabetic())
+        && reason.ends_with(|last: char| last.is_ascii_alphanumeric() || last == '_');
+    if good {
+        return Vec::new();
+    }
+    vec![String::from(
+        "a condition reason must start with alphabetic character, optionally followed by a string \
+         of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' \
+         (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or \
+         'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')",
+    )]
 }
 
 fn present(value: Option<&Value>) -> Option<&Value> {

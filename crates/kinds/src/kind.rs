@@ -294,6 +294,8 @@ pub struct Context<'r> {
     pub match_conditions: bool,
     /// Configurations from manifest files exist, so their names are reserved.
     pub static_manifests: bool,
+    /// The namespace of the object has the label that grants admin access to devices.
+    pub admin_access: bool,
 }
 
 impl fmt::Debug for Context<'_> {
@@ -316,6 +318,7 @@ impl<'r> Context<'r> {
             policies: &Unchecked,
             match_conditions: true,
             static_manifests: false,
+            admin_access: false,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::cells::{Common, Row, cell, read};
 use crate::checks::take_over;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
 use crate::object::{Object, fill, fill_text, get, get_mut, open, text, with};
+use crate::typed::internal_diff;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_label_value, check_subdomain};
 use serde_json::{Value, json};
@@ -447,9 +448,11 @@ fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     }
     if new != former {
         let spec = Path::root("spec");
+        let (former, new) = (Value::Object(former), Value::Object(new));
+        let diff = internal_diff("PersistentVolumeSource", &former, &new);
         errors.push(FieldError::forbidden(
             &spec.child("persistentvolumesource"),
-            "spec.persistentvolumesource is immutable after creation\n",
+            format!("spec.persistentvolumesource is immutable after creation\n{diff}"),
         ));
     }
     let mode = |spec: &'static str| Path::root(spec);

@@ -11,7 +11,7 @@ use crate::checks::{check_label, take_over};
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
 use crate::object::{Object, at_mut, fill, fill_text, get, get_mut, has, open, text, with};
-use crate::typed::type_of;
+use crate::typed::{internal_diff, type_of};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::label_selector::ExpressionValues;
 use lockgate_api::meta::names::check_subdomain;
@@ -323,18 +323,19 @@ fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         requests(&mut former);
         take_over(&mut new, old_spec, "volumeAttributesClassName");
     }
+    let (new, former) = (Value::Object(new), Value::Object(former));
     let is_same = type_of("", "v1", "PersistentVolumeClaim")
         .and_then(|ty| ty.field("spec"))
-        .is_some_and(|field| {
-            let (new, former) = (Value::Object(new), Value::Object(former));
-            semantically_equal(field.ty(), &new, &former)
-        });
+        .is_some_and(|field| semantically_equal(field.ty(), &new, &former));
     let path = Path::root("spec");
     if !is_same {
+        let diff = internal_diff("PersistentVolumeClaimSpec", &former, &new);
         errors.push(FieldError::forbidden(
             &path,
-            "spec is immutable after creation except resources.requests and \
-             volumeAttributesClassName for bound claims\n",
+            format!(
+                "spec is immutable after creation except resources.requests and \
+                 volumeAttributesClassName for bound claims\n{diff}"
+            ),
         ));
     }
     let zero = || Quantity::parse("0").ok();
