@@ -542,6 +542,40 @@ pub(crate) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
     warnings
 }
 
+/// The types of the PEM blocks in a text.
+///
+/// UPSTREAM: encoding/pem (Decode)
+pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
+    const END: &str = "-----";
+    let text = String::from_utf8_lossy(bytes);
+    let mut types = Vec::new();
+    let mut open: Option<(&str, String)> = None;
+    for line in text.lines() {
+        let line = line.trim_end();
+        if let Some(kind) = line
+            .strip_prefix("-----BEGIN ")
+            .and_then(|rest| rest.strip_suffix(END))
+        {
+            open = Some((kind, String::new()));
+        } else if let Some(kind) = line
+            .strip_prefix("-----END ")
+            .and_then(|rest| rest.strip_suffix(END))
+        {
+            if let Some((begun, body)) = open.take()
+                && begun == kind
+                && lockgate_go::base64::decode(&body).is_ok()
+            {
+                types.push(kind.to_owned());
+            }
+        } else if let Some((_, body)) = &mut open
+            && !line.contains(':')
+        {
+            body.push_str(line);
+        }
+    }
+    types
+}
+
 /// Checks the name of a CSI driver beyond its presence and length.
 pub(crate) fn check_lower_subdomain(value: &str) -> Vec<String> {
     check_subdomain(&value.to_lowercase())

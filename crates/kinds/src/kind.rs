@@ -121,6 +121,14 @@ pub trait Kind: fmt::Debug + Send + Sync {
         }
     }
 
+    /// The rules for a changed `status`, beyond metadata.
+    fn validate_status(&self, _errors: &mut FieldErrors, _new: &Written<'_>, _old: &Written<'_>) {}
+
+    /// The group that errors about invalid objects name, if it is not that of the resource.
+    fn error_group(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Warnings about a new object that is valid.
     fn warnings_on_create(&self, _new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         Vec::new()
@@ -148,7 +156,8 @@ pub trait Kind: fmt::Debug + Send + Sync {
     }
 
     /// Validates a changed object after the metadata that every kind has: by default its metadata by
-    /// the kind's own rules, then, if the object changed as a whole, [`Kind::validate`].
+    /// the kind's own rules, then [`Kind::validate`] if the object changed as a whole, and
+    /// [`Kind::validate_status`] if its status did.
     fn validate_update(
         &self,
         subresource: &str,
@@ -157,8 +166,10 @@ pub trait Kind: fmt::Debug + Send + Sync {
         context: &Context<'_>,
     ) -> FieldErrors {
         let mut errors = self.validate_metadata_update(new, old);
-        if subresource.is_empty() {
-            self.validate(&mut errors, new, Some(old), context);
+        match subresource {
+            "" => self.validate(&mut errors, new, Some(old), context),
+            "status" => self.validate_status(&mut errors, new, old),
+            _ => {}
         }
         errors
     }

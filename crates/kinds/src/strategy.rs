@@ -92,6 +92,12 @@ pub fn prepare_update(
 /// Sets what is set right after validation.
 pub fn canonicalize(resource: &Resource, value: &mut Value) {
     resource.rules.canonicalize(value);
+    // Storage is protobuf, which knows no empty lists and maps; definitions are stored as JSON.
+    if resource.group != "apiextensions.k8s.io"
+        && let Some(ty) = type_of_resource(resource)
+    {
+        ty.forget_empty(value);
+    }
 }
 
 /// Validates an object that is created.

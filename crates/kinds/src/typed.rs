@@ -15,6 +15,8 @@ mod tables;
 mod tests;
 mod unstructured;
 
+use serde_json::Value;
+
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
@@ -91,7 +93,8 @@ pub fn type_of(group: &str, version: &str, kind: &str) -> Option<Type> {
 /// The type of the member at a path of a kind's newest version.
 pub(crate) fn member_type(group: &str, kind: &str, path: &[&str]) -> Option<Type> {
     let ty = type_of(group, "v1", kind)?;
-    path.iter().try_fold(ty, |ty, key| Some(ty.field(key)?.ty()))
+    path.iter()
+        .try_fold(ty, |ty, key| Some(ty.field(key)?.ty()))
 }
 
 impl Type {
@@ -193,6 +196,43 @@ impl Type {
         match self.target().shape() {
             Shape::Struct(index) => ATOMIC_STRUCTS.binary_search(&index).is_ok(),
             _ => false,
+        }
+    }
+
+    /// Sets empty lists and maps to null where Go writes them even so.
+    ///
+    /// Recurses as deep as the type; no type but that of schemas stands inside itself.
+    pub(crate) fn forget_empty(self, value: &mut Value) {
+        match (self.form(), value) {
+            (Form::Struct, Value::Object(members)) => {
+                for (key, member) in members {
+                    let Some(field) = self.field(key) else {
+                        continue;
+                    };
+                    let is_list = matches!(field.ty().form(), Form::List(_) | Form::Map(_));
+                    let is_empty = match member {
+                        Value::Array(items) => items.is_empty(),
+                        Value::Object(members) => members.is_empty(),
+                        _ => false,
+                    };
+                    if is_list && is_empty {
+                        *member = Value::Null;
+                    } else {
+                        field.ty().forget_empty(member);
+                    }
+                }
+            }
+            (Form::List(element), Value::Array(items)) => {
+                for item in items {
+                    element.forget_empty(item);
+                }
+            }
+            (Form::Map(element), Value::Object(members)) => {
+                for member in members.values_mut() {
+                    element.forget_empty(member);
+                }
+            }
+            _ => {}
         }
     }
 

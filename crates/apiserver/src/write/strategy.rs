@@ -162,9 +162,10 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
     if errors.is_empty() {
         return Ok(());
     }
+    let group = resource.shape.kind().error_group();
     Err(invalid(
         resource.kind(),
-        resource.group(),
+        group.unwrap_or(resource.group()),
         metadata::text(object, "name"),
         errors,
     ))
@@ -188,7 +189,10 @@ pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Valu
 
 /// Sets what is set after validation.
 pub(crate) fn canonicalize(resource: &Resource, object: &mut Value) {
-    resource.shape.kind().canonicalize(object);
+    match resource.shape.row() {
+        Some(row) => built_in::canonicalize(row, object),
+        None => resource.shape.kind().canonicalize(object),
+    }
 }
 
 /// Restores and sets what belongs to the server in a changed object.

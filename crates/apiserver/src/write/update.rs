@@ -317,8 +317,10 @@ impl Recipe for Replacement<'_> {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;
         }
-        for warning in strategy::warnings_on_update(resource, object, old) {
-            request.notes.warn(&warning);
+        if subresource.is_empty() {
+            for warning in strategy::warnings_on_update(resource, object, old) {
+                request.notes.warn(&warning);
+            }
         }
         strategy::canonicalize(resource, object);
         ignore_timestamp_only_change(object, old);

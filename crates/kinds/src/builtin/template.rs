@@ -199,3 +199,34 @@ pub(super) fn at_most_all(errors: &mut FieldErrors, at: &At<'_, '_>) {
         at.invalid(errors, "must not be greater than 100%");
     }
 }
+
+/// Counts of a status: none negative, none above `replicas`, available ones not above ready ones.
+pub(super) fn replica_counts(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    counts: &[&str],
+    bounded: &[&str],
+    ready: &str,
+) {
+    for key in counts {
+        at.at(key).non_negative(errors);
+    }
+    for key in bounded {
+        if at.at(key).int() > at.at("replicas").int() {
+            at.at(key)
+                .invalid_int(errors, "cannot be greater than status.replicas");
+        }
+    }
+    if at.at("availableReplicas").int() > at.at("readyReplicas").int() {
+        at.at("availableReplicas")
+            .invalid_int(errors, format!("cannot be greater than {ready}"));
+    }
+}
+
+/// A count of collisions never falls.
+pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
+    let (new, former) = (at.at("collisionCount"), old.at("collisionCount"));
+    if former.is_set() && new.int() < former.int() {
+        new.invalid_int(errors, "cannot be decremented");
+    }
+}

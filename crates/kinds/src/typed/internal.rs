@@ -80,7 +80,8 @@ impl Internal {
 pub(crate) fn internal_form(ty: Type, value: Option<&Value>) -> String {
     let value = value.filter(|value| !value.is_null());
     let (target, form) = (ty.target(), ty.form());
-    let is_nil = value.is_none() && (target != ty || matches!(form, TypeForm::List(_) | TypeForm::Map(_)));
+    let is_nil =
+        value.is_none() && (target != ty || matches!(form, TypeForm::List(_) | TypeForm::Map(_)));
     if is_nil {
         return String::from("null");
     }

@@ -6,7 +6,7 @@ use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{template, template_defaults};
 use crate::builtin::template::{
-    TEMPLATE, always_restarts, at_most_all, compiled, containers, int_or_percent,
+    TEMPLATE, always_restarts, at_most_all, collisions, compiled, containers, int_or_percent,
     int_or_percent_value, labels_do_not_match, labels_of, rolling_update, selects_everything,
 };
 use crate::cells::{Common, Row, cell, read};
@@ -37,6 +37,24 @@ pub(super) const DAEMON_SETS: Resource = namespaced(
 pub(super) struct DaemonSet;
 
 impl Kind for DaemonSet {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        for key in [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ] {
+            at.at(key).non_negative(errors);
+        }
+        collisions(errors, &at, &At::root(old.object(), "status"));
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
         of_template(&spec.at("template"))

@@ -75,8 +75,6 @@ impl Kind for CronJob {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let spec = At::root(new.object(), "spec");
-        let template = spec.at("jobTemplate");
         let mut warnings = Vec::new();
         let messages = check_label(&new.metadata.name);
         if !messages.is_empty() {
@@ -86,12 +84,7 @@ impl Kind for CronJob {
                 messages.join(" ")
             ));
         }
-        warnings.extend(job_warnings(&template.at("spec")));
-        if spec.at("schedule").text().contains("TZ") {
-            warnings.push(String::from(
-                "spec.schedule: cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-            ));
-        }
+        warnings.extend(spec_warnings(new));
         warnings
     }
 
@@ -99,12 +92,12 @@ impl Kind for CronJob {
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        spec_warnings(new)
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -128,6 +121,18 @@ impl Kind for CronJob {
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         cron_job_row(object, common)
     }
+}
+
+fn spec_warnings(new: &Written<'_>) -> Vec<String> {
+    let spec = At::root(new.object(), "spec");
+    let template = spec.at("jobTemplate");
+    let mut warnings = job_warnings(&template.at("spec"));
+    if spec.at("schedule").text().contains("TZ") {
+        warnings.push(String::from(
+            "spec.schedule: cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        ));
+    }
+    warnings
 }
 
 fn defaults(object: &mut Object) {

@@ -17,7 +17,7 @@ use crate::object::list;
 use crate::object::{
     Object, at_mut, each, fill, fill_text, flag, get, get_mut, has, open, text, with,
 };
-use crate::typed::type_of;
+use crate::typed::{internal_form, member_type, type_of};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::check_qualified_name;
 use lockgate_api::meta::names::check_subdomain;
@@ -75,12 +75,12 @@ impl Kind for Job {
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        job_warnings(&At::root(new.object(), "spec"))
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -198,6 +198,10 @@ fn job_selector(object: &mut Object) {
     if flag(spec, "manualSelector") {
         return;
     }
+    let before = spec.get("template").and_then(|template| {
+        let labels = template.get("metadata")?.get("labels")?;
+        labels.as_object().cloned()
+    });
     if let Some(template) = open(spec, "template")
         && let Some(metadata) = open(template, "metadata")
         && let Some(labels) = open(metadata, "labels")
@@ -219,6 +223,14 @@ fn job_selector(object: &mut Object) {
         labels
             .entry("batch.kubernetes.io/controller-uid")
             .or_insert_with(|| Value::from(uid));
+    }
+    // Labels that were taken over from the template are the same map upstream, so they grow with it.
+    let labels = at_mut(object, &["spec", "template", "metadata", "labels"]).cloned();
+    if let (Some(metadata), Some(labels)) = (get_mut(object, "metadata"), labels)
+        && before.is_some()
+        && get(metadata, "labels") == before.as_ref()
+    {
+        metadata.insert("labels".to_owned(), Value::Object(labels));
     }
 }
 
@@ -739,7 +751,8 @@ fn job_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         "managedBy",
         "successPolicy",
     ] {
-        at.at(key).immutable(errors, &former.at(key));
+        let ty = member_type("batch", "Job", &["spec", key]);
+        at.at(key).immutable_typed(errors, &former.at(key), ty);
     }
 }
 
@@ -802,12 +815,18 @@ fn template_update(errors: &mut FieldErrors, at: &At<'_, '_>, former: &At<'_, '_
                     expected.unwrap_or(&nothing),
                 )
             });
-        if !same {
-            At::new(at.path.child("template.spec"), new.get("spec"))
-                .invalid(errors, "field is immutable");
+        if !same && let Some(field) = ty.and_then(|field| field.ty().field("spec")) {
+            let shown = internal_form(field.ty(), new.get("spec"));
+            At::new(at.path.child("template.spec"), new.get("spec")).invalid_as(
+                errors,
+                Shown::Rendered(&shown),
+                "field is immutable",
+            );
         }
-    } else if !ty.is_some_and(|field| semantically_equal(field.ty(), new, &expected)) {
-        at.at("template").invalid(errors, "field is immutable");
+    } else {
+        let expected = At::new(at.path, Some(&expected));
+        let ty = ty.map(|field| field.ty());
+        at.at("template").immutable_typed(errors, &expected, ty);
     }
 }
 

@@ -35,6 +35,32 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Node;
 
 impl Kind for Node {
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        for (parent, key) in [("spec", "configSource"), ("status", "config")] {
+            with(value, |node| {
+                if let Some(parent) = get_mut(node, parent) {
+                    parent.remove(key);
+                }
+            });
+        }
+    }
+
+    fn prepare_update(
+        &self,
+        _subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        if old.pointer("/spec/configSource").is_none() {
+            with(value, |node| {
+                if let Some(spec) = get_mut(node, "spec") {
+                    spec.remove("configSource");
+                }
+            });
+        }
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         node_warnings(new.object())
     }

@@ -10,7 +10,7 @@ use crate::cells::{Common, Row, cell, read};
 use crate::checks::take_over;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
 use crate::object::{Object, fill, fill_text, get, get_mut, open, text, with};
-use crate::typed::internal_diff;
+use crate::typed::{internal_diff, internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_label_value, check_subdomain};
 use serde_json::{Value, json};
@@ -466,8 +466,12 @@ fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     if let Some(former) = affinity
         && !same_affinity(spec.get("nodeAffinity"), former)
     {
-        At::new(Path::root("nodeAffinity"), spec.get("nodeAffinity")).invalid_or_null(
+        let affinity = spec.get("nodeAffinity");
+        let ty = member_type("", "PersistentVolume", &["spec", "nodeAffinity"]);
+        let shown = ty.map_or_else(String::new, |ty| internal_form(ty, affinity));
+        At::new(Path::root("nodeAffinity"), affinity).invalid_as(
             errors,
+            Shown::Rendered(&shown),
             "field is immutable, except for updating from beta label to GA",
         );
     }

@@ -4,7 +4,9 @@ use crate::at::At;
 use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{labels_default, template, template_defaults};
-use crate::builtin::template::{always_restarts, labels_do_not_match, labels_of, replicas_row};
+use crate::builtin::template::{
+    always_restarts, labels_do_not_match, labels_of, replica_counts, replicas_row,
+};
 use crate::cells::{Common, Row};
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, Resource, SCALE, SPEC,
@@ -42,6 +44,22 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct ReplicationController;
 
 impl Kind for ReplicationController {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        replica_counts(
+            errors,
+            &At::root(new.object(), "status"),
+            &[
+                "replicas",
+                "fullyLabeledReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "observedGeneration",
+            ],
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+            "readyReplicas",
+        );
+    }
+
     fn prepare_update(
         &self,
         subresource: &str,
@@ -76,7 +94,9 @@ impl Kind for ReplicationController {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        // UPSTREAM: pkg/registry/core/replicationcontroller/strategy.go has the templates the wrong
+        // way round.
+        self.warnings_on_create(old, context)
     }
 
     fn apply_defaults(&self, value: &mut Value) {

@@ -773,7 +773,9 @@ pub(in crate::builtin) fn template_metadata(errors: &mut FieldErrors, at: &At<'_
             Some(_) => false,
         };
         if !is_zero {
-            member.forbidden(errors, "cannot be set");
+            // Upstream makes the first letter of Go's name small.
+            let name = if key == "uid" { "uID" } else { key };
+            At::new(at.path.child(name), None).forbidden(errors, "cannot be set");
         }
     }
 }

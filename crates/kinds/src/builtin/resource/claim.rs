@@ -18,9 +18,7 @@ use crate::cells::read;
 use crate::cells::{Common, Row, cell};
 use crate::checks::{check_label, parse_cidr_sloppy};
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
-use crate::object::{
-    Object, at_mut, each, fill_number, fill_text, get, get_mut, has, text, with,
-};
+use crate::object::{Object, at_mut, each, fill_number, fill_text, get, get_mut, has, text, with};
 use crate::typed::member_type;
 
 const GROUP: &str = "resource.k8s.io";
@@ -34,13 +32,7 @@ pub(super) const RESOURCE_CLAIMS: Resource = namespaced(
     "ResourceClaimList",
     &ResourceClaim,
 )
-.subresources(&[sub(
-    "status",
-    GROUP,
-    "v1",
-    "ResourceClaim",
-    CHANGE,
-)]);
+.subresources(&[sub("status", GROUP, "v1", "ResourceClaim", CHANGE)]);
 
 pub(super) const RESOURCE_CLAIM_TEMPLATES: Resource = namespaced(
     GROUP,
@@ -375,14 +367,16 @@ fn admin_access(errors: &mut FieldErrors, spec: &At<'_, '_>, context: &Context<'
     ));
 }
 
-/// The part of an object by which a device is known.
+/// The members by which a device is known, as upstream prints them.
 fn device_id(at: &At<'_, '_>) -> String {
-    let member = |key: &str| at.at(key).text().to_owned();
-    let id = format!("{}/{}/{}", member("driver"), member("pool"), member("device"));
-    if at.at("shareID").is_set() {
-        return format!("{id}/{}", member("shareID"));
-    }
-    id
+    let member = |key: &str| Shown::Named(at.at(key).text()).to_string();
+    format!(
+        "{{\"Driver\":{},\"Pool\":{},\"Device\":{},\"ShareID\":{}}}",
+        member("driver"),
+        member("pool"),
+        member("device"),
+        member("shareID")
+    )
 }
 
 fn status(errors: &mut FieldErrors, new: &Object, old: &Object) {
@@ -421,7 +415,11 @@ fn status(errors: &mut FieldErrors, new: &Object, old: &Object) {
             reserved.forbidden(errors, "may not be specified when `allocated` is not set");
         } else if get(new, "metadata").is_some_and(|metadata| has(metadata, "deletionTimestamp")) {
             let before = former.at("reservedFor");
-            if reserved.list().iter().any(|consumer| !before.list().contains(consumer)) {
+            if reserved
+                .list()
+                .iter()
+                .any(|consumer| !before.list().contains(consumer))
+            {
                 reserved.forbidden(
                     errors,
                     "new entries may not be added while `deallocationRequested` or \
@@ -484,7 +482,7 @@ fn device_status(errors: &mut FieldErrors, at: &At<'_, '_>, allocated: &BTreeSet
     if !allocated.contains(&id) {
         at.invalid_as(
             errors,
-            Shown::Text(&id),
+            Shown::Rendered(&id),
             "must be an allocated device in the claim",
         );
     }
@@ -526,7 +524,11 @@ fn check_interface_address(text: &str) -> Vec<String> {
     let canonical = match address {
         IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
             let four = six.to_ipv4_mapped().map_or(address, IpAddr::V4);
-            let length = if length > 32 { length.saturating_sub(96) } else { length };
+            let length = if length > 32 {
+                length.saturating_sub(96)
+            } else {
+                length
+            };
             format!("{four}/{length}")
         }
         _ => format!("{address}/{length}"),
@@ -567,12 +569,18 @@ fn parse_uuid(text: &str) -> Result<(), String> {
             rest
         }
         38 => {
-            let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+            let inner = text
+                .strip_prefix('{')
+                .and_then(|text| text.strip_suffix('}'));
             inner.ok_or("invalid bracketed UUID format")?
         }
         32 => {
             let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            return if is_hex { Ok(()) } else { Err(FORMAT.to_owned()) };
+            return if is_hex {
+                Ok(())
+            } else {
+                Err(FORMAT.to_owned())
+            };
         }
         length => return Err(format!("invalid UUID length: {length}")),
     };

@@ -88,12 +88,7 @@ pub(super) fn configuration(errors: &mut FieldErrors, at: &At<'_, '_>, is_stored
 }
 
 /// Any JSON object of limited length.
-pub(super) fn raw_object(
-    errors: &mut FieldErrors,
-    at: &At<'_, '_>,
-    is_stored: bool,
-    most: usize,
-) {
+pub(super) fn raw_object(errors: &mut FieldErrors, at: &At<'_, '_>, is_stored: bool, most: usize) {
     let Some(value) = at.value else {
         return at.required(errors);
     };
@@ -176,11 +171,7 @@ pub(super) fn full_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
 }
 
 /// The name of a request of the claim, or of a request and one of its alternatives.
-pub(super) fn request_reference(
-    errors: &mut FieldErrors,
-    at: &At<'_, '_>,
-    requests: &At<'_, '_>,
-) {
+pub(super) fn request_reference(errors: &mut FieldErrors, at: &At<'_, '_>, requests: &At<'_, '_>) {
     const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a \
                           subrequest separated by '/'";
     let segments: Vec<&str> = at.text().split('/').collect();
@@ -194,12 +185,9 @@ pub(super) fn request_reference(
     }
     // Of requests with the same name the last counts.
     let named = |list: &[Value], name: &str| {
-        let found = list.iter().rfind(|item| {
-            item.get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                == name
-        });
+        let found = list
+            .iter()
+            .rfind(|item| item.get("name").and_then(Value::as_str).unwrap_or_default() == name);
         found.cloned()
     };
     let is_known = match segments[..] {
@@ -248,9 +236,14 @@ pub(super) fn binding_conditions(errors: &mut FieldErrors, at: &At<'_, '_>) {
         at.at("bindingFailureConditions"),
     );
     for conditions in [&wanted, &failures] {
-        items(errors, conditions, BINDING_CONDITIONS_MAX, |errors, name| {
-            name.check(errors, check_qualified_name);
-        });
+        items(
+            errors,
+            conditions,
+            BINDING_CONDITIONS_MAX,
+            |errors, name| {
+                name.check(errors, check_qualified_name);
+            },
+        );
     }
     let mut seen = BTreeSet::new();
     for condition in wanted.items() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use lockgate_api::field::{FieldErrors, Path, Shown};
-use lockgate_api::meta::names::{check_subdomain};
+use lockgate_api::meta::names::check_subdomain;
 use lockgate_api::meta::validation::{NameRules, validate_metadata_update};
 use lockgate_go::quantity::Quantity;
 

@@ -63,12 +63,25 @@ fn decode(resource: &Resource, object: &Value) -> Result<(Value, Vec<String>), S
     Ok((value, warnings))
 }
 
-/// Sets the metadata that the server sets before the strategy runs.
-fn complete(resource: &Resource, value: &mut Value) {
+/// Sets the namespace of a namespaced object.
+fn place(resource: &Resource, value: &mut Value, case: &Value) {
     let metadata = &mut value["metadata"];
     if !metadata.is_object() {
         *metadata = json!({});
     }
+    let namespace = case["path"]
+        .as_str()
+        .and_then(|path| path.split_once("/namespaces/")?.1.split('/').next())
+        .or(case["namespace"].as_str());
+    if let (true, Some(namespace)) = (resource.namespaced, namespace) {
+        metadata["namespace"] = json!(namespace);
+    }
+}
+
+/// Sets the metadata that the server sets before the strategy runs.
+fn complete(resource: &Resource, value: &mut Value, case: &Value) {
+    place(resource, value, case);
+    let metadata = &mut value["metadata"];
     metadata["uid"] = json!(UID);
     metadata["creationTimestamp"] = json!(Time::from_unix_seconds(SECONDS).to_string());
     let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
@@ -76,7 +89,11 @@ fn complete(resource: &Resource, value: &mut Value) {
         metadata["name"] = json!(format!("{}abcde", text("generateName")));
     }
     if let Some(members) = metadata.as_object_mut() {
-        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        for key in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
             members.remove(key);
         }
         if !resource.namespaced {
@@ -110,11 +127,10 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     let api_version = case["object"]["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = case["kind"].as_str().unwrap_or_default();
-    let resource =
-        by_kind(group, version, kind).ok_or_else(|| String::from("unknown resource"))?;
+    let resource = by_kind(group, version, kind).ok_or_else(|| String::from("unknown resource"))?;
     let (mut value, mut warnings) = decode(resource, &case["object"])?;
     if case["op"] == "create" {
-        complete(resource, &mut value);
+        complete(resource, &mut value, case);
         prepare_create(resource, &mut value, context);
         let errors = validate_create(resource, &value, context);
         if !errors.is_empty() {
@@ -122,15 +138,19 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
         }
         warnings.extend(warnings_on_create(resource, &value, context));
         canonicalize(resource, &mut value);
+        // Reading from storage applies them again.
+        resource.rules.apply_defaults(&mut value);
         return Ok(End::Stored(value, warnings));
     }
     let subresource = case["subresource"].as_str().unwrap_or_default();
+    place(resource, &mut value, case);
     let (mut old, _) = decode(resource, &case["old"])?;
-    complete(resource, &mut old);
+    complete(resource, &mut old, case);
     if subresource.is_empty() || case["old"].get("status").is_none() {
         prepare_create(resource, &mut old, context);
     }
     canonicalize(resource, &mut old);
+    resource.rules.apply_defaults(&mut old);
     old["metadata"]["resourceVersion"] = json!("1");
     if case["rv"] == true
         || !resource.allow_unconditional_update
@@ -146,7 +166,10 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     if !errors.is_empty() {
         return Ok(refused(&errors));
     }
-    warnings.extend(warnings_on_update(resource, &value, &old, context));
+    if subresource.is_empty() {
+        warnings.extend(warnings_on_update(resource, &value, &old, context));
+    }
     canonicalize(resource, &mut value);
+    resource.rules.apply_defaults(&mut value);
     Ok(End::Stored(value, warnings))
 }
