@@ -42,7 +42,10 @@ pub fn name_rules(resource: &Resource) -> NameRules {
 pub fn prepare_create(resource: &Resource, value: &mut Value, context: &Context<'_>) {
     if matches!(
         resource.generation,
-        Generation::CreateOnly | Generation::Members(_)
+        Generation::CreateOnly
+            | Generation::Members(_)
+            | Generation::Sent(_)
+            | Generation::Exact(_)
     ) {
         set_generation(value, 1);
     }
@@ -80,10 +83,15 @@ pub fn prepare_update(
             _ => {}
         }
     });
+    let counts = matches!(subresource, "" | "ephemeralcontainers" | "resize");
+    let counts_first = matches!(resource.generation, Generation::Sent(_));
+    if counts && counts_first {
+        raise_generation(resource, value, old);
+    }
     resource
         .rules
         .prepare_update(subresource, value, old, context);
-    if matches!(subresource, "" | "ephemeralcontainers" | "resize") {
+    if counts && !counts_first {
         raise_generation(resource, value, old);
     }
     with(value, |object| restore_metadata(object, old_object));
@@ -96,7 +104,7 @@ pub fn canonicalize(resource: &Resource, value: &mut Value) {
     if resource.group != "apiextensions.k8s.io"
         && let Some(ty) = type_of_resource(resource)
     {
-        ty.forget_empty(value);
+        ty.forget_empties(value);
     }
 }
 
@@ -203,10 +211,14 @@ fn reset_status(resource: &Resource, value: &mut Value) {
 
 /// Raises the generation if a member that counts has changed.
 fn raise_generation(resource: &Resource, value: &mut Value, old: &Value) {
-    let (Generation::Members(members) | Generation::UpdateOnly(members)) = resource.generation
+    let (Generation::Members(members)
+    | Generation::UpdateOnly(members)
+    | Generation::Sent(members)
+    | Generation::Exact(members)) = resource.generation
     else {
         return;
     };
+    let is_exact = matches!(resource.generation, Generation::Exact(_));
     let changed = members.iter().any(|path| {
         let pointer = format!("/{}", path.replace('.', "/"));
         let find = |value: &Value| value.pointer(&pointer).cloned().unwrap_or_default();
@@ -216,8 +228,8 @@ fn raise_generation(resource: &Resource, value: &mut Value, old: &Value) {
                 Some(Some(ty?.field(name)?.ty()))
             });
         match ty.flatten() {
-            Some(ty) => !semantically_equal(ty, &find(value), &find(old)),
-            None => find(value) != find(old),
+            Some(ty) if !is_exact => !semantically_equal(ty, &find(value), &find(old)),
+            _ => find(value) != find(old),
         }
     });
     if !changed {

@@ -6,6 +6,7 @@
 
 mod data;
 mod decode;
+mod empties;
 mod internal;
 mod micro_time;
 mod scalar;
@@ -15,12 +16,11 @@ mod tables;
 mod tests;
 mod unstructured;
 
-use serde_json::Value;
-
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
 pub use decode::{Decoded, MAX_FINDINGS};
+pub use empties::Empties;
 pub(crate) use internal::{internal_diff, internal_form};
 
 /// A type of the API; a handle into the tables.
@@ -196,43 +196,6 @@ impl Type {
         match self.target().shape() {
             Shape::Struct(index) => ATOMIC_STRUCTS.binary_search(&index).is_ok(),
             _ => false,
-        }
-    }
-
-    /// Sets empty lists and maps to null where Go writes them even so.
-    ///
-    /// Recurses as deep as the type; no type but that of schemas stands inside itself.
-    pub(crate) fn forget_empty(self, value: &mut Value) {
-        match (self.form(), value) {
-            (Form::Struct, Value::Object(members)) => {
-                for (key, member) in members {
-                    let Some(field) = self.field(key) else {
-                        continue;
-                    };
-                    let is_list = matches!(field.ty().form(), Form::List(_) | Form::Map(_));
-                    let is_empty = match member {
-                        Value::Array(items) => items.is_empty(),
-                        Value::Object(members) => members.is_empty(),
-                        _ => false,
-                    };
-                    if is_list && is_empty {
-                        *member = Value::Null;
-                    } else {
-                        field.ty().forget_empty(member);
-                    }
-                }
-            }
-            (Form::List(element), Value::Array(items)) => {
-                for item in items {
-                    element.forget_empty(item);
-                }
-            }
-            (Form::Map(element), Value::Object(members)) => {
-                for member in members.values_mut() {
-                    element.forget_empty(member);
-                }
-            }
-            _ => {}
         }
     }
 

@@ -201,6 +201,7 @@ impl Recipe for Insertion<'_> {
         metadata::match_namespace(object, self.request.object_namespace())?;
         self.writer.addresses.allocate(resource, object);
         let gates = self.writer.gates;
+        notes.restore_empties(object);
         strategy::prepare_create(resource, object, self.request.user(), gates);
         strategy::check_create(resource, object, gates)?;
         let (access, user) = (self.writer.access(), self.request.user());

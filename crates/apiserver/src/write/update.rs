@@ -300,6 +300,7 @@ impl Recipe for Replacement<'_> {
         writer.confirm_no_escalation(request, object, Some(old))?;
         self.change.check_version(object, self.entry.revision)?;
         metadata::match_namespace(object, request.object_namespace())?;
+        request.notes.restore_empties(object);
         strategy::prepare_update(
             resource,
             subresource,

@@ -21,7 +21,8 @@ use crate::cells::{Common, Row, cell};
 use crate::checks::check_label;
 use crate::equality::semantically_equal;
 use crate::kind::{
-    Context, Deletion, FieldSelector, Kind, NAME, Resource, SPEC, Written, cluster, select,
+    Context, Deletion, FieldSelector, Generation, Kind, NAME, Resource, SPEC, Written, cluster,
+    select,
 };
 use crate::object::{Object, at_mut, each, fill, get, get_mut, list, with};
 use crate::typed::{internal_form, member_type};
@@ -37,7 +38,7 @@ pub(super) const RESOURCE_SLICES: Resource = cluster(
     "ResourceSliceList",
     &ResourceSlice,
 )
-.generation(SPEC);
+.generation(Generation::Sent(&["spec"]));
 
 pub(super) const DEVICE_CLASSES: Resource = cluster(
     GROUP,
