@@ -16,7 +16,7 @@ use crate::checks::wire;
 use crate::equality::semantically_equal;
 use crate::object::Object;
 use crate::tree;
-use crate::typed::{Type, internal_form};
+use crate::typed::{Type, internal_form, member_type};
 
 /// A value with its path.
 #[derive(Debug, Clone, Copy)]
@@ -393,7 +393,13 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The value must equal that of the old object.
+    /// The label selector must be that of the old object.
+    pub(crate) fn immutable_selector(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
+        let ty = member_type("apps", "Deployment", &["spec", "selector"]);
+        self.immutable_typed(errors, old, ty);
+    }
+
+    /// The value, which is no list and no map, must equal that of the old object.
     pub(crate) fn immutable(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
         if !self.same(old) {
             self.invalid_or_null(errors, "field is immutable");

@@ -136,20 +136,6 @@ pub(crate) fn immutable(
     }
 }
 
-/// `spec.selector` may not change.
-pub(crate) fn immutable_selector(errors: &mut FieldErrors, object: &Object, old: &Object) {
-    let selector = |object| {
-        let selector = get(object, "spec").and_then(|spec: &Object| spec.get("selector"));
-        selector.unwrap_or(&Value::Null)
-    };
-    let (new, old) = (selector(object), selector(old));
-    if !tree::equal(new, old) {
-        let spec = Path::root("spec");
-        let detail = "field is immutable";
-        invalid_selector(errors, &spec.child("selector"), Some(new), detail);
-    }
-}
-
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
     or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
     regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -159,6 +145,25 @@ pub(crate) const LABEL_NAMES: NameRules = NameRules {
     name: check_label,
     prefix: check_label_prefix,
 };
+
+/// The rules for names that newer code checks, which counts bytes and says so.
+///
+/// UPSTREAM: apimachinery pkg/api/validate/strfmt.go (LongName)
+pub(crate) const LONG_NAMES: NameRules = NameRules {
+    name: check_long_name,
+    // The name that was made is checked, not its beginning.
+    prefix: |_| Vec::new(),
+};
+
+fn check_long_name(name: &str) -> Vec<String> {
+    let mut messages = check_subdomain(name);
+    for message in &mut messages {
+        if let Some(start) = message.strip_suffix(" characters") {
+            *message = format!("{start} bytes");
+        }
+    }
+    messages
+}
 
 /// Checks a DNS-1123 label.
 pub(crate) fn check_label(value: &str) -> Vec<String> {

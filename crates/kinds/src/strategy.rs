@@ -17,7 +17,6 @@ mod tests;
 use serde_json::Value;
 
 use lockgate_api::field::{FieldErrors, Path};
-use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::{
     NameRules, PATH_SEGMENT_NAMES, validate_metadata, validate_metadata_update,
 };
@@ -114,13 +113,8 @@ pub fn validate_create(resource: &Resource, value: &Value, context: &Context<'_>
     let new = Written::new(value, resource.namespaced);
     let mut errors = resource.rules.validate_create(&new, context);
     if errors.is_empty() {
-        // The name by the rules of every kind, after those of this kind. The rest is valid already.
-        let names = ObjectMeta {
-            name: new.metadata.name,
-            generate_name: new.metadata.generate_name,
-            ..ObjectMeta::default()
-        };
-        errors = validate_metadata(&names, PATH_SEGMENT_NAMES, &Path::root("metadata"));
+        // The rules of every kind, after those of this kind.
+        errors = validate_metadata(&new.metadata, PATH_SEGMENT_NAMES, &Path::root("metadata"));
     }
     errors
 }

@@ -10,7 +10,7 @@ use crate::builtin::template::{
     int_or_percent_value, labels_do_not_match, labels_of, rolling_update, selects_everything,
 };
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{immutable_selector, invalid_selector};
+use crate::checks::invalid_selector;
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, namespaced, sub};
 use crate::object::{Object, fill, get, get_mut, open, text, with};
@@ -98,8 +98,13 @@ impl Kind for DaemonSet {
                 drop_from_template(object, old.as_object(), &["spec", "template"])
             });
         }
-        if let (true, Some(old)) = (subresource.is_empty(), old.as_object()) {
-            with(value, |object| raise_template_generation(object, old));
+        if let Some(old) = old.as_object() {
+            with(value, |object| match subresource {
+                "" => raise_template_generation(object, old),
+                // It belongs to the spec, which the status cannot change.
+                "status" => set_template_generation(object, template_generation(old)),
+                _ => {}
+            });
         }
     }
 
@@ -111,7 +116,12 @@ impl Kind for DaemonSet {
         _context: &Context<'_>,
     ) {
         if let Some(old) = old {
-            immutable_selector(errors, new.object(), old.object());
+            let (at, former) = (
+                At::root(new.object(), "spec"),
+                At::root(old.object(), "spec"),
+            );
+            at.at("selector")
+                .immutable_selector(errors, &former.at("selector"));
         }
         daemon_set(errors, new.object(), old.map(Written::object));
     }

@@ -9,7 +9,7 @@ use crate::builtin::template::{
     int_or_percent_value, ready, replica_counts, replicas_row, rolling_update,
 };
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{immutable_selector, take_over};
+use crate::checks::take_over;
 use crate::kind::{
     CHANGE, Context, Generation, Kind, Resource, SCALE, SPEC, Written, namespaced, sub,
 };
@@ -308,7 +308,9 @@ fn deployment(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
         }
     }
     if let Some(old) = old {
-        immutable_selector(errors, object, old);
+        At::root(object, "spec")
+            .at("selector")
+            .immutable_selector(errors, &At::root(old, "spec").at("selector"));
     }
 }
 
@@ -384,6 +386,8 @@ fn replica_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) 
         },
     );
     if let Some(old) = old {
-        immutable_selector(errors, object, old);
+        At::root(object, "spec")
+            .at("selector")
+            .immutable_selector(errors, &At::root(old, "spec").at("selector"));
     }
 }

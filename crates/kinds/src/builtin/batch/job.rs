@@ -1,13 +1,15 @@
 //! Jobs.
 
+mod status;
+
 use crate::at::At;
 use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{labels_default, template, template_defaults};
 use crate::builtin::template::{TEMPLATE, compiled, containers, labels_do_not_match, labels_of};
 use crate::cells::{Common, Row, cell, human_duration, read};
+use crate::checks::take_over;
 use crate::checks::{check_label, invalid_selector};
-use crate::checks::{immutable_selector, take_over};
 use crate::equality::semantically_equal;
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, Resource, SPEC, Written,
@@ -112,7 +114,11 @@ impl Kind for Job {
         context: &Context<'_>,
     ) -> FieldErrors {
         if !subresource.is_empty() {
-            return self.validate_metadata_update(new, old);
+            let mut errors = self.validate_metadata_update(new, old);
+            if subresource == "status" {
+                status::job_status(&mut errors, new.object(), old.object());
+            }
+            return errors;
         }
         let mut errors = self.validate_create(new, context);
         errors.extend(self.validate_metadata_update(new, old));
@@ -680,7 +686,7 @@ fn success_policy(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &At<'_, '_>) 
 }
 
 /// Counts indexes such as `0,3-5`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut last = None;
     if text.is_empty() {
@@ -742,7 +748,9 @@ fn job_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     } else {
         completions.immutable(errors, &former.at("completions"));
     }
-    immutable_selector(errors, object, old);
+    At::root(object, "spec")
+        .at("selector")
+        .immutable_selector(errors, &At::root(old, "spec").at("selector"));
     template_update(errors, &at, &former, old);
     for key in [
         "completionMode",

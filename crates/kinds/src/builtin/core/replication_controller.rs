@@ -8,12 +8,14 @@ use crate::builtin::template::{
     always_restarts, labels_do_not_match, labels_of, replica_counts, replicas_row,
 };
 use crate::cells::{Common, Row};
+use crate::checks::LONG_NAMES;
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, Resource, SCALE, SPEC,
     Written, namespaced, number_selector, sub,
 };
 use crate::object::{Object, at_mut, fill, get, get_mut, is_empty, with};
 use lockgate_api::field::FieldErrors;
+use lockgate_api::meta::validation::NameRules;
 use serde_json::Value;
 
 pub(super) const REPLICATION_CONTROLLERS: Resource = namespaced(
@@ -44,6 +46,10 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct ReplicationController;
 
 impl Kind for ReplicationController {
+    fn name_rules(&self) -> NameRules {
+        LONG_NAMES
+    }
+
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
         replica_counts(
             errors,

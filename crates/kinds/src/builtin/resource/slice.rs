@@ -18,7 +18,7 @@ use crate::builtin::core::resource_name::{is_extended, is_native};
 use crate::builtin::core::volume_source::{driver_name, node_selector};
 use crate::cells::read;
 use crate::cells::{Common, Row, cell};
-use crate::checks::check_label;
+use crate::checks::{LONG_NAMES, check_label};
 use crate::equality::semantically_equal;
 use crate::kind::{
     Context, Deletion, FieldSelector, Generation, Kind, NAME, Resource, SPEC, Written, cluster,
@@ -134,26 +134,9 @@ impl Kind for ResourceSlice {
 #[derive(Debug)]
 pub(super) struct DeviceClass;
 
-/// Upstream counts bytes here, and says so.
-const CLASS_NAMES: NameRules = NameRules {
-    name: check_class_name,
-    // The name that was made is checked, not its beginning.
-    prefix: |_| Vec::new(),
-};
-
-fn check_class_name(name: &str) -> Vec<String> {
-    let mut messages = check_subdomain(name);
-    for message in &mut messages {
-        if let Some(start) = message.strip_suffix(" characters") {
-            *message = format!("{start} bytes");
-        }
-    }
-    messages
-}
-
 impl Kind for DeviceClass {
     fn name_rules(&self) -> NameRules {
-        CLASS_NAMES
+        LONG_NAMES
     }
 
     fn validate(

@@ -209,7 +209,8 @@ impl Kind for CsiStorageCapacity {
         errors.extend(self.validate_metadata_update(new, old));
         for key in ["nodeTopology", "storageClassName"] {
             let former = At::root(old.object(), key);
-            At::root(new.object(), key).immutable(&mut errors, &former);
+            let ty = member_type("storage.k8s.io", "CSIStorageCapacity", &[key]);
+            At::root(new.object(), key).immutable_typed(&mut errors, &former, ty);
         }
         errors
     }
@@ -331,7 +332,12 @@ fn csi_driver(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
             at.at("attachRequired").value,
         );
         attach.immutable(errors, &former.at("attachRequired"));
-        modes.immutable(errors, &former.at("volumeLifecycleModes"));
+        let ty = member_type(
+            "storage.k8s.io",
+            "CSIDriver",
+            &["spec", "volumeLifecycleModes"],
+        );
+        modes.immutable_typed(errors, &former.at("volumeLifecycleModes"), ty);
     }
 }
 
