@@ -1,6 +1,6 @@
 //! Cluster IPs and node ports of services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,6 +17,15 @@ const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 /// The addresses and ports that are allocated.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(Mutex<Taken>);
+
+/// The write that needs addresses and ports.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Allocation {
+    /// A dry run gets ports that no service can have.
+    pub(crate) is_dry_run: bool,
+    /// The service is created.
+    pub(crate) is_new: bool,
+}
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -90,7 +99,7 @@ impl Addresses {
 
 impl Addresses {
     /// Allocates the cluster IP and the node ports of a service that names none.
-    pub(crate) fn allocate(&self, resource: &Resource, object: &mut Value) {
+    pub(crate) fn allocate(&self, resource: &Resource, object: &mut Value, how: Allocation) {
         if !resource.is("", "services") {
             return;
         }
@@ -113,7 +122,10 @@ impl Addresses {
             Some(address) => address.to_owned(),
         };
         spec.insert(String::from("clusterIP"), address.clone().into());
-        spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+        let addresses = spec.entry("clusterIPs").or_insert(Value::Null);
+        if addresses.as_array().is_none_or(Vec::is_empty) {
+            *addresses = json!([address]);
+        }
         // A service without an address has its families decided by its selector, or by nobody.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
@@ -125,32 +137,44 @@ impl Addresses {
             spec.entry("ipFamilyPolicy")
                 .or_insert_with(|| "RequireDualStack".into());
         }
+        // UPSTREAM: kubernetes pkg/registry/core/service/portallocator/operation.go
+        let mut dry = 32_768;
+        let mut next_port = || {
+            if how.is_dry_run {
+                dry += 1;
+                return Some(dry);
+            }
+            self.port()
+        };
         let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
-        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
-        if kind == "LoadBalancer"
-            && local
-            && checked.unwrap_or_default() == 0
-            && let Some(number) = self.port()
-        {
-            spec.insert(String::from("healthCheckNodePort"), number.into());
-        }
         let wants_ports = spec
             .get("allocateLoadBalancerNodePorts")
             .and_then(Value::as_bool);
         if kind == "NodePort" || (kind == "LoadBalancer" && wants_ports != Some(false)) {
+            // Protocols of a new service share the port of a node.
+            let mut known: BTreeMap<i64, i64> = BTreeMap::new();
             let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
-            for port in ports.into_iter().flatten() {
-                let missing = port
-                    .get("nodePort")
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default()
-                    == 0;
-                if missing
-                    && let (Some(number), Some(members)) = (self.port(), port.as_object_mut())
-                {
-                    members.insert(String::from("nodePort"), number.into());
+            for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+                let number = |key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
+                let (own, mut node) = (number("port"), number("nodePort"));
+                if node == 0 {
+                    let shared = known.get(&own).copied().filter(|_| how.is_new);
+                    let Some(found) = shared.or_else(&mut next_port) else {
+                        continue;
+                    };
+                    node = found;
+                    port.insert(String::from("nodePort"), node.into());
                 }
+                known.entry(own).or_insert(node);
             }
+        }
+        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
+        if kind == "LoadBalancer"
+            && local
+            && checked.unwrap_or_default() == 0
+            && let Some(number) = next_port()
+        {
+            spec.insert(String::from("healthCheckNodePort"), number.into());
         }
     }
 }

@@ -71,6 +71,12 @@ pub trait Kind: fmt::Debug + Send + Sync {
         NewStatus::Reset
     }
 
+    /// Sets what depends on the cluster around a new or changed object, before the server allocates
+    /// and prepares. Errors end the write before the other rules are asked.
+    fn begin(&self, _value: &mut Value, _old: Option<&Value>) -> FieldErrors {
+        FieldErrors::new()
+    }
+
     /// Sets what belongs to the server in a new object.
     fn prepare_create(&self, _value: &mut Value, _context: &Context<'_>) {}
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::allocate::Allocation;
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
@@ -199,9 +200,14 @@ impl Recipe for Insertion<'_> {
         self.attempts += 1;
         metadata::fill(object);
         metadata::match_namespace(object, self.request.object_namespace())?;
-        self.writer.addresses.allocate(resource, object);
-        let gates = self.writer.gates;
         notes.restore_empties(object);
+        strategy::begin(resource, object, None)?;
+        let how = Allocation {
+            is_dry_run: self.options.is_dry_run(),
+            is_new: true,
+        };
+        self.writer.addresses.allocate(resource, object, how);
+        let gates = self.writer.gates;
         strategy::prepare_create(resource, object, self.request.user(), gates);
         strategy::check_create(resource, object, gates)?;
         let (access, user) = (self.writer.access(), self.request.user());

@@ -105,6 +105,12 @@ pub(crate) fn mark_scheduled(object: &mut Value) {
     }
 }
 
+/// Sets what depends on the cluster, before addresses are allocated; may refuse the object.
+pub(crate) fn begin(resource: &Resource, object: &mut Value, old: Option<&Value>) -> Outcome<()> {
+    let errors = resource.shape.kind().begin(object, old);
+    refuse(resource, object, &errors)
+}
+
 /// Sets what belongs to the server in a new object.
 pub(crate) fn prepare_create(
     resource: &Resource,

@@ -15,6 +15,7 @@ use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
 use lockgate_store::{Entry, Revision};
 use serde_json::Value;
 
+use crate::allocate::Allocation;
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
@@ -301,6 +302,9 @@ impl Recipe for Replacement<'_> {
         self.change.check_version(object, self.entry.revision)?;
         metadata::match_namespace(object, request.object_namespace())?;
         request.notes.restore_empties(object);
+        if subresource.is_empty() {
+            strategy::begin(resource, object, Some(old))?;
+        }
         strategy::prepare_update(
             resource,
             subresource,
@@ -311,7 +315,11 @@ impl Recipe for Replacement<'_> {
         );
         if subresource.is_empty() {
             // A changed type may need addresses and ports that the old one did not.
-            writer.addresses.allocate(resource, object);
+            let how = Allocation {
+                is_dry_run: self.change.options.is_dry_run(),
+                is_new: false,
+            };
+            writer.addresses.allocate(resource, object, how);
         }
         strategy::check_update(resource, subresource, object, old)?;
         if subresource.is_empty() {

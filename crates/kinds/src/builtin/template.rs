@@ -2,7 +2,7 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{check_percent, invalid_selector, wire};
+use crate::checks::{check_label, check_percent, invalid_selector, wire};
 use crate::object::{Object, fill, fill_text, get_mut, open, text};
 use lockgate_api::field::FieldErrors;
 use lockgate_api::meta::label_selector::LabelSelector;
@@ -226,7 +226,20 @@ pub(super) fn replica_counts(
 /// A count of collisions never falls.
 pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
     let (new, former) = (at.at("collisionCount"), old.at("collisionCount"));
-    if former.is_set() && new.int() < former.int() {
+    if former.is_set() && (!new.is_set() || new.int() < former.int()) {
         new.invalid_int(errors, "cannot be decremented");
     }
+}
+
+/// The warning about a name that is no DNS label although pods are named after it.
+pub(super) fn name_warning(name: &str) -> Vec<String> {
+    let messages = check_label(name);
+    if messages.is_empty() {
+        return messages;
+    }
+    vec![format!(
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising \
+         behavior; a DNS label is recommended: [{}]",
+        messages.join(" ")
+    )]
 }

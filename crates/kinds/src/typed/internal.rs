@@ -99,6 +99,7 @@ pub(crate) fn internal_form(ty: Type, value: Option<&Value>) -> String {
         (_, Some(value), _) => to_string(value),
         (TypeForm::Bool, ..) => String::from("false"),
         (TypeForm::Integer(_), ..) => String::from("0"),
+        (TypeForm::Time | TypeForm::MicroTime | TypeForm::Raw, ..) => String::from("null"),
         _ => String::from("\"\""),
     }
 }

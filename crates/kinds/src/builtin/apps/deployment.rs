@@ -6,7 +6,7 @@ use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{template, template_defaults};
 use crate::builtin::template::{
     TEMPLATE, at_most_all, collisions, containers, controller_template, int_or_percent,
-    int_or_percent_value, ready, replica_counts, replicas_row, rolling_update,
+    int_or_percent_value, name_warning, ready, replica_counts, replicas_row, rolling_update,
 };
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::take_over;
@@ -59,19 +59,21 @@ impl Kind for Deployment {
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
-        of_template(&spec.at("template"))
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(of_template(&spec.at("template")));
+        warnings
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        of_template(&At::root(new.object(), "spec").at("template"))
     }
 
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
@@ -168,19 +170,21 @@ impl Kind for ReplicaSet {
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
-        of_template(&spec.at("template"))
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(of_template(&spec.at("template")));
+        warnings
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        of_template(&At::root(new.object(), "spec").at("template"))
     }
 
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {

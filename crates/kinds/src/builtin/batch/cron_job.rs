@@ -7,14 +7,13 @@ use crate::builtin::batch::job::job_spec;
 use crate::builtin::batch::job::job_spec_defaults;
 use crate::builtin::batch::job::job_warnings;
 use crate::builtin::core::pod::disabled::drop_from_template;
-use crate::builtin::template::containers;
+use crate::builtin::template::{containers, name_warning};
 use crate::cells::Common;
 use crate::cells::Row;
 use crate::cells::cell;
 use crate::cells::count_cell;
 use crate::cells::read;
 use crate::cells::since;
-use crate::checks::check_label;
 use crate::checks::invalid_selector;
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, namespaced, sub};
 use crate::object::Object;
@@ -75,15 +74,7 @@ impl Kind for CronJob {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let messages = check_label(&new.metadata.name);
-        if !messages.is_empty() {
-            warnings.push(format!(
-                "metadata.name: this is used in Pod names and hostnames, which can result in \
-                 surprising behavior; a DNS label is recommended: [{}]",
-                messages.join(" ")
-            ));
-        }
+        let mut warnings = name_warning(&new.metadata.name);
         warnings.extend(spec_warnings(new));
         warnings
     }

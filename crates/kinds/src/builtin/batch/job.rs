@@ -6,7 +6,9 @@ use crate::at::At;
 use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{labels_default, template, template_defaults};
-use crate::builtin::template::{TEMPLATE, compiled, containers, labels_do_not_match, labels_of};
+use crate::builtin::template::{
+    TEMPLATE, compiled, containers, labels_do_not_match, labels_of, name_warning,
+};
 use crate::cells::{Common, Row, cell, human_duration, read};
 use crate::checks::take_over;
 use crate::checks::{check_label, invalid_selector};
@@ -60,15 +62,7 @@ impl Kind for Job {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let messages = check_label(&new.metadata.name);
-        if !messages.is_empty() {
-            warnings.push(format!(
-                "metadata.name: this is used in Pod names and hostnames, which can result in \
-                 surprising behavior; a DNS label is recommended: [{}]",
-                messages.join(" ")
-            ));
-        }
+        let mut warnings = name_warning(&new.metadata.name);
         warnings.extend(job_warnings(&At::root(new.object(), "spec")));
         warnings
     }
@@ -100,10 +94,10 @@ impl Kind for Job {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        job(errors, new);
+        job(errors, new, old.map(Written::object));
     }
 
     fn validate_update(
@@ -120,7 +114,8 @@ impl Kind for Job {
             }
             return errors;
         }
-        let mut errors = self.validate_create(new, context);
+        let mut errors = self.validate_metadata(new);
+        self.validate(&mut errors, new, Some(old), context);
         errors.extend(self.validate_metadata_update(new, old));
         selected_spec(&mut errors, new.object(), Some(old.object()));
         job_update(&mut errors, new.object(), old.object());
@@ -290,8 +285,8 @@ fn job_duration(object: &Value, now: Time) -> String {
 /// The rules of new jobs.
 ///
 /// UPSTREAM: pkg/apis/batch/validation/validation.go (ValidateJob)
-fn job(errors: &mut FieldErrors, new: &Written<'_>) {
-    generated_selector(errors, new);
+fn job(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
+    generated_selector(errors, new, old);
     selected_spec(errors, new.object(), None);
     let at = At::root(new.object(), "spec");
     let completions = at.at("completions").int();
@@ -309,7 +304,7 @@ fn job(errors: &mut FieldErrors, new: &Written<'_>) {
 }
 
 /// A selector that the server made names the job.
-fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>) {
+fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
     let at = At::root(new.object(), "spec");
     let selector = at.at("selector");
     if at.at("manualSelector").flag() || !selector.is_set() {
@@ -325,7 +320,16 @@ fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>) {
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
     ];
-    for (key, value) in wanted {
+    // Jobs of old releases have the labels without a prefix only.
+    let needs_prefixed = old.is_none_or(|old| {
+        let spec = At::root(old, "spec");
+        let template = spec.at("template");
+        let former = labels_of(&template);
+        former.contains_key("batch.kubernetes.io/job-name")
+            && former.contains_key("batch.kubernetes.io/controller-uid")
+    });
+    let needed = if needs_prefixed { 4 } else { 2 };
+    for (key, value) in wanted.into_iter().take(needed) {
         let label = labels.entry(key);
         let detail = format!("must be '{value}'");
         if !label.is_set() {
@@ -337,6 +341,7 @@ fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>) {
     }
     let expected: BTreeMap<String, String> = wanted
         .into_iter()
+        .take(needed)
         .map(|(key, value)| (key.to_owned(), value.clone()))
         .collect();
     if compiled(&at).is_some_and(|matcher| !matcher.matches(&expected)) {

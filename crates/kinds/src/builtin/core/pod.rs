@@ -196,6 +196,24 @@ impl Kind for PodTemplate {
         with(value, |object| template_defaults(object, "template"));
     }
 
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            disabled::drop_from_template(object, None, &["template"]);
+        });
+    }
+
+    fn prepare_update(
+        &self,
+        _subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        with(value, |object| {
+            disabled::drop_from_template(object, old.as_object(), &["template"]);
+        });
+    }
+
     fn validate(
         &self,
         errors: &mut FieldErrors,

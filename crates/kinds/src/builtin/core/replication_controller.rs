@@ -5,7 +5,7 @@ use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{labels_default, template, template_defaults};
 use crate::builtin::template::{
-    always_restarts, labels_do_not_match, labels_of, replica_counts, replicas_row,
+    always_restarts, labels_do_not_match, labels_of, name_warning, replica_counts, replicas_row,
 };
 use crate::cells::{Common, Row};
 use crate::checks::LONG_NAMES;
@@ -88,21 +88,23 @@ impl Kind for ReplicationController {
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
-        of_template(&spec.at("template"))
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(of_template(&spec.at("template")));
+        warnings
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
         // UPSTREAM: pkg/registry/core/replicationcontroller/strategy.go has the templates the wrong
         // way round.
-        self.warnings_on_create(old, context)
+        of_template(&At::root(old.object(), "spec").at("template"))
     }
 
     fn apply_defaults(&self, value: &mut Value) {

@@ -1,5 +1,7 @@
 //! Services.
 
+mod families;
+
 use crate::at::At;
 use crate::builtin::core::pod::port_or_name;
 use crate::cells::{Common, Row, cell, read};
@@ -92,8 +94,24 @@ impl Kind for Service {
         with(value, defaults);
     }
 
+    fn begin(&self, value: &mut Value, old: Option<&Value>) -> FieldErrors {
+        let old = old.and_then(Value::as_object);
+        let members = value.as_object_mut();
+        members.map_or_else(FieldErrors::new, |service| families::begin(service, old))
+    }
+
     fn name_rules(&self) -> NameRules {
         LABEL_NAMES
+    }
+
+    fn canonicalize(&self, value: &mut Value) {
+        with(value, |object| {
+            // UPSTREAM: pkg/registry/core/service/storage/storage.go (defaultOnReadService)
+            let spec = get_mut(object, "spec");
+            if let Some(spec) = spec.filter(|spec| !needs_cluster_ip(spec)) {
+                spec.remove("internalTrafficPolicy");
+            }
+        });
     }
 
     fn validate(
@@ -843,11 +861,18 @@ fn keep_allocated(object: &mut Object, old: &Object) {
         return;
     };
     if needs_cluster_ip(old_spec) && needs_cluster_ip(spec) {
-        if text(spec, "clusterIP").is_empty() && is_empty(spec, "clusterIPs") {
+        if text(spec, "clusterIP").is_empty() {
             take_over(spec, old_spec, "clusterIP");
         }
-        if is_empty(spec, "clusterIPs") && text(spec, "clusterIP") == text(old_spec, "clusterIP") {
+        if is_empty(spec, "clusterIPs") && !is_empty(old_spec, "clusterIPs") {
             take_over(spec, old_spec, "clusterIPs");
+        }
+        // A client that knows one address only changes it.
+        let address = text(spec, "clusterIP").to_owned();
+        if address != text(old_spec, "clusterIP")
+            && list(spec, "clusterIPs") == list(old_spec, "clusterIPs")
+        {
+            spec.insert("clusterIPs".to_owned(), json!([address]));
         }
         for key in ["ipFamilies", "ipFamilyPolicy"] {
             if !has(spec, key) {

@@ -127,4 +127,19 @@ fn volume_attachment(errors: &mut FieldErrors, object: &Object) {
     if name.is_set() {
         name.check(errors, check_subdomain);
     }
+    let status = At::root(object, "status");
+    for key in ["attachError", "detachError"] {
+        let failure = status.at(key);
+        let code = failure.at("errorCode");
+        if failure.at("message").text().len() > MESSAGE_MAX {
+            failure.at("message").too_long(errors, METADATA_MAX);
+        }
+        if code.int() < 0 {
+            code.within(errors, 0, i64::from(i32::MAX));
+        }
+    }
 }
+
+const MESSAGE_MAX: usize = 1024;
+/// The limit that upstream names for messages, too.
+const METADATA_MAX: usize = 256 * 1024;
