@@ -42,7 +42,7 @@ impl Requests {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let mut text = String::from(
-            "# HELP lockgate_requests_total Requests that were answered.\n# TYPE lockgate_requests_total counter\n",
+            "# HELP lockgate_requests_total Completed requests by method and code.\n# TYPE lockgate_requests_total counter\n",
         );
         for ((method, code), series) in &all {
             let _ = writeln!(
@@ -51,7 +51,7 @@ impl Requests {
                 series.count
             );
         }
-        text.push_str("# HELP lockgate_request_seconds_total Time from a request to its answer.\n# TYPE lockgate_request_seconds_total counter\n");
+        text.push_str("# HELP lockgate_request_seconds_total Time from request to response in seconds, summed.\n# TYPE lockgate_request_seconds_total counter\n");
         for ((method, code), series) in &all {
             let _ = writeln!(
                 text,

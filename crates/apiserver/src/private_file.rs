@@ -115,10 +115,10 @@ fn repair(
     set(mode & !forbidden).map_err(|error| {
         io::Error::new(
             error.kind(),
-            format!("others have access to it (mode {mode:o}), which cannot be changed: {error}"),
+            format!("mode {mode:o} is too open and cannot be changed: {error}"),
         )
     })?;
-    tracing::warn!(%path, mode = format!("{mode:o}"), "others had access to it; they have no longer");
+    tracing::warn!(%path, mode = format!("{mode:o}"), "permissions too open, repaired");
     Ok(())
 }
 

@@ -66,7 +66,7 @@ impl InProcess {
             {
                 let name = &registered.name;
                 return Err(ConfigError(format!(
-                    "webhook {name} has match conditions, which nobody evaluates in process"
+                    "webhook {name} has match conditions, which are not evaluated in process"
                 )));
             }
         }

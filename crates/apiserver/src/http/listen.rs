@@ -93,7 +93,7 @@ pub(crate) async fn serve<H: Handler>(
             .await
             .is_err()
     {
-        tracing::debug!("some requests were still under way");
+        tracing::debug!("drain timeout reached, requests in flight dropped");
     }
     connections.shutdown().await;
 }
@@ -175,7 +175,7 @@ async fn connection<H: Handler>(
                 return;
             }
             () = place.lost() => {
-                tracing::debug!(%address, "connection closed for another peer");
+                tracing::debug!(%address, "idle connection closed in favour of another peer");
                 return;
             }
             _ = clock.tick() => {

@@ -418,7 +418,7 @@ fn build(
     let mut anonymous = settings.anonymous_auth;
     // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
     if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
-        tracing::warn!("anonymous requests are off: AlwaysAllow would let everybody do everything");
+        tracing::warn!("anonymous requests disabled: AlwaysAllow would allow them everything");
         anonymous = false;
     }
     let authenticator = Arc::new(Authenticator {
@@ -449,7 +449,7 @@ fn build(
     });
     for manifests in manifests {
         tasks.spawn(manifests.run(|error| {
-            tracing::error!(%error, "static manifests cannot be read; the old ones stay");
+            tracing::error!(%error, "cannot read static manifests, keeping the previous ones");
         }));
     }
     let parts = enabled_parts(&engine, &settings);

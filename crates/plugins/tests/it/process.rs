@@ -173,7 +173,7 @@ async fn warnings_and_annotations_reach_the_client_and_the_log() {
     let error = InProcess::new("Gap", [webhook], host()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "webhook gap.example.com has match conditions, which nobody evaluates in process"
+        "webhook gap.example.com has match conditions, which are not evaluated in process"
     );
 }
 

@@ -113,7 +113,7 @@ async fn dial(address: SocketAddr) -> Result<(), String> {
         ip => ip,
     };
     let socket = TcpStream::connect((ip, address.port())).await;
-    let socket = socket.map_err(|error| format!("nobody listens: {error}"))?;
+    let socket = socket.map_err(|error| format!("cannot connect to the listener: {error}"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let seen = Arc::new(SeenCertificate {
         seen: AtomicBool::new(false),
