@@ -11,7 +11,7 @@ use lockgate_store::{Entry, List, Revision};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::allocate::Allocation;
+use crate::allocate::Purpose;
 use crate::config::Controllers;
 use crate::controllers::{namespace_defaults, role_aggregation};
 use crate::encoding;
@@ -178,7 +178,7 @@ async fn missing_objects(
         metadata::fill(object);
         writer
             .addresses
-            .allocate(resource, object, Allocation::default());
+            .allocate(resource, object, Purpose::default());
         strategy::prepare_create(resource, object, &UserInfo::default(), writer.gates);
         strategy::canonicalize(resource, object);
         missing.push(write);
