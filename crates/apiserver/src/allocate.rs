@@ -6,17 +6,18 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::config::ServiceRange;
 use crate::registry::Resource;
 
-/// Addresses are from 10.96.0.0/12, the range that most clusters use.
-const FIRST: u32 = u32::from_be_bytes([10, 96, 0, 1]);
-const LAST: u32 = u32::from_be_bytes([10, 111, 255, 254]);
 /// Ports of nodes are from 30000 to 32767.
 const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// The addresses and ports that are allocated.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(Mutex<Taken>);
+pub(crate) struct Addresses {
+    range: ServiceRange,
+    taken: Mutex<Taken>,
+}
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -25,13 +26,24 @@ struct Taken {
 }
 
 impl Addresses {
+    /// All addresses of a range, none of them allocated.
+    pub(crate) fn new(range: ServiceRange) -> Self {
+        Self {
+            range,
+            taken: Mutex::default(),
+        }
+    }
+
     fn address(&self) -> Option<Ipv4Addr> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = taken.addresses.last().map_or(FIRST, |last| last + 1);
-        let free = if next <= LAST {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, last) = self.range.bounds();
+        // Others may have been named by clients.
+        let highest = taken.addresses.range(first..=last).next_back();
+        let next = highest.map_or(first, |highest| highest + 1);
+        let free = if next <= last {
             Some(next)
         } else {
-            (FIRST..=LAST).find(|candidate| !taken.addresses.contains(candidate))
+            (first..=last).find(|candidate| !taken.addresses.contains(candidate))
         };
         let free = free?;
         taken.addresses.insert(free);
@@ -39,7 +51,7 @@ impl Addresses {
     }
 
     fn port(&self) -> Option<i64> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let free = PORTS
             .into_iter()
             .find(|candidate| !taken.ports.contains(candidate))?;
@@ -71,7 +83,7 @@ impl Addresses {
         address: impl Fn(&mut Taken, u32) -> bool,
         port: impl Fn(&mut Taken, i64) -> bool,
     ) {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = service.pointer("/spec/clusterIP").and_then(Value::as_str)
             && let Ok(found) = text.parse::<Ipv4Addr>()
         {
@@ -169,5 +181,17 @@ mod tests {
         assert_eq!(addresses.port(), Some(30_001));
         addresses.release(&json!({"spec": {"ports": [{"nodePort": 30000}]}}));
         assert_eq!(addresses.port(), Some(30_000));
+    }
+
+    #[test]
+    fn stays_in_its_range() {
+        let addresses = Addresses::new(ServiceRange::parse("10.0.0.0/29").unwrap());
+        addresses.reserve(&json!({"spec": {"clusterIP": "10.9.9.9"}}));
+        let all: Vec<String> =
+            std::iter::from_fn(|| Some(addresses.address()?.to_string())).collect();
+        assert_eq!(all.len(), 6);
+        assert_eq!((all[0].as_str(), all[5].as_str()), ("10.0.0.1", "10.0.0.6"));
+        addresses.release(&json!({"spec": {"clusterIP": "10.0.0.3"}}));
+        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 0, 0, 3)));
     }
 }
