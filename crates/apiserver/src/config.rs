@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
+use lockgate_listener::Limits as ConnectionLimits;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_plugins::in_tree::Gates;
 
@@ -347,6 +348,8 @@ pub struct Settings {
     pub cert_dir: Option<PathBuf>,
     /// The serving certificate, when it is not issued by the server's own authority.
     pub serving_files: Option<ServingFiles>,
+    /// The limits of connections.
+    pub connections: ConnectionLimits,
     /// Further names and addresses the server's certificate is for.
     pub extra_hosts: Vec<String>,
     /// Authorities whose certificates prove who a user is, besides the server's own.
@@ -413,6 +416,7 @@ impl Default for Settings {
             secure_port: 6443,
             cert_dir: None,
             serving_files: None,
+            connections: ConnectionLimits::default(),
             extra_hosts: Vec::new(),
             client_ca_file: None,
             token_auth_file: None,

@@ -11,6 +11,7 @@ use lockgate_store::{ReadAt, Store};
 use serde::{Deserialize, Serialize};
 
 use super::keys::{Header, SigningKey, VerifyingKey};
+use crate::config::ServiceAccounts;
 use crate::encoding;
 use crate::metadata;
 
@@ -118,6 +119,13 @@ impl Signer {
             issuers,
             audiences,
         }
+    }
+
+    /// A signer with a key of its own and the default issuer. Returns `None` without an entropy source.
+    pub(crate) fn generate() -> Option<Self> {
+        let issuers = ServiceAccounts::default().issuers;
+        let key = SigningKey::generate()?;
+        Some(Self::new(key, Vec::new(), issuers, Vec::new()))
     }
 
     /// The issuer of new tokens.
@@ -359,14 +367,6 @@ mod tests {
 
     const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-    impl Signer {
-        /// A signer with a key of its own, for the tests of this crate.
-        pub(crate) fn of_tests() -> Self {
-            let key = SigningKey::generate().unwrap();
-            Self::new(key, Vec::new(), ours(), Vec::new())
-        }
-    }
-
     fn ours() -> Vec<String> {
         vec![ISSUER.to_owned()]
     }
@@ -427,7 +427,7 @@ mod tests {
 
     #[tokio::test]
     async fn accepts_its_own_tokens_while_they_are_good() {
-        let signer = Signer::of_tests();
+        let signer = Signer::generate().unwrap();
         let store = store().await;
         let now = metadata::now().unix_seconds();
         let robot = "system:serviceaccount:shop:robot";
@@ -478,7 +478,7 @@ mod tests {
 
     #[tokio::test]
     async fn accepts_no_other_tokens() {
-        let signer = Signer::of_tests();
+        let signer = Signer::generate().unwrap();
         let store = store().await;
         let token = signer.sign(&claims()).unwrap();
         assert_eq!(
@@ -488,7 +488,7 @@ mod tests {
             )
         );
         let broken = "go-jose/go-jose: error in cryptographic primitive";
-        let other = Signer::of_tests();
+        let other = Signer::generate().unwrap();
         assert_eq!(told(&other, &store, &token, &ours()).await, broken);
         let (text, signature) = token.rsplit_once('.').unwrap();
         let forged = format!("{text}.AAAA");
