@@ -1,6 +1,6 @@
 //! Cluster IPs and node ports of services.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,6 +57,15 @@ impl Taken {
         self.addresses.retain(|it| !held.addresses.contains(it));
         self.ports.retain(|it| !held.ports.contains(it));
     }
+}
+
+/// The write that needs addresses and ports.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Purpose {
+    /// A dry run gets ports that no service can have.
+    pub(crate) is_dry_run: bool,
+    /// The service is created.
+    pub(crate) is_new: bool,
 }
 
 /// Addresses and ports that were allocated for a service that is not stored yet. They are free again when
@@ -144,19 +153,24 @@ impl Addresses {
     /// Allocates the cluster IP and the node ports of a service that names none.
     ///
     /// What was allocated is given back when it is dropped before the service is stored.
-    pub(crate) fn allocate(&self, resource: &Resource, object: &mut Value) -> Option<Allocation> {
+    pub(crate) fn allocate(
+        &self,
+        resource: &Resource,
+        object: &mut Value,
+        purpose: Purpose,
+    ) -> Option<Allocation> {
         if !resource.is("", "services") {
             return None;
         }
         let mut held = Held::default();
-        self.allocate_for(object, &mut held);
+        self.allocate_for(object, &mut held, purpose);
         Some(Allocation {
             addresses: self.clone(),
             held,
         })
     }
 
-    fn allocate_for(&self, object: &mut Value, held: &mut Held) {
+    fn allocate_for(&self, object: &mut Value, held: &mut Held, purpose: Purpose) {
         let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
             return;
         };
@@ -179,7 +193,10 @@ impl Addresses {
             Some(address) => address.to_owned(),
         };
         spec.insert(String::from("clusterIP"), address.clone().into());
-        spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+        let addresses = spec.entry("clusterIPs").or_insert(Value::Null);
+        if addresses.as_array().is_none_or(Vec::is_empty) {
+            *addresses = json!([address]);
+        }
         // A service without an address has its families decided by its selector, or by nobody.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
@@ -191,34 +208,46 @@ impl Addresses {
             spec.entry("ipFamilyPolicy")
                 .or_insert_with(|| "RequireDualStack".into());
         }
+        // UPSTREAM: kubernetes pkg/registry/core/service/portallocator/operation.go
+        let mut dry = 32_768;
+        let mut next_port = || {
+            if purpose.is_dry_run {
+                dry += 1;
+                return Some(dry);
+            }
+            let port = self.port()?;
+            held.ports.insert(port);
+            Some(port)
+        };
         let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
-        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
-        if kind == "LoadBalancer"
-            && local
-            && checked.unwrap_or_default() == 0
-            && let Some(number) = self.port()
-        {
-            held.ports.insert(number);
-            spec.insert(String::from("healthCheckNodePort"), number.into());
-        }
         let wants_ports = spec
             .get("allocateLoadBalancerNodePorts")
             .and_then(Value::as_bool);
         if kind == "NodePort" || (kind == "LoadBalancer" && wants_ports != Some(false)) {
+            // Protocols of a new service share the port of a node.
+            let mut known: BTreeMap<i64, i64> = BTreeMap::new();
             let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
-            for port in ports.into_iter().flatten() {
-                let missing = port
-                    .get("nodePort")
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default()
-                    == 0;
-                if missing
-                    && let (Some(number), Some(members)) = (self.port(), port.as_object_mut())
-                {
-                    held.ports.insert(number);
-                    members.insert(String::from("nodePort"), number.into());
+            for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+                let number = |key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
+                let (own, mut node) = (number("port"), number("nodePort"));
+                if node == 0 {
+                    let shared = known.get(&own).copied().filter(|_| purpose.is_new);
+                    let Some(found) = shared.or_else(&mut next_port) else {
+                        continue;
+                    };
+                    node = found;
+                    port.insert(String::from("nodePort"), node.into());
                 }
+                known.entry(own).or_insert(node);
             }
+        }
+        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
+        if kind == "LoadBalancer"
+            && local
+            && checked.unwrap_or_default() == 0
+            && let Some(number) = next_port()
+        {
+            spec.insert(String::from("healthCheckNodePort"), number.into());
         }
     }
 }
