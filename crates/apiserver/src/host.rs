@@ -160,7 +160,8 @@ impl Kinds for ServedKinds {
         let shape = shape.or_else(|| self.part_shape(kind));
         let owned = shape.as_ref().and_then(Shape::owned);
         let owned = owned.ok_or_else(|| MergeError::no_type(kind))?;
-        merge_configuration(owned, live, configuration).map_err(MergeError)
+        merge_configuration(owned, live, configuration)
+            .map_err(|error| MergeError(error.to_string()))
     }
 
     fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {

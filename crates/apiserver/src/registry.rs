@@ -7,6 +7,7 @@ pub(crate) mod document;
 pub(crate) mod openapi;
 pub(crate) mod scale;
 pub(crate) mod shape;
+pub(crate) mod shape_error;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -17,6 +17,7 @@
 //! package for the texts of errors.
 
 mod envelope;
+mod error;
 mod message;
 #[cfg(test)]
 mod tests;
@@ -24,4 +25,5 @@ mod value;
 mod wire;
 
 pub use envelope::{Envelope, MAGIC};
+pub use error::DecodeError;
 pub use message::{MAX_MESSAGES, decode};

@@ -17,7 +17,7 @@ mod unstructured;
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
-pub use decode::{Decoded, MAX_FINDINGS};
+pub use decode::{DecodeError, Decoded, MAX_FINDINGS};
 
 /// A type of the API; a handle into the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

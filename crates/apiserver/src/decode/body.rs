@@ -8,13 +8,14 @@ use hyper::body::Incoming;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
-use lockgate_kinds::protobuf::Envelope;
+use lockgate_kinds::protobuf::{self, Envelope};
 use serde_json::Value;
 
 use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
 use crate::http::negotiate::Sent;
+use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, api_version};
 
 /// Reads a body to its end.
@@ -122,7 +123,7 @@ fn decode_typed(
     mut found: TypeMeta,
     expected: Expected<'_>,
     validation: FieldValidation,
-    decode: impl FnOnce() -> Result<(Value, Vec<String>), String>,
+    decode: impl FnOnce() -> Result<(Value, Vec<String>), ShapeError>,
 ) -> Outcome<Decoded> {
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
@@ -148,7 +149,7 @@ fn decode_typed(
             expected.api_version()
         )));
     }
-    let (object, findings) = decode().map_err(|error| cannot(&error))?;
+    let (object, findings) = decode().map_err(|error| cannot(&error.to_string()))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -174,8 +175,8 @@ pub(crate) enum ParseError {
     NoType(Box<Self>),
     #[error("{0}")]
     Type(TypeMetaError),
-    #[error("{0}")]
-    Protobuf(String),
+    #[error(transparent)]
+    Protobuf(#[from] protobuf::DecodeError),
     #[error("yaml: invalid leading UTF-8 octet")]
     NotUtf8,
     #[error("a protobuf body cannot be read as text")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lockgate_api::meta::status::StatusCause;
 use lockgate_kinds::managed_fields::{
-    ApplyError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
+    ApplyError, BoxError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
 };
 use serde_json::Value;
 
@@ -164,7 +164,7 @@ impl Versions for OtherVersions<'_> {
         owned(&self.find(api_version)?.shape)
     }
 
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError> {
         let Some(to) = self.find(api_version) else {
             return Ok(None);
         };
@@ -179,7 +179,7 @@ impl Versions for OtherVersions<'_> {
             .and_then(Value::as_str)
             .unwrap_or_default();
         match self.find(told) {
-            Some(from) => from.shape.convert(object, &to.shape).map(Some),
+            Some(from) => Ok(Some(from.shape.convert(object, &to.shape)?)),
             None => Ok(None),
         }
     }

@@ -46,7 +46,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
             let (mut object, _) = resource
                 .shape
                 .decode_value(tracked.object)
-                .map_err(bad_request)?;
+                .map_err(|error| bad_request(error.to_string()))?;
             resource.shape.apply_defaults(&mut object);
             metadata::match_namespace(&mut object, namespace)?;
             check_name(&object, name)?;
@@ -101,7 +101,7 @@ impl Patch {
             Self::Strategic(_) => shape.decode_merged(patched),
             _ => shape.decode_value(patched),
         };
-        decoded.map_err(|error| no_object(&shown, &error))
+        decoded.map_err(|error| no_object(&shown, &error.to_string()))
     }
 
     /// The text of a patch in an error.

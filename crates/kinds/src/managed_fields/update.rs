@@ -224,7 +224,7 @@ impl FieldManager<'_> {
         let Some(converted) = self
             .versions
             .convert(object, api_version)
-            .map_err(Problem)?
+            .map_err(|error| Problem(error.to_string()))?
         else {
             return Ok(None);
         };
