@@ -35,6 +35,8 @@ pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str
             writer.storage.restore(resource, object)?;
         }
     }
+    // Definitions are served now, so that the versions of their objects are known.
+    add_versions(&writer.storage, &writer.registry.snapshot()).await?;
     let mut writes = missing_objects(writer, &snapshot, controllers, ca_pem).await?;
     writes.extend(roles(&writer.storage, &snapshot, controllers).await?);
     store(&writer.storage, writes).await
@@ -70,6 +72,30 @@ async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<
                 "custom resources migrated to their own keys"
             );
         }
+    }
+    Ok(())
+}
+
+/// Gives stored bytes of the older form, which do not tell their version, the one they are in: that of
+/// their resource, as nobody has changed a definition since.
+async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
+    let mut count = 0_usize;
+    for resource in snapshot.storage_versions() {
+        let mut writes = JoinSet::new();
+        for entry in everything(storage, resource).await? {
+            let Some(bytes) = encoding::with_version(&entry.value, resource.api_version()) else {
+                continue;
+            };
+            let storage = storage.clone();
+            writes.spawn(async move { storage.rewrite(&entry, bytes).await });
+        }
+        while let Some(ended) = writes.join_next().await {
+            ended.map_err(|error| internal(&error.to_string()))??;
+            count += 1;
+        }
+    }
+    if count > 0 {
+        tracing::info!(count, "stored objects were told their versions");
     }
     Ok(())
 }

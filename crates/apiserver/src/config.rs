@@ -119,6 +119,17 @@ pub struct Controllers {
     /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
     /// those it selects.
     pub role_aggregation: bool,
+    /// `validatingadmissionpolicy-status-controller`: the expressions of policies are checked against
+    /// the schemas of what they match, and the status has the warnings.
+    pub policy_status: bool,
+    /// `persistentvolumeclaim-protection-controller`: a claim that is deleted goes when no pod uses it.
+    pub claim_protection: bool,
+    /// `persistentvolume-protection-controller`: a volume that is deleted goes when no claim is bound
+    /// to it.
+    pub volume_protection: bool,
+    /// `volumeattributesclass-protection-controller`: a class that is deleted goes when no volume and no
+    /// claim uses it.
+    pub attributes_class_protection: bool,
 }
 
 impl Default for Controllers {
@@ -130,13 +141,17 @@ impl Default for Controllers {
 
 impl Controllers {
     /// The names of all controllers.
-    pub const NAMES: [&'static str; 6] = [
+    pub const NAMES: [&'static str; 10] = [
         "clusterrole-aggregation-controller",
         "garbage-collector-controller",
         "namespace-controller",
+        "persistentvolume-protection-controller",
+        "persistentvolumeclaim-protection-controller",
         "resourcequota-controller",
         "root-ca-certificate-publisher-controller",
         "serviceaccount-controller",
+        "validatingadmissionpolicy-status-controller",
+        "volumeattributesclass-protection-controller",
     ];
 
     /// All of them on, or all of them off.
@@ -149,6 +164,10 @@ impl Controllers {
             root_ca: on,
             resource_quota: on,
             role_aggregation: on,
+            policy_status: on,
+            claim_protection: on,
+            volume_protection: on,
+            attributes_class_protection: on,
         }
     }
 
@@ -159,9 +178,13 @@ impl Controllers {
             "clusterrole-aggregation-controller" => self.role_aggregation,
             "garbage-collector-controller" => self.garbage_collector,
             "namespace-controller" => self.namespace,
+            "persistentvolume-protection-controller" => self.volume_protection,
+            "persistentvolumeclaim-protection-controller" => self.claim_protection,
             "resourcequota-controller" => self.resource_quota,
             "root-ca-certificate-publisher-controller" => self.root_ca,
             "serviceaccount-controller" => self.service_account,
+            "validatingadmissionpolicy-status-controller" => self.policy_status,
+            "volumeattributesclass-protection-controller" => self.attributes_class_protection,
             _ => false,
         }
     }
@@ -174,9 +197,13 @@ impl Controllers {
             "clusterrole-aggregation-controller" => self.role_aggregation = on,
             "garbage-collector-controller" => self.garbage_collector = on,
             "namespace-controller" => self.namespace = on,
+            "persistentvolume-protection-controller" => self.volume_protection = on,
+            "persistentvolumeclaim-protection-controller" => self.claim_protection = on,
             "resourcequota-controller" => self.resource_quota = on,
             "root-ca-certificate-publisher-controller" => self.root_ca = on,
             "serviceaccount-controller" => self.service_account = on,
+            "validatingadmissionpolicy-status-controller" => self.policy_status = on,
+            "volumeattributesclass-protection-controller" => self.attributes_class_protection = on,
             _ => return false,
         }
         true

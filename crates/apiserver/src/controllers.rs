@@ -9,10 +9,13 @@ mod garbage_collector;
 mod namespace;
 pub(crate) mod namespace_defaults;
 mod owner_graph;
+mod policy_status;
+mod protection;
 mod resource_quota;
 pub(crate) mod role_aggregation;
 mod run;
 mod work_queue;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,9 +15,9 @@ use lockgate_store::Entry;
 use serde_json::{Value, json};
 
 use crate::encoding;
-use crate::error::{Outcome, internal, plain};
+use crate::error::{Failure, Outcome, internal, plain};
 use crate::registry::custom::conversion::Conversion;
-use crate::registry::{Registry, Resource, Shape};
+use crate::registry::{Registry, Resource, Shape, split_api_version};
 
 /// The timeout of a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,14 +46,37 @@ impl Converter {
             .ok_or_else(|| internal("the storage version of the resource is unknown"))
     }
 
+    /// The resource in the version that an entry is stored in; none if that is the version asked for.
+    fn stored_resource(
+        &self,
+        entry: &Entry,
+        resource: &Resource,
+    ) -> Outcome<Option<Arc<Resource>>> {
+        let Some(stored) = encoding::stored_version(&entry.value) else {
+            return match resource.is_storage_version() {
+                true => Ok(None),
+                false => self.storage_resource(resource).map(Some),
+            };
+        };
+        if stored == resource.api_version() {
+            return Ok(None);
+        }
+        let (group, version) = split_api_version(stored);
+        let snapshot = self.registry.snapshot();
+        let found = snapshot.defined(group, version, resource).cloned();
+        found
+            .map(Some)
+            .ok_or_else(|| invalid_version("from", stored))
+    }
+
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
-        let mut object = if resource.is_storage_version() {
-            encoding::parse_entry(entry, resource.type_meta())?
-        } else {
-            let stored = self.storage_resource(resource)?;
-            let object = encoding::parse_entry(entry, stored.type_meta())?;
-            self.convert(object, &stored, resource).await?
+        let mut object = match self.stored_resource(entry, resource)? {
+            None => encoding::parse_entry(entry, resource.type_meta())?,
+            Some(stored) => {
+                let object = encoding::parse_entry(entry, stored.type_meta())?;
+                self.convert(object, &stored, resource).await?
+            }
         };
         resource.shape.read_stored(&mut object);
         Ok(object)
@@ -116,6 +139,15 @@ impl Converter {
         let review: Value = serde_json::from_slice(&answer.body).map_err(WebhookError::Json)?;
         converted(&review, &uid, &object, to)
     }
+}
+
+/// The failure of a conversion from or to a version that the definition does not have.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/converter.go (ConvertToVersion)
+pub(crate) fn invalid_version(way: &str, api_version: &str) -> Failure {
+    plain(format!(
+        "request to convert CR {way} an invalid group/version: {api_version}"
+    ))
 }
 
 fn rename(mut object: Value, to: &Resource) -> Value {

@@ -1,24 +1,35 @@
 //! Stored objects: keys, and the bytes behind them.
 //!
-//! The bytes are the JSON of the object without `apiVersion`, `kind` and `metadata.resourceVersion`,
-//! and begin with its metadata. So what a client reads is made by putting three short texts in front
-//! of bytes that are never parsed:
+//! The bytes are the JSON of the object without `kind` and `metadata.resourceVersion`, and begin with
+//! its `apiVersion` and its metadata: which version an object is stored in is told by its bytes, since a
+//! definition may change its storage version while objects stay. So what a client reads is made by putting
+//! three short texts in front of bytes that are never parsed:
 //!
 //! ```text
-//!   {"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"7",  "name":"a",…},…}
+//!   {"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7",  "name":"a",…},…}
 //!   └────────────── made for the answer ──────────────────────────────┘└─ as stored ──
 //! ```
+//!
+//! Bytes without an `apiVersion` are of an older form; they are in the storage version of their resource
+//! (`bootstrap` gives them one at the start of the server).
 
 use bytes::Bytes;
 use lockgate_go::json;
 use lockgate_store::{Entry, Revision};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::error::{Outcome, corrupt};
 use crate::http::limits;
 
-/// The beginning of every stored text.
-const HEAD: &str = "{\"metadata\":{";
+/// The beginning of a stored text.
+const VERSION: &str = "{\"apiVersion\":\"";
+/// What follows the version.
+const METADATA: &str = "\",\"metadata\":{";
+/// The beginning of a stored text without a version.
+const UNVERSIONED: &str = "{\"metadata\":{";
 
 /// The prefix of the keys of a resource.
 pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> String {
@@ -43,8 +54,16 @@ pub(crate) fn encode(object: &Value) -> Bytes {
         .get("metadata")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
+    let version = members.get("apiVersion").and_then(Value::as_str);
     let mut text = Vec::with_capacity(1024);
-    text.extend_from_slice(HEAD.as_bytes());
+    match version.filter(|version| is_plain(version)) {
+        Some(version) => {
+            text.extend_from_slice(VERSION.as_bytes());
+            text.extend_from_slice(version.as_bytes());
+            text.extend_from_slice(METADATA.as_bytes());
+        }
+        None => text.extend_from_slice(UNVERSIONED.as_bytes()),
+    }
     push_members(&mut text, metadata, &["resourceVersion"], true);
     text.push(b'}');
     push_members(
@@ -57,6 +76,57 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     // What is kept for long keeps no room to grow.
     text.shrink_to_fit();
     text.into()
+}
+
+/// Groups and versions are names: nothing in them needs an escape.
+fn is_plain(version: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'/');
+    !version.is_empty() && version.bytes().all(plain)
+}
+
+/// A stored text in its parts.
+#[derive(Debug, Clone, Copy)]
+struct Parts<'b> {
+    /// The version the object is stored in; none in texts of the older form.
+    api_version: Option<&'b str>,
+    /// The members of the metadata, and everything after them.
+    rest: &'b str,
+}
+
+impl<'b> Parts<'b> {
+    fn of(bytes: &'b [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        if let Some(rest) = text.strip_prefix(UNVERSIONED) {
+            return Some(Self {
+                api_version: None,
+                rest,
+            });
+        }
+        let (api_version, _) = text.strip_prefix(VERSION)?.split_once('"')?;
+        let rest = text.get(VERSION.len() + api_version.len()..)?;
+        Some(Self {
+            api_version: Some(api_version),
+            rest: rest.strip_prefix(METADATA)?,
+        })
+    }
+}
+
+/// The `apiVersion` an object is stored in; none if its bytes do not tell.
+pub(crate) fn stored_version(bytes: &[u8]) -> Option<&str> {
+    Parts::of(bytes)?.api_version
+}
+
+/// The bytes of an object of the older form with the version it is stored in; none if they have one
+/// already or are no object.
+pub(crate) fn with_version(bytes: &[u8], api_version: &str) -> Option<Bytes> {
+    let Parts {
+        api_version: None,
+        rest,
+    } = Parts::of(bytes)?
+    else {
+        return None;
+    };
+    is_plain(api_version).then(|| format!("{VERSION}{api_version}{METADATA}{rest}").into())
 }
 
 fn push_members(
@@ -108,23 +178,90 @@ fn render_bytes(
     revision: Revision,
     type_meta: Option<TypeMeta<'_>>,
 ) -> Option<()> {
-    let rest = std::str::from_utf8(bytes).ok()?.strip_prefix(HEAD)?;
+    let Parts { rest, .. } = Parts::of(bytes)?;
     into.push('{');
     if let Some(TypeMeta { api_version, kind }) = type_meta {
-        into.push_str("\"apiVersion\":");
-        into.push_str(&json::to_string(api_version));
-        into.push_str(",\"kind\":");
+        into.push_str("\"kind\":");
         into.push_str(&json::to_string(kind));
+        into.push_str(",\"apiVersion\":");
+        into.push_str(&json::to_string(api_version));
         into.push(',');
     }
-    into.push_str("\"metadata\":{\"resourceVersion\":\"");
-    into.push_str(&revision.to_string());
-    into.push('"');
-    if !rest.starts_with('}') {
-        into.push(',');
-    }
+    into.push_str("\"metadata\":");
+    append_version(into, revision, rest);
     into.push_str(rest);
     Some(())
+}
+
+/// Appends the metadata of a stored object for a client. The rest of the object is not read.
+pub(crate) fn render_metadata(into: &mut String, entry: &Entry) -> Outcome<()> {
+    let metadata: &RawValue =
+        read_metadata(&entry.value).ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+    let members = metadata.get().strip_prefix('{').unwrap_or_default();
+    append_version(into, entry.revision, members);
+    into.push_str(members);
+    Ok(())
+}
+
+/// Appends the beginning of the metadata for a client, of which the members are to follow.
+fn append_version(into: &mut String, revision: Revision, members: &str) {
+    into.push_str("{\"resourceVersion\":\"");
+    into.push_str(&revision.to_string());
+    into.push('"');
+    if !members.starts_with('}') {
+        into.push(',');
+    }
+}
+
+/// The object of an entry as a tree without its managed fields, which no column of a built-in kind
+/// shows and which are often most of an object.
+pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(&entry.value);
+    // Objects deeper than the fast reader goes are read the other way.
+    let object = Shown::Object.deserialize(&mut reader).ok();
+    object
+        .or_else(|| tree(&entry.value))
+        .filter(|object| object.get("metadata").is_some_and(Value::is_object))
+        .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
+}
+
+/// Reads a tree and leaves the managed fields out.
+#[derive(Clone, Copy)]
+enum Shown {
+    Object,
+    Metadata,
+}
+
+impl<'e> DeserializeSeed<'e> for Shown {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'e>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'e> Visitor<'e> for Shown {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'e>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let value = match (self, key.as_str()) {
+                (Self::Object, "metadata") => access.next_value_seed(Self::Metadata)?,
+                (Self::Metadata, "managedFields") => {
+                    access.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => access.next_value()?,
+            };
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
 }
 
 /// The object of an entry as a tree, with its type and its resourceVersion.
@@ -146,9 +283,10 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
 }
 
 /// Reads members of the metadata. The rest of the object is not parsed.
-pub(crate) fn read_metadata<T: serde::de::DeserializeOwned>(value: &[u8]) -> Option<T> {
-    // Stored texts begin with their metadata, whose first byte is the last one of the head.
-    let text = value.get(HEAD.len() - 1..)?;
+pub(crate) fn read_metadata<'e, T: Deserialize<'e>>(value: &'e [u8]) -> Option<T> {
+    let Parts { rest, .. } = Parts::of(value)?;
+    // The brace before the first member is metadata's own.
+    let text = value.get(value.len() - rest.len() - 1..)?;
     serde_json::Deserializer::from_slice(text)
         .into_iter()
         .next()?
@@ -206,8 +344,9 @@ mod tests {
         let bytes = encode(&object);
         assert_eq!(
             bytes,
-            r#"{"metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
+            r#"{"apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"\u003cv\u003e"}}"#
         );
+        assert_eq!(stored_version(&bytes), Some("v1"));
         let entry = entry(bytes);
         let mut text = String::new();
         render(&mut text, &entry, Some(CONFIG_MAP)).unwrap();
@@ -222,6 +361,23 @@ mod tests {
     }
 
     #[test]
+    fn gives_bytes_of_the_older_form_a_version() {
+        let old = br#"{"metadata":{"name":"a"},"spec":{"x":1}}"#;
+        assert_eq!(stored_version(old), None);
+        let new = with_version(old, "example.com/v1").unwrap();
+        assert_eq!(stored_version(&new), Some("example.com/v1"));
+        assert_eq!(with_version(&new, "example.com/v2"), None, "it has one");
+        assert_eq!(with_version(b"[]", "v1"), None);
+        let of = |bytes: &[u8]| parse_entry(&entry(bytes.to_vec()), CONFIG_MAP).unwrap();
+        assert_eq!(of(old), of(&new));
+        let text = |bytes: &[u8]| text_of(bytes, Revision(7), CONFIG_MAP).unwrap();
+        assert_eq!(text(old), text(&new));
+        // A version that needs an escape is none that could be served.
+        let odd = encode(&json!({"apiVersion": "a\"b", "metadata": {}}));
+        assert_eq!(odd, r#"{"metadata":{}}"#);
+    }
+
+    #[test]
     fn corrupt_bytes_are_an_internal_error() {
         for bytes in [
             &b""[..],
@@ -230,6 +386,8 @@ mod tests {
             b"{}",
             b"[1]",
             b"{\"metadata\":1}",
+            b"{\"apiVersion\":\"v1\",\"metadata\":1}",
+            b"{\"apiVersion\":\"v1",
             b"\xff",
         ] {
             let entry = entry(bytes.to_vec());
@@ -254,6 +412,20 @@ mod tests {
         let text = format!("{{\"metadata\":{{}},\"spec\":{deep}}}");
         let object = tree(text.as_bytes()).unwrap();
         assert_eq!(json::to_string(&object["spec"]), deep);
+    }
+
+    #[test]
+    fn leaves_managed_fields_out_of_what_is_shown() {
+        let object = json!({
+            "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
+            "spec": {"managedFields": 1},
+        });
+        let shown = parse_shown(&entry(encode(&object))).unwrap();
+        let want = json!({"metadata": {"name": "a"}, "spec": {"managedFields": 1}});
+        assert_eq!(shown, want);
+        for bytes in [&b""[..], b"{", b"{}", b"[1]", b"{\"metadata\":1}", b"\xff"] {
+            assert_eq!(parse_shown(&entry(bytes.to_vec())).unwrap_err().0.code, 500);
+        }
     }
 
     #[test]

@@ -121,8 +121,8 @@ impl Stored {
     /// The object as a client of the resource is shown it: the stored bytes, where they are in its
     /// version. None where the object must be shown another way.
     pub(crate) fn text(&self, resource: &Resource) -> Option<String> {
-        let is_shown = resource.is_storage_version() && !resource.is_custom();
-        is_shown
+        resource
+            .is_shown_as_stored()
             .then(|| encoding::text_of(&self.bytes, self.revision, resource.type_meta()))
             .flatten()
     }
@@ -188,6 +188,16 @@ impl Storage {
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
         self.shared.converter.decode(entry, resource).await
+    }
+
+    /// The object in another version of its resource.
+    pub(crate) async fn convert(
+        &self,
+        object: Value,
+        from: &Resource,
+        to: &Resource,
+    ) -> Outcome<Value> {
+        self.shared.converter.convert(object, from, to).await
     }
 
     /// The bytes that are stored of an object.
@@ -336,6 +346,16 @@ impl Storage {
     /// Removes an entry as it is, without effects.
     pub(crate) async fn discard(&self, entry: &Entry) -> Outcome<()> {
         match self.shared.store.delete(&entry.key, entry.revision).await {
+            Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
+            Err(error) => Err(internal(&error.to_string())),
+        }
+    }
+
+    /// Replaces the bytes of an entry by others that say the same, without effects.
+    pub(crate) async fn rewrite(&self, entry: &Entry, bytes: Bytes) -> Outcome<()> {
+        let Entry { key, revision, .. } = entry;
+        match self.shared.store.update(key, *revision, bytes).await {
+            // Who was faster has written the newer form.
             Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
             Err(error) => Err(internal(&error.to_string())),
         }

@@ -131,6 +131,17 @@ impl Resource {
         matches!(self.shape, Shape::Custom(_))
     }
 
+    /// Returns true if a webhook converts its objects between versions.
+    pub(crate) fn has_conversion_webhook(&self) -> bool {
+        let Shape::Custom(custom) = &self.shape else {
+            return false;
+        };
+        matches!(
+            custom.conversion(),
+            custom::conversion::Conversion::Webhook(_)
+        )
+    }
+
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|part| part.name == name)
     }
@@ -140,6 +151,14 @@ impl Resource {
         TypeMeta {
             api_version: &self.api_version,
             kind: &self.names.kind,
+        }
+    }
+
+    /// The `apiVersion` and `kind` of lists of its objects.
+    pub(crate) fn list_type(&self) -> TypeMeta<'_> {
+        TypeMeta {
+            api_version: &self.api_version,
+            kind: &self.names.list_kind,
         }
     }
 
@@ -163,6 +182,11 @@ impl Resource {
         let mut key = self.key_prefix(namespace);
         key.push_str(name);
         key
+    }
+
+    /// Returns true if clients are shown the bytes that are stored, and nothing else.
+    pub(crate) fn is_shown_as_stored(&self) -> bool {
+        self.is_storage_version() && !self.is_custom()
     }
 
     /// Returns true if objects are stored in this version.
@@ -325,11 +349,29 @@ impl Snapshot {
         self.hidden.get(&key(group, version, plural))
     }
 
+    /// A resource in another of its versions, be it served or not.
+    pub(crate) fn defined(
+        &self,
+        group: &str,
+        version: &str,
+        resource: &Resource,
+    ) -> Option<&Arc<Resource>> {
+        let found = self
+            .find(group, version, resource.plural())
+            .or_else(|| self.hidden(group, version, resource.plural()))?;
+        (found.storage == resource.storage).then_some(found)
+    }
+
+    /// The resources in the versions that their objects are stored in, be they served or not.
+    pub(crate) fn storage_versions(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        let all = self.resources.iter().chain(self.hidden.values());
+        all.filter(|resource| resource.is_storage_version())
+    }
+
     /// The resource whose objects are kept in a space of keys, in the version they are kept in.
     pub(crate) fn stored_in(&self, storage: &(String, String)) -> Option<&Arc<Resource>> {
-        let all = self.resources.iter().chain(self.hidden.values());
-        let mut kept = all.filter(|resource| resource.storage == *storage);
-        kept.find(|resource| resource.is_storage_version())
+        self.storage_versions()
+            .find(|resource| resource.storage == *storage)
     }
 
     /// The resource of a kind.

@@ -1,21 +1,23 @@
 //! Stage 9: the response in the form the client accepts.
 
+mod stored_list;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
 use lockgate_api::document::yaml;
 use lockgate_go::json;
 use lockgate_kinds::table::{self, Headers, Include};
-use lockgate_store::Entry;
 use serde_json::{Value, json};
 
 use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, internal};
-use crate::http::body::{Body, Pieces, Response};
+use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::registry::Resource;
 use crate::request::Recorded;
+pub(crate) use stored_list::{StoredList, list_head, render_partial};
 
 /// The answer to a request, before it is encoded.
 #[derive(Debug)]
@@ -105,7 +107,13 @@ impl Reply {
             Payload::Object(object) => (object, false),
             Payload::Text(text) => (parse(&text)?, false),
             Payload::List(text) => (parse(&text)?, true),
-            Payload::Stored(list) => (parse(&list.text()?)?, true),
+            Payload::Stored(list) => match list.into_table(tables) {
+                Ok(table) => {
+                    self.payload = Payload::Stored(table);
+                    return Ok(self);
+                }
+                Err(list) => (parse(&list.text()?)?, true),
+            },
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
                 return Ok(self);
@@ -128,18 +136,18 @@ impl Reply {
 
     /// The answer in the form the client wants.
     pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
-        let payload = match self.payload {
-            Payload::Stored(list) => {
-                let as_is = wanted.view == View::Object
-                    && wanted.encoding == Encoding::Json { pretty: false };
+        let text = match (self.payload, wanted.view) {
+            (Payload::Stored(list), view) => {
+                let list = match view {
+                    View::Metadata => list.of_metadata(),
+                    View::Object | View::Table(_) => list,
+                };
+                let as_is = wanted.encoding == Encoding::Json { pretty: false };
                 if as_is && list.size() > STREAMED {
                     return Ok(headed(self.code, Body::pieces(list), "application/json"));
                 }
-                Payload::List(list.text()?)
+                list.text()?
             }
-            payload => payload,
-        };
-        let text = match (payload, wanted.view) {
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
             (Payload::Object(object), View::Object | View::Table(_)) => {
@@ -149,7 +157,6 @@ impl Reply {
             (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text)?)),
             (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text)?)),
             (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
-            (Payload::Stored(list), _) => list.text()?,
         };
         encoded(self.code, text, wanted.encoding)
     }
@@ -157,81 +164,6 @@ impl Reply {
 
 /// The size from which a list is written while it is sent.
 const STREAMED: usize = 256 << 10;
-
-/// A list of what is stored. It shares the bytes with the store, so that one that waits to be read
-/// costs hardly anything.
-#[derive(Debug)]
-pub(crate) struct StoredList {
-    /// The list up to its items.
-    pub(crate) head: String,
-    pub(crate) entries: Vec<Entry>,
-    /// How many are written; none before the head is.
-    written: Option<usize>,
-}
-
-impl StoredList {
-    pub(crate) fn new(head: String, entries: Vec<Entry>) -> Self {
-        Self {
-            head,
-            entries,
-            written: None,
-        }
-    }
-
-    fn size(&self) -> usize {
-        let items = self.entries.iter().map(|entry| entry.value.len() + 96);
-        self.head.len() + items.sum::<usize>()
-    }
-
-    fn text(&self) -> Outcome<String> {
-        let mut text = String::with_capacity(self.size());
-        text.push_str(&self.head);
-        for index in 0..self.entries.len() {
-            self.write_item(&mut text, index)?;
-        }
-        text.push_str("]}");
-        Ok(text)
-    }
-
-    fn write_item(&self, text: &mut String, index: usize) -> Outcome<()> {
-        if index > 0 {
-            text.push(',');
-        }
-        match self.entries.get(index) {
-            Some(entry) => encoding::render(text, entry, None),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Pieces for StoredList {
-    fn next(&mut self, size: usize) -> Option<Bytes> {
-        let mut text = String::new();
-        let mut at = match self.written {
-            None => {
-                text.push_str(&self.head);
-                0
-            }
-            Some(written) if written > self.entries.len() => return None,
-            Some(written) => written,
-        };
-        while at < self.entries.len() && text.len() < size {
-            // The answer has begun: a list that ends in the middle is no list to any client.
-            if self.write_item(&mut text, at).is_err() {
-                tracing::error!("cannot encode a stored object, list truncated");
-                self.written = Some(self.entries.len() + 1);
-                return None;
-            }
-            at += 1;
-        }
-        if at == self.entries.len() {
-            text.push_str("]}");
-            at += 1;
-        }
-        self.written = Some(at);
-        Some(text.into())
-    }
-}
 
 /// The tables of one client.
 #[derive(Debug, Clone, Copy)]
@@ -280,13 +212,16 @@ impl Tables {
         metadata: Value,
         objects: impl IntoIterator<Item = &'v Value>,
     ) -> Value {
-        let options = table::Options {
+        table::render(kind, metadata, objects, self.options())
+    }
+
+    fn options(self) -> table::Options<'static> {
+        table::Options {
             include: self.include,
             headers: self.headers,
             version: self.version,
             now: crate::metadata::now(),
-        };
-        table::render(kind, metadata, objects, options)
+        }
     }
 }
 

@@ -18,12 +18,14 @@
 mod conditions;
 mod policy;
 mod request;
+mod type_check;
 
 use std::sync::LazyLock;
 
 pub use conditions::{Condition, FailurePolicy, Judgement, MatchConditions, Outcome};
 pub use policy::{Composition, OutOfBudget, PolicyEvaluation, Role, Variable, named};
 pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
+pub use type_check::{Params, TypeCheck};
 
 use crate::check::Environment;
 use crate::eval::Program;

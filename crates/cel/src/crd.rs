@@ -32,6 +32,8 @@
 mod declare;
 mod rule;
 
+pub(crate) use declare::{Declared, with_messages};
+
 pub use rule::{
     Inputs, OldSelf, Rule, RuleError, Scope, compile_rule, message_too_costly, resource_too_costly,
     rule_too_costly,

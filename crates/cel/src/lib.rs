@@ -68,8 +68,9 @@ pub mod eval;
 
 pub mod program;
 
-pub mod admission;
 pub mod crd;
+
+pub mod admission;
 
 pub use check::Environment;
 pub use eval::{Evaluation, Limits, Program, evaluate};

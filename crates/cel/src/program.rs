@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::check::{self, Environment, Estimate, Sizes};
+use crate::check::{self, Checked, Environment, Estimate, Sizes};
 use crate::eval::{self, PlanError, Program};
 use crate::source::{Issue, render};
 use crate::syntax;
@@ -81,12 +81,7 @@ pub fn compile_one_of(
     env: &Environment,
     expected: &[Type],
 ) -> Result<Program, CompileError> {
-    let failed = |issues: Vec<Issue>| {
-        let rendered = render(expression, &issues);
-        CompileError::Issues { issues, rendered }
-    };
-    let ast = syntax::parse(expression).map_err(failed)?;
-    let checked = check::check(ast, env).map_err(failed)?;
+    let checked = checked(expression, env)?;
     let fits = |expected: &Type| checked.output().is_exactly(expected);
     if !expected.is_empty() && !expected.iter().any(fits) {
         let found = checked.output().to_string();
@@ -116,13 +111,25 @@ pub fn estimate_cost(
     env: &Environment,
     sizes: &dyn Sizes,
 ) -> Result<Estimate, CompileError> {
+    Ok(check::estimate(&checked(expression, env)?, sizes))
+}
+
+/// The type of an expression's result. No program is made.
+///
+/// # Errors
+///
+/// The error Kubernetes reports for an expression that does not compile.
+pub fn type_of(expression: &str, env: &Environment) -> Result<Type, CompileError> {
+    checked(expression, env).map(|checked| checked.output().clone())
+}
+
+fn checked<'e>(expression: &'e str, env: &Environment) -> Result<Checked<'e>, CompileError> {
     let failed = |issues: Vec<Issue>| {
         let rendered = render(expression, &issues);
         CompileError::Issues { issues, rendered }
     };
     let ast = syntax::parse(expression).map_err(failed)?;
-    let checked = check::check(ast, env).map_err(failed)?;
-    Ok(check::estimate(&checked, sizes))
+    check::check(ast, env).map_err(failed)
 }
 
 /// Programs by text: identical expressions share one.

@@ -4,7 +4,7 @@ use std::io;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{Stop, cel, completions, demo, dev, lint, manifests, serve};
+use crate::commands::{Stop, cel, completions, demo, dev, lint, manifests, plugins, serve};
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
 
@@ -49,6 +49,8 @@ pub enum Command {
     Lint(lint::LintArgs),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
+    /// Serve admission plugins as webhooks for any cluster
+    Plugins(plugins::PluginsArgs),
     /// Check or evaluate a CEL expression as a match condition
     Cel(cel::CelArgs),
     /// Show a dozen requests passing two sample webhooks
@@ -86,6 +88,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
+        Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
         Command::Dev(args) => dev::run(args, printer),
         Command::Demo => demo::run(printer),

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod dev;
 pub mod lint;
 pub mod manifests;
+pub mod plugins;
 pub mod serve;
 
 use std::io;

@@ -2,6 +2,8 @@
 //!
 //! An absent member reads as Go's zero value, as everywhere in normal form.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use lockgate_api::field::{ErrorType, FieldError, FieldErrors, Path, Shown};
@@ -261,6 +263,36 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
+    /// The conditions of a status, one of each type.
+    ///
+    /// UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go (ValidateConditions)
+    pub(crate) fn conditions(&self, errors: &mut FieldErrors) {
+        let mut seen = BTreeSet::new();
+        for condition in self.items() {
+            let kind = condition.at("type");
+            if !seen.insert(kind.text()) {
+                kind.duplicate(errors);
+            }
+            kind.check(errors, check_qualified_name);
+            let statuses = ["False", "True", "Unknown"];
+            condition.at("status").known(errors, &statuses);
+            let generation = condition.at("observedGeneration");
+            if generation.int() < 0 {
+                generation.invalid_int(errors, "must be greater than or equal to zero");
+            }
+            condition.at("lastTransitionTime").must_be_set(errors);
+            let reason = condition.at("reason");
+            reason.check_required(errors, check_condition_reason);
+            if reason.text().len() > CONDITION_REASON_MAX {
+                reason.too_long(errors, CONDITION_REASON_MAX);
+            }
+            let message = condition.at("message");
+            if message.text().len() > CONDITION_MESSAGE_MAX {
+                message.too_long(errors, CONDITION_MESSAGE_MAX);
+            }
+        }
+    }
+
     /// A text, list or map that must not be empty.
     pub(crate) fn must_be_set(&self, errors: &mut FieldErrors) {
         if self.is_empty() {
@@ -343,6 +375,34 @@ impl<'p, 'v> At<'p, 'v> {
             self.invalid_or_null(errors, "field is immutable");
         }
     }
+}
+
+/// Bytes of the longest reason of a condition.
+const CONDITION_REASON_MAX: usize = 1024;
+/// Bytes of the longest message of a condition.
+const CONDITION_MESSAGE_MAX: usize = 32 * 1024;
+
+fn check_condition_reason(reason: &str) -> Vec<String> {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
+    let fits = match reason.as_bytes() {
+        [] => false,
+        [only] => only.is_ascii_alphabetic(),
+        [first, inner @ .., last] => {
+            first.is_ascii_alphabetic()
+                && inner.iter().copied().all(is_inner)
+                && (last.is_ascii_alphanumeric() || *last == b'_')
+        }
+    };
+    if fits {
+        return Vec::new();
+    }
+    vec![
+        "a condition reason must start with alphabetic character, optionally followed by a string of \
+         alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. \
+         'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex \
+         used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
+            .to_owned(),
+    ]
 }
 
 fn present(value: Option<&Value>) -> Option<&Value> {

@@ -4,6 +4,7 @@ mod duration;
 pub(crate) mod read;
 
 use lockgate_api::meta::time::Time;
+use lockgate_go::json;
 use serde_json::{Value, json};
 
 pub use duration::human_duration;
@@ -48,6 +49,18 @@ impl Row {
             "0001-01-01T00:00:00Z",
         );
         Self::of(vec![cell(common.name), cell(created)])
+    }
+
+    /// The row as JSON without its end, so that the object can follow.
+    pub(crate) fn into_open_text(self) -> String {
+        let mut text = b"{\"cells\":".to_vec();
+        json::append_value(&mut text, &Value::Array(self.cells));
+        if let Some(conditions) = &self.conditions {
+            text.extend_from_slice(b",\"conditions\":");
+            json::append_value(&mut text, conditions);
+        }
+        // JSON is text.
+        String::from_utf8(text).unwrap_or_default()
     }
 
     pub(crate) fn into_json(self) -> Value {

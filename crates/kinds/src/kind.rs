@@ -71,6 +71,12 @@ pub trait Kind: fmt::Debug + Send + Sync {
         NewStatus::Reset
     }
 
+    /// Warnings about what [`Kind::prepare_create`] is going to change. They are given even if the object
+    /// is refused afterwards.
+    fn warnings_on_prepare(&self, _value: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Sets what belongs to the server in a new object.
     fn prepare_create(&self, _value: &mut Value, _context: &Context<'_>) {}
 
@@ -187,6 +193,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
     /// The key by which rows are sorted, if not as they come.
     fn sort_key(&self, _object: &Value) -> Option<(i64, String)> {
         None
+    }
+
+    /// Returns true if [`Self::sort_key`] orders the rows.
+    fn sorts_rows(&self) -> bool {
+        false
     }
 
     /// The fields that field selectors may name, if there are more than name and namespace.

@@ -75,6 +75,66 @@ pub fn document(resources: &[Served<'_>]) -> Value {
     })
 }
 
+/// The schema of one kind with every reference replaced by what it refers to, and a type that contains
+/// itself by an object of which nothing is known. None if it has more than `depth` levels.
+///
+/// UPSTREAM: apiserver pkg/cel/openapi/resolver/refs.go
+#[must_use]
+pub fn resolved_schema(resource: &Served<'_>, depth: usize) -> Option<Value> {
+    let mut schemas = schemas::Schemas::default();
+    let name = schemas.add_kind(resource);
+    let schemas = schemas.finish();
+    let mut within = vec![name.as_str()];
+    resolve(schemas.get(&name)?, &schemas, &mut within, depth)
+}
+
+fn resolve<'s>(
+    schema: &'s Value,
+    schemas: &'s Map<String, Value>,
+    within: &mut Vec<&'s str>,
+    depth: usize,
+) -> Option<Value> {
+    let depth = depth.checked_sub(1)?;
+    if let Some(name) = referred(schema) {
+        if within.contains(&name) {
+            return Some(json!({"type": "object"}));
+        }
+        within.push(name);
+        let resolved = resolve(schemas.get(name)?, schemas, within, depth);
+        within.pop();
+        return resolved;
+    }
+    let mut resolved = Map::new();
+    for (keyword, value) in schema.as_object()? {
+        let value = match (keyword.as_str(), value) {
+            ("properties", Value::Object(members)) => {
+                let mut properties = Map::new();
+                for (name, member) in members {
+                    let member = resolve(member, schemas, within, depth)?;
+                    properties.insert(name.clone(), member);
+                }
+                properties.into()
+            }
+            ("items" | "additionalProperties", Value::Object(_)) => {
+                resolve(value, schemas, within, depth)?
+            }
+            // Nothing is looked up in these, and they may be deep.
+            ("allOf" | "anyOf" | "oneOf" | "not" | "default" | "example", _) => continue,
+            (_, value) => value.clone(),
+        };
+        resolved.insert(keyword.clone(), value);
+    }
+    Some(resolved.into())
+}
+
+/// The schema that is referred to, also where that is wrapped to say more about it.
+fn referred(schema: &Value) -> Option<&str> {
+    let parts = schema.get("allOf").and_then(Value::as_array);
+    let mut holders = std::iter::once(schema).chain(parts.into_iter().flatten());
+    let name = holders.find_map(|holder| holder.get("$ref")?.as_str())?;
+    name.strip_prefix("#/components/schemas/")
+}
+
 /// A kind as the documents name it.
 fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
     json!({"group": group, "version": version, "kind": kind})

@@ -18,6 +18,7 @@ mod json_path;
 mod tests;
 
 use lockgate_api::meta::time::Time;
+use lockgate_go::json;
 use serde_json::{Value, json};
 
 use crate::cells::{Common, Row, cell, read, since};
@@ -111,12 +112,7 @@ pub fn render<'v>(
         Kind::BuiltIn(_) | Kind::Scale => Vec::new(),
         Kind::Custom { columns, .. } => custom::paths(columns),
     };
-    let columns = match (options.headers, kind) {
-        (Headers::Omitted, _) => Value::Null,
-        (Headers::Shown, Kind::BuiltIn(resource)) => columns::built_in(resource),
-        (Headers::Shown, Kind::Custom { columns, .. }) => custom::headers(columns, paths.len()),
-        (Headers::Shown, Kind::Scale) => columns::scale(),
-    };
+    let columns = column_definitions(kind, options.headers);
     let mut objects: Vec<&Value> = objects.into_iter().collect();
     if let Kind::BuiltIn(resource) = kind {
         objects.sort_by_cached_key(|object| resource.rules.sort_key(object));
@@ -140,6 +136,35 @@ pub fn render<'v>(
         "columnDefinitions": columns,
         "rows": rows.collect::<Vec<_>>(),
     })
+}
+
+/// The beginning of a table, up to its rows, for tables that are written row by row.
+#[must_use]
+pub fn head(kind: Kind<'_>, metadata: &Value, options: Options<'_>) -> String {
+    let columns = column_definitions(kind, options.headers);
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{}\",\"metadata\":{},\"columnDefinitions\":{},\"rows\":[",
+        options.version,
+        json::value_to_string(metadata),
+        json::value_to_string(&columns),
+    )
+}
+
+fn column_definitions(kind: Kind<'_>, headers: Headers) -> Value {
+    match (headers, kind) {
+        (Headers::Omitted, _) => Value::Null,
+        (Headers::Shown, Kind::BuiltIn(resource)) => columns::built_in(resource),
+        (Headers::Shown, Kind::Custom { columns, .. }) => {
+            custom::headers(columns, custom::paths(columns).len())
+        }
+        (Headers::Shown, Kind::Scale) => columns::scale(),
+    }
+}
+
+/// The row of an object as JSON without its end: the member `object` and a bracket are to follow.
+#[must_use]
+pub fn cells(resource: &Resource, object: &Value, now: Time) -> String {
+    row(resource, object, now).into_open_text()
 }
 
 fn shown(kind: Kind<'_>, object: &Value, options: Options<'_>) -> Value {

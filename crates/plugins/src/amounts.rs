@@ -47,16 +47,58 @@ pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
 /// Containers run at once, and with them the sidecars among the init containers; every other init
 /// container runs alone with the sidecars before it.
 pub(crate) fn of_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
-    let path = ["resources", part];
+    sum_of_containers(pod, |container, _| amounts(container, &["resources", part]))
+}
+
+/// The sum over the containers of a pod, of which those that were resized count with the most of what
+/// they ask for, have, and were promised.
+// UPSTREAM: component-helpers resource/helpers.go (AggregateContainerRequests, AggregateContainerLimits)
+pub(crate) fn of_resized_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
+    let is_infeasible = items(pod, &["status", "conditions"])
+        .iter()
+        .find(|condition| text(condition, "type") == "PodResizePending")
+        .is_some_and(|condition| text(condition, "reason") == "Infeasible");
+    let status_of = |name: &str| {
+        let statuses = ["initContainerStatuses", "containerStatuses"];
+        statuses
+            .iter()
+            .flat_map(|list| items(pod, &["status", list]))
+            .find(|status| text(status, "name") == name)
+            .filter(|status| at(status, &["resources"]).is_some())
+    };
+    sum_of_containers(pod, |container, can_resize| {
+        let wanted = amounts(container, &["resources", part])?;
+        let Some(status) = status_of(text(container, "name")).filter(|_| can_resize) else {
+            return Ok(wanted);
+        };
+        let mut most = if is_infeasible {
+            Amounts::new()
+        } else {
+            wanted
+        };
+        raise(&mut most, amounts(status, &["resources", part])?);
+        if part == "requests" {
+            raise(&mut most, amounts(status, &["allocatedResources"])?);
+        }
+        Ok(most)
+    })
+}
+
+/// `needs` is told whether the status of a container counts: it does not for init containers that end.
+fn sum_of_containers(
+    pod: &Value,
+    needs: impl Fn(&Value, bool) -> Result<Amounts, Refusal>,
+) -> Result<Amounts, Refusal> {
     let mut sum = Amounts::new();
     for container in items(pod, &["spec", "containers"]) {
-        add(&mut sum, &amounts(container, &path)?)?;
+        add(&mut sum, &needs(container, true)?)?;
     }
     let mut sidecars = Amounts::new();
     let mut alone = Amounts::new();
     for container in items(pod, &["spec", "initContainers"]) {
-        let mut needs = amounts(container, &path)?;
-        if text(container, "restartPolicy") == "Always" {
+        let is_sidecar = text(container, "restartPolicy") == "Always";
+        let mut needs = needs(container, is_sidecar)?;
+        if is_sidecar {
             add(&mut sum, &needs)?;
             add(&mut sidecars, &needs)?;
             needs.clone_from(&sidecars);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use lockgate_admission::host::Host;
+use lockgate_admission::host::{Clock, Host};
 use lockgate_admission::https::credentials::plugin_part;
 use lockgate_admission::order::Switches;
 use lockgate_admission::plugin::Plugin;
@@ -73,6 +73,17 @@ pub struct InitError {
     why: ConfigError,
 }
 
+impl InitError {
+    pub(crate) fn new(plugin: &'static str, why: ConfigError) -> Self {
+        Self {
+            plugin,
+            // UPSTREAM: this one reads its configuration at once and judges it later.
+            late: why.0.starts_with("PodSecurity configuration error"),
+            why,
+        }
+    }
+}
+
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.late {
@@ -92,7 +103,7 @@ impl std::error::Error for InitError {}
 pub struct Configuration<'f>(pub Option<&'f Path>);
 
 impl Configuration<'_> {
-    fn part(self, plugin: &str) -> Result<Option<String>, ConfigError> {
+    pub(crate) fn part(self, plugin: &str) -> Result<Option<String>, ConfigError> {
         let Some(file) = self.0 else {
             return Ok(None);
         };
@@ -132,36 +143,19 @@ pub fn plugins(
     made.add(TaintNodesByCondition);
     made.add(AlwaysPullImages);
     made.try_add("ImagePolicyWebhook", || image_policy(configuration))?;
-    made.try_add("PodSecurity", || {
-        let config = match configuration.part("PodSecurity")? {
-            Some(text) => pod_security::Configuration::read(&text)?,
-            None => pod_security::Configuration::default(),
-        };
-        PodSecurity::new(config, lookup())
-    })?;
+    made.try_add("PodSecurity", || pod_security(configuration, lookup()))?;
     made.try_add("PodNodeSelector", || {
-        let config = match configuration.part("PodNodeSelector")? {
-            Some(text) => config::read(&text)?,
-            None => pod_node_selector::Configuration::default(),
-        };
-        Ok(PodNodeSelector::new(config, lookup()))
+        pod_node_selector(configuration, lookup())
     })?;
     let priority = Priority::new(lookup());
     made.add(priority.with_pod_groups(gates.generic_workload && gates.workload_aware_preemption));
     made.add(parts.tolerations);
     made.try_add("PodTolerationRestriction", || {
-        let config = match configuration.part("PodTolerationRestriction")? {
-            Some(text) => config::read_strict(
-                &text,
-                &["podtolerationrestriction.admission.k8s.io/v1alpha1"],
-                "Configuration",
-                &Known(&[("default", None), ("whitelist", None)]),
-            )?,
-            None => pod_toleration_restriction::Configuration::default(),
-        };
-        Ok(PodTolerationRestriction::new(config, lookup()))
+        pod_toleration_restriction(configuration, lookup())
     })?;
-    made.try_add("EventRateLimit", || event_rate_limit(parts, configuration))?;
+    made.try_add("EventRateLimit", || {
+        event_rate_limit(configuration, Arc::clone(&parts.host.clock))
+    })?;
     made.add(ExtendedResourceToleration);
     made.add(DefaultStorageClass::new(lookup()));
     made.add(StorageObjectInUseProtection);
@@ -226,19 +220,51 @@ impl Made<'_> {
         make: impl FnOnce() -> Result<R, ConfigError>,
     ) -> Result<(), InitError> {
         if self.switches.is_on(plugin) {
-            let made = make().map_err(|why| InitError {
-                plugin,
-                // UPSTREAM: this one reads its configuration at once and judges it later.
-                late: why.0.starts_with("PodSecurity configuration error"),
-                why,
-            });
-            self.add(made?);
+            self.add(make().map_err(|why| InitError::new(plugin, why))?);
         }
         Ok(())
     }
 }
 
-fn image_policy(configuration: Configuration<'_>) -> Result<ImagePolicy, ConfigError> {
+pub(crate) fn pod_security(
+    configuration: Configuration<'_>,
+    lookup: Arc<dyn Lookup>,
+) -> Result<PodSecurity, ConfigError> {
+    let config = match configuration.part("PodSecurity")? {
+        Some(text) => pod_security::Configuration::read(&text)?,
+        None => pod_security::Configuration::default(),
+    };
+    PodSecurity::new(config, lookup)
+}
+
+pub(crate) fn pod_node_selector(
+    configuration: Configuration<'_>,
+    lookup: Arc<dyn Lookup>,
+) -> Result<PodNodeSelector, ConfigError> {
+    let config = match configuration.part("PodNodeSelector")? {
+        Some(text) => config::read(&text)?,
+        None => pod_node_selector::Configuration::default(),
+    };
+    Ok(PodNodeSelector::new(config, lookup))
+}
+
+pub(crate) fn pod_toleration_restriction(
+    configuration: Configuration<'_>,
+    lookup: Arc<dyn Lookup>,
+) -> Result<PodTolerationRestriction, ConfigError> {
+    let config = match configuration.part("PodTolerationRestriction")? {
+        Some(text) => config::read_strict(
+            &text,
+            &["podtolerationrestriction.admission.k8s.io/v1alpha1"],
+            "Configuration",
+            &Known(&[("default", None), ("whitelist", None)]),
+        )?,
+        None => pod_toleration_restriction::Configuration::default(),
+    };
+    Ok(PodTolerationRestriction::new(config, lookup))
+}
+
+pub(crate) fn image_policy(configuration: Configuration<'_>) -> Result<ImagePolicy, ConfigError> {
     let part = configuration.part("ImagePolicyWebhook")?;
     let text = part.ok_or_else(|| ConfigError(String::from("no config specified")))?;
     let config: image_policy::Configuration = config::read(&text)?;
@@ -249,9 +275,9 @@ fn image_policy(configuration: Configuration<'_>) -> Result<ImagePolicy, ConfigE
     ImagePolicy::new(&config, backend)
 }
 
-fn event_rate_limit(
-    parts: &Parts,
+pub(crate) fn event_rate_limit(
     configuration: Configuration<'_>,
+    clock: Arc<dyn Clock>,
 ) -> Result<EventRateLimit, ConfigError> {
     const LIMIT: Known = Known(&[
         ("type", None),
@@ -268,5 +294,5 @@ fn event_rate_limit(
         )?,
         None => event_rate_limit::Configuration { limits: Vec::new() },
     };
-    EventRateLimit::with_clock(config, Arc::clone(&parts.host.clock))
+    EventRateLimit::with_clock(config, clock)
 }

@@ -92,6 +92,10 @@ mod in_process;
 #[cfg(feature = "webhook")]
 mod webhooks;
 
+// The plugins that are served as webhooks, by name.
+#[cfg(feature = "webhook")]
+pub mod catalogue;
+
 pub use always::{AlwaysAdmit, AlwaysDeny};
 pub use always_pull_images::AlwaysPullImages;
 pub use certificates::{

@@ -2,11 +2,14 @@
 //!
 //! UPSTREAM: kubernetes pkg/controller/namespace
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use lockgate_api::admission::UserInfo;
-use lockgate_store::List;
-use serde_json::Value;
+use lockgate_api::meta::time::Time;
+use lockgate_store::{Entry, List};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{Context, account, options};
 use crate::decode::options::DeleteOptions;
@@ -28,7 +31,8 @@ fn user() -> UserInfo {
     account("namespace-controller")
 }
 
-/// Empties a namespace. Returns whether it is done; what finalizers or webhooks hold is left.
+/// Empties a namespace. Returns whether it is done; what finalizers or webhooks hold is left, and told
+/// in the conditions of the namespace.
 pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -44,55 +48,348 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
     if !metadata::is_deleting(&namespace) || !is_held {
         return Ok(true);
     }
-    if empty(writer, &snapshot, name).await? {
-        finalize(writer, namespaces, name).await?;
-        return Ok(true);
+    let emptying = Emptying {
+        writer,
+        namespace: name,
+        deleted_at: Time::parse(metadata::text(&namespace, "deletionTimestamp")).ok(),
+    };
+    let progress = emptying.run(&snapshot).await?;
+    tell(writer, namespaces, &namespace, &progress).await;
+    if !progress.is_done() {
+        return Ok(false);
     }
-    Ok(false)
+    finalize(writer, namespaces, name).await?;
+    Ok(true)
 }
 
-/// Deletes the objects in a namespace. Returns whether none is left.
-async fn empty(writer: &Writer, snapshot: &Snapshot, namespace: &str) -> Outcome<bool> {
-    let mut is_empty = true;
-    let contents = snapshot.resources().iter();
-    for resource in contents.filter(|it| it.names.namespaced && it.is_storage_version()) {
-        let prefix = writer.storage.prefix(resource, namespace);
-        let page = writer.storage.store().list(List::all(&prefix)).await;
-        let page = page.map_err(|error| read_failed(error, 0))?;
-        for entry in &page.entries {
-            let name = entry.key.rsplit('/').next().unwrap_or_default();
-            let path = ObjectPath {
-                resource,
-                namespace,
-                name,
-                subresource: "",
-            };
-            let request = Request::internal(user(), Verb::Delete, path);
-            let deletion = Deletion {
-                // Upstream deletes the collection, whose items have no name in admission.
-                admission_name: Some(""),
-                ..Deletion::of(writer, &request)
-            };
-            let options = DeleteOptions {
-                propagation_policy: Some(String::from("Background")),
-                ..DeleteOptions::default()
-            };
-            match deletion.run(options).await {
-                Ok(deleted) if deleted.gone => {}
-                Ok(_) => is_empty = false,
-                Err(failure) if failure.is_not_found() => {}
-                Err(failure) => {
-                    tracing::debug!(
-                        key = &*entry.key,
-                        error = failure.0.message,
-                        "cannot delete an object in a terminating namespace"
-                    );
-                    is_empty = false;
-                }
+/// The deletion of everything in a namespace.
+struct Emptying<'e> {
+    writer: &'e Writer,
+    namespace: &'e str,
+    /// The time the namespace was deleted.
+    deleted_at: Option<Time>,
+}
+
+impl Emptying<'_> {
+    /// Deletes the objects in the namespace: pods first, and nothing else as long as there are any.
+    ///
+    /// UPSTREAM: kubernetes pkg/controller/namespace/deletion (OrderedNamespaceDeletion)
+    async fn run(&self, snapshot: &Snapshot) -> Outcome<Progress> {
+        let mut progress = Progress::default();
+        let (pods, others): (Vec<_>, Vec<_>) = contents(snapshot)
+            .into_iter()
+            .partition(|resource| resource.is("", "pods"));
+        for resource in pods {
+            let left = self.delete_all(resource).await?;
+            if left.count > 0 {
+                progress.pods_remain = true;
+            }
+            progress.add(resource, left);
+        }
+        if progress.pods_remain {
+            return Ok(progress);
+        }
+        for resource in others {
+            let left = self.delete_all(resource).await?;
+            progress.add(resource, left);
+        }
+        Ok(progress)
+    }
+
+    async fn entries(&self, resource: &Resource) -> Outcome<Vec<Entry>> {
+        let storage = &self.writer.storage;
+        let prefix = storage.prefix(resource, self.namespace);
+        let page = storage.store().list(List::all(&prefix)).await;
+        Ok(page.map_err(|error| read_failed(error, 0))?.entries)
+    }
+
+    /// Deletes the objects of one resource.
+    async fn delete_all(&self, resource: &Arc<Resource>) -> Outcome<Left> {
+        let entries = self.entries(resource).await?;
+        if entries.is_empty() {
+            return Ok(Left::default());
+        }
+        let is_waiting = resource.is("", "pods") && self.pods_have_time(&entries);
+        for entry in &entries {
+            if let Err(failure) = self.delete(resource, entry).await {
+                let error = failure.0.message;
+                tracing::debug!(
+                    key = &*entry.key,
+                    error,
+                    "cannot delete an object in a terminating namespace"
+                );
+                // The collection is not deleted any further, and not counted.
+                return Ok(Left {
+                    error: Some(error),
+                    ..Left::default()
+                });
             }
         }
+        let mut left = Left::default();
+        for entry in &self.entries(resource).await? {
+            left.count += 1;
+            for finalizer in Finalizers::of(entry) {
+                *left.finalizers.entry(finalizer).or_default() += 1;
+            }
+        }
+        if left.count > 0 && left.finalizers.is_empty() && !is_waiting {
+            left.error = Some(format!(
+                "unexpected items still remain in namespace: {} for gvr: {}/{}, Resource={}",
+                self.namespace,
+                resource.group(),
+                resource.version,
+                resource.plural()
+            ));
+        }
+        Ok(left)
     }
-    Ok(is_empty)
+
+    async fn delete(&self, resource: &Arc<Resource>, entry: &Entry) -> Outcome<()> {
+        let path = ObjectPath {
+            resource,
+            namespace: self.namespace,
+            name: entry.key.rsplit('/').next().unwrap_or_default(),
+            subresource: "",
+        };
+        let request = Request::internal(user(), Verb::Delete, path);
+        let deletion = Deletion {
+            // Upstream deletes the collection, whose items have no name in admission.
+            admission_name: Some(""),
+            ..Deletion::of(self.writer, &request)
+        };
+        let options = DeleteOptions {
+            propagation_policy: Some(String::from("Background")),
+            ..DeleteOptions::default()
+        };
+        match deletion.run(options).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.is_not_found() => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Returns true while pods may take their time to end.
+    fn pods_have_time(&self, pods: &[Entry]) -> bool {
+        let longest = pods.iter().filter_map(|entry| {
+            let pod = encoding::tree(&entry.value)?;
+            let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+            let period = pod.pointer("/spec/terminationGracePeriodSeconds")?.as_i64();
+            period.filter(|_| !matches!(phase, Some("Succeeded" | "Failed")))
+        });
+        let longest = longest.max().unwrap_or_default();
+        let since = self.deleted_at.map_or(0, |time| {
+            metadata::now().unix_seconds() - time.unix_seconds()
+        });
+        since < longest
+    }
+}
+
+/// The resources whose objects are in namespaces, each in one version: the preferred one, or the one
+/// objects are stored in where none is served.
+fn contents(snapshot: &Snapshot) -> Vec<&Arc<Resource>> {
+    let mut seen = HashSet::new();
+    let served = snapshot.resources().iter();
+    let all = served.chain(snapshot.storage_versions());
+    all.filter(|resource| {
+        let is_deletable = resource.names.verbs.iter().any(|verb| verb == "delete");
+        resource.names.namespaced && is_deletable && seen.insert(&resource.storage)
+    })
+    .collect()
+}
+
+/// What is left of the objects of one resource.
+#[derive(Debug, Default)]
+struct Left {
+    count: usize,
+    /// The number of objects that a finalizer holds.
+    finalizers: BTreeMap<String, usize>,
+    error: Option<String>,
+}
+
+/// The finalizers of a stored object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Finalizers {
+    finalizers: Option<Vec<String>>,
+}
+
+impl Finalizers {
+    fn of(entry: &Entry) -> Vec<String> {
+        let read: Option<Self> = encoding::read_metadata(&entry.value);
+        read.unwrap_or_default().finalizers.unwrap_or_default()
+    }
+}
+
+/// The progress of a deletion.
+#[derive(Debug, Default)]
+struct Progress {
+    /// By `resource.group`.
+    remaining: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+    errors: Vec<String>,
+    pods_remain: bool,
+}
+
+impl Progress {
+    fn add(&mut self, resource: &Resource, left: Left) {
+        if left.count > 0 {
+            let name = format!("{}.{}", resource.plural(), resource.group());
+            self.remaining.insert(name, left.count);
+        }
+        for (finalizer, count) in left.finalizers {
+            *self.finalizers.entry(finalizer).or_default() += count;
+        }
+        self.errors.extend(left.error);
+    }
+
+    fn is_done(&self) -> bool {
+        self.remaining.is_empty() && self.errors.is_empty()
+    }
+
+    /// The conditions of a namespace, as they are now.
+    ///
+    /// UPSTREAM: kubernetes pkg/controller/namespace/deletion/status_condition_utils.go. What is
+    /// discovered here is in this process: discovery and its group versions do not fail.
+    fn conditions(&self) -> [Condition; 5] {
+        let mut errors = self.errors.clone();
+        errors.sort();
+        let failed = (!errors.is_empty()).then(|| {
+            let message = format!(
+                "Failed to delete all resource types, {} remaining: {}",
+                errors.len(),
+                errors.join(", ")
+            );
+            ("ContentDeletionFailed", message)
+        });
+        let counted = |counts: &BTreeMap<String, usize>, how: &str, what: &str| {
+            let each: Vec<String> = counts
+                .iter()
+                .map(|(name, count)| format!("{name} {how} {count} resource instances"))
+                .collect();
+            // As long as there are pods, upstream counts nothing.
+            (!each.is_empty() && !self.pods_remain).then(|| format!("{what}: {}", each.join(", ")))
+        };
+        let remaining = counted(&self.remaining, "has", "Some resources are remaining")
+            .map(|message| ("SomeResourcesRemain", message));
+        let held = counted(
+            &self.finalizers,
+            "in",
+            "Some content in the namespace has finalizers remaining",
+        )
+        .map(|message| ("SomeFinalizersRemain", message));
+        [
+            Condition {
+                kind: "NamespaceDeletionDiscoveryFailure",
+                trouble: None,
+                fine: (
+                    "ResourcesDiscovered",
+                    "All resources successfully discovered",
+                ),
+            },
+            Condition {
+                kind: "NamespaceDeletionGroupVersionParsingFailure",
+                trouble: None,
+                fine: (
+                    "ParsedGroupVersions",
+                    "All legacy kube types successfully parsed",
+                ),
+            },
+            Condition {
+                kind: "NamespaceDeletionContentFailure",
+                trouble: failed,
+                fine: (
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
+            },
+            Condition {
+                kind: "NamespaceContentRemaining",
+                trouble: remaining,
+                fine: ("ContentRemoved", "All content successfully removed"),
+            },
+            Condition {
+                kind: "NamespaceFinalizersRemaining",
+                trouble: held,
+                fine: (
+                    "ContentHasNoFinalizers",
+                    "All content-preserving finalizers finished",
+                ),
+            },
+        ]
+    }
+}
+
+/// One condition of a namespace: a reason and a message if there is trouble, and those if there is none.
+struct Condition {
+    kind: &'static str,
+    trouble: Option<(&'static str, String)>,
+    fine: (&'static str, &'static str),
+}
+
+impl Condition {
+    /// Sets the condition in a list of them. Returns whether that changed anything.
+    fn set(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
+        let (status, reason, message) = match &self.trouble {
+            Some((reason, message)) => ("True", *reason, message.as_str()),
+            None => ("False", self.fine.0, self.fine.1),
+        };
+        let mut new = json!({
+            "type": self.kind,
+            "status": status,
+            "lastTransitionTime": now,
+            "reason": reason,
+            "message": message,
+        });
+        let Some(old) = conditions.iter_mut().find(|old| old["type"] == self.kind) else {
+            conditions.push(new);
+            return true;
+        };
+        if old["status"] == status {
+            new["lastTransitionTime"] = old["lastTransitionTime"].clone();
+        }
+        let is_changed = *old != new;
+        *old = new;
+        is_changed
+    }
+}
+
+/// Brings the conditions of a namespace up to date. The deletion goes on where that fails.
+async fn tell(writer: &Writer, namespaces: &Arc<Resource>, namespace: &Value, progress: &Progress) {
+    let now = metadata::now().to_string();
+    let with_conditions = |namespace: &Value| {
+        let told = namespace.pointer("/status/conditions");
+        let mut conditions = told.and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut is_changed = false;
+        for condition in &progress.conditions() {
+            is_changed |= condition.set(&mut conditions, &now);
+        }
+        is_changed.then_some(conditions)
+    };
+    if with_conditions(namespace).is_none() {
+        return;
+    }
+    let name = metadata::text(namespace, "name");
+    let path = ObjectPath {
+        resource: namespaces,
+        namespace: name,
+        name,
+        subresource: "status",
+    };
+    let request = Request::internal(user(), Verb::Update, path);
+    let options = options();
+    let told = Change::new(writer, &request, &options)
+        .edit(|namespace| {
+            if let Some(conditions) = with_conditions(namespace) {
+                namespace["status"]["conditions"] = conditions.into();
+            }
+        })
+        .await;
+    if let Err(failure) = told
+        && !failure.is_not_found()
+    {
+        let error = failure.0.message;
+        tracing::debug!(name, error, "the conditions of a namespace cannot be told");
+    }
 }
 
 /// Removes the finalizer for the contents. Those of others are theirs to remove.

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockgate_store::{Event, List, ReadAt, ReadError, Revision};
-use tokio::task::JoinSet;
 
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
+use super::workers::Workers;
 use super::{
-    Context, definition, garbage_collector, namespace, namespace_defaults, resource_quota,
-    role_aggregation,
+    Context, definition, garbage_collector, namespace, namespace_defaults, policy_status,
+    protection, resource_quota, role_aggregation,
 };
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
@@ -36,6 +36,7 @@ const QUOTA_RESYNC: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "/";
 const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
+const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicies/";
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
@@ -49,7 +50,7 @@ pub(crate) fn start(context: Context, tasks: &Tasks) {
         graph: Arc::default(),
         queue: Queue::default(),
         quotas: resource_quota::Namespaces::default(),
-        running: JoinSet::new(),
+        running: Workers::new(),
     };
     tasks.spawn(controllers(DEFINITIONS).run());
     if on != Switches::all(false) {
@@ -64,7 +65,7 @@ struct Controllers {
     graph: Arc<Mutex<Graph>>,
     queue: Queue,
     quotas: resource_quota::Namespaces,
-    running: JoinSet<(Work, Came, Vec<Arc<str>>)>,
+    running: Workers<Work, (Came, Vec<Arc<str>>)>,
 }
 
 impl Controllers {
@@ -104,11 +105,11 @@ impl Controllers {
                     Ok(event) => self.observe(&graph, &event),
                     Err(error) => return error,
                 },
-                Some(ended) = self.running.join_next() => {
-                    if let Ok((work, came, look)) = ended {
-                        self.queue.finish(work, came, Instant::now());
-                        self.look_at(look);
-                    }
+                (work, ended) = self.running.next() => {
+                    // What a worker did not survive is tried again like what failed.
+                    let (came, look) = ended.unwrap_or((Came::Failed, Vec::new()));
+                    self.queue.finish(work, came, Instant::now());
+                    self.look_at(look);
                 }
                 () = until(due), if room && due.is_some() => {}
                 // What was charged for a write that failed afterwards is given back.
@@ -178,10 +179,22 @@ impl Controllers {
         if on.role_aggregation && key.starts_with(CLUSTER_ROLES) {
             self.queue.add(Work::Aggregate);
         }
+        if on.policy_status
+            && let Event::Put { .. } = event
+            && let Some(name) = key.strip_prefix(POLICIES)
+        {
+            self.queue.add(Work::PolicyStatus(name.into()));
+        }
         if on.resource_quota
             && let Some(namespace) = self.quotas.observe(event)
         {
             self.queue.add(Work::Quotas(namespace.into()));
+        }
+        if let Some(key) = protection::key_of(&on, event) {
+            self.queue.add(Work::Protect(Arc::clone(key)));
+        }
+        if let Some(prefix) = protection::freed_by(key) {
+            self.queue.hurry_protected(&prefix);
         }
         if on.namespace {
             self.observe_deletion(event);
@@ -230,16 +243,15 @@ impl Controllers {
             && let Some(work) = self.queue.take(Instant::now())
         {
             let (context, graph) = (Arc::clone(&self.context), Arc::clone(&self.graph));
-            self.running.spawn(async move {
-                let (came, look) = match perform(&context, &graph, &work).await {
+            self.running.start(work.clone(), async move {
+                match perform(&context, &graph, &work).await {
                     Ok(came) => came,
                     Err(failure) => {
                         let error = failure.0.message;
                         tracing::debug!(?work, error, "a controller failed, retrying");
                         (Came::Failed, Vec::new())
                     }
-                };
-                (work, came, look)
+                }
             });
         }
     }
@@ -271,6 +283,9 @@ async fn perform(
         Work::Quotas(namespace) => resource_quota::look(context, namespace)
             .await
             .map(|_| Came::Done),
+        Work::PolicyStatus(name) => policy_status::look(context, name)
+            .await
+            .map(|()| Came::Done),
         Work::EmptyNamespace(name) => namespace::look(context, name).await.map(done_or_failed),
         Work::Definition(name) => {
             let settled = definition::look(context, name).await;
@@ -279,6 +294,7 @@ async fn perform(
                 .tell(&format!("{DEFINITIONS}{name}"), revision);
             settled.map(done_or_failed)
         }
+        Work::Protect(key) => protection::look(context, key).await.map(done_or_failed),
         Work::Aggregate => role_aggregation::look(context).await.map(changed_or_done),
     };
     Ok((done?, Vec::new()))

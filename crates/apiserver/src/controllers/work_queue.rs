@@ -33,6 +33,10 @@ pub(super) enum Work {
     EmptyNamespace(Arc<str>),
     /// The status of a definition of custom resources.
     Definition(Arc<str>),
+    /// The status of a ValidatingAdmissionPolicy.
+    PolicyStatus(Arc<str>),
+    /// The volume, claim or attributes class with this key: whether it is in use still.
+    Protect(Arc<str>),
     /// The rules of cluster roles that are made from those of others.
     Aggregate,
 }
@@ -122,6 +126,16 @@ impl Queue {
         }
     }
 
+    /// The same for every object to protect whose key begins like this.
+    pub(super) fn hurry_protected(&mut self, prefix: &str) {
+        let later = self.later.iter().map(|(_, work)| work);
+        let those =
+            later.filter(|work| matches!(work, Work::Protect(key) if key.starts_with(prefix)));
+        for work in those.cloned().collect::<Vec<_>>() {
+            self.hurry(work);
+        }
+    }
+
     /// The next thing to look at now, if there is any.
     pub(super) fn take(&mut self, now: Instant) -> Option<Work> {
         while let Some((at, _)) = self.later.first()
@@ -186,8 +200,12 @@ impl Queue {
 fn pause(work: &Work, tries: u32) -> Duration {
     let doublings = tries.saturating_sub(1).min(16);
     let longest = match work {
-        Work::EmptyNamespace(_) | Work::Definition(_) => LONGEST_DELETION_PAUSE,
-        Work::Collect(_) | Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate => LONGEST_PAUSE,
+        Work::EmptyNamespace(_) | Work::Definition(_) | Work::Protect(_) => LONGEST_DELETION_PAUSE,
+        Work::Collect(_)
+        | Work::Namespace(_)
+        | Work::Quotas(_)
+        | Work::PolicyStatus(_)
+        | Work::Aggregate => LONGEST_PAUSE,
     };
     (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)
 }
@@ -231,6 +249,20 @@ mod tests {
         queue.finish(object("a"), Result::Failed, at);
         queue.hurry(object("a"));
         assert_eq!(queue.take(at), Some(object("a")));
+    }
+
+    #[test]
+    fn hurries_what_is_protected_in_one_place() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        for key in ["/claims/a/x", "/claims/b/x"] {
+            queue.add(Work::Protect(key.into()));
+            let work = queue.take(now).unwrap();
+            queue.finish(work, Result::Failed, now);
+        }
+        queue.hurry_protected("/claims/a/");
+        assert_eq!(queue.take(now), Some(Work::Protect("/claims/a/x".into())));
+        assert_eq!(queue.take(now), None);
     }
 
     #[test]

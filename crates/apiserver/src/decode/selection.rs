@@ -1,12 +1,39 @@
 //! Label and field selectors of lists and watches.
 
+use std::borrow::{Borrow, Cow};
+use std::collections::BTreeMap;
+
 use lockgate_api::meta::selector::Selector;
+use lockgate_store::Entry;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::error::{Outcome, bad_request};
+use crate::encoding;
+use crate::error::{Outcome, bad_request, corrupt};
 use crate::http::field_selector::{self, Term};
 use crate::http::query::Query;
 use crate::registry::Resource;
+
+/// The metadata that selectors read.
+#[derive(Deserialize)]
+struct Metadata<'e> {
+    #[serde(borrow, default)]
+    labels: BTreeMap<Text<'e>, Text<'e>>,
+    #[serde(borrow, default)]
+    name: Cow<'e, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'e, str>,
+}
+
+/// A text that is borrowed where it was stored without escapes.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Text<'e>(#[serde(borrow)] Cow<'e, str>);
+
+impl Borrow<str> for Text<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 /// The label and field selectors of a request.
 #[derive(Debug, Default)]
@@ -33,6 +60,28 @@ impl Selection {
     /// Returns true without any selector.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Returns true if the metadata alone decides.
+    pub(crate) fn is_about_metadata(&self) -> bool {
+        let mut fields = self.fields.iter().map(|term| term.field.as_str());
+        fields.all(|field| matches!(field, "metadata.name" | "metadata.namespace"))
+    }
+
+    /// Returns true if a stored object matches selectors that are about its metadata. Nothing but the
+    /// metadata is read.
+    pub(crate) fn includes_stored(&self, entry: &Entry) -> Outcome<bool> {
+        let metadata: Metadata<'_> = encoding::read_metadata(&entry.value)
+            .ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+        let label = |key: &str| metadata.labels.get(key).map(|value| &*value.0);
+        Ok(self.labels.matches_with(label)
+            && self.fields.iter().all(|term| {
+                let found = match term.field.as_str() {
+                    "metadata.namespace" => &metadata.namespace,
+                    _ => &metadata.name,
+                };
+                (*found == term.value) == term.equal
+            }))
     }
 
     /// Returns true if an object matches the selectors.

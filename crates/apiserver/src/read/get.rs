@@ -25,7 +25,7 @@ pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> 
     let Some(entry) = entry else {
         return Err(resource.not_found(request.name()));
     };
-    if resource.is_storage_version() && !resource.is_custom() {
+    if resource.is_shown_as_stored() {
         let mut text = String::with_capacity(entry.value.len() + 96);
         encoding::render(&mut text, &entry, Some(resource.type_meta()))?;
         return Ok(Reply::text(text));

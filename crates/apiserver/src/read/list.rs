@@ -20,7 +20,7 @@ use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::registry::Resource;
 use crate::request::Request;
-use crate::respond::{Reply, StoredList};
+use crate::respond::{self, Reply, StoredList};
 
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in \
@@ -46,23 +46,17 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
     let asked = Asked::read(query, &prefix)?;
     let found = collect(storage, resource, &selection, &prefix, &asked).await?;
 
-    let mut text = String::with_capacity(256);
-    text.push_str("{\"kind\":");
-    text.push_str(&json::to_string(&resource.names.list_kind));
-    text.push_str(",\"apiVersion\":");
-    text.push_str(&json::to_string(resource.api_version()));
-    text.push_str(",\"metadata\":");
     let is_custom = resource.is_custom();
     let mut metadata = found.metadata(&prefix);
+    if resource.is_shown_as_stored() {
+        let list = StoredList::new(resource, metadata, found.entries);
+        return Ok(Reply::stored(list));
+    }
     if is_custom && metadata.get("continue").is_none() {
         // UPSTREAM: lists of custom resources say so explicitly that there is no more.
         metadata["continue"] = "".into();
     }
-    text.push_str(&json::to_string(&metadata));
-    text.push_str(",\"items\":[");
-    if resource.is_storage_version() && !is_custom {
-        return Ok(Reply::stored(StoredList::new(text, found.entries)));
-    }
+    let mut text = respond::list_head(resource.list_type(), &metadata);
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
             text.push(',');
@@ -156,8 +150,14 @@ async fn collect(
             found.remaining = Some(page.remaining);
             found.entries.extend(page.entries);
         } else {
+            let by_metadata = resource.is_shown_as_stored() && selection.is_about_metadata();
             for entry in page.entries {
-                if selection.includes(resource, &storage.decode(&entry, resource).await?) {
+                let is_included = if by_metadata {
+                    selection.includes_stored(&entry)?
+                } else {
+                    selection.includes(resource, &storage.decode(&entry, resource).await?)
+                };
+                if is_included {
                     found.entries.push(entry);
                 }
             }

@@ -10,12 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockgate_go::json;
 use lockgate_go::quote::quote;
-use lockgate_store::{Event, ReadAt, ReadError, Revision, Watch};
+use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::decode::selection::Selection;
+use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, plain};
 use crate::http::body::{Body, Response};
 use crate::http::limits;
@@ -25,7 +26,7 @@ use crate::persist::Storage;
 use crate::read::list;
 use crate::registry::Resource;
 use crate::request::Request;
-use crate::respond::Tables;
+use crate::respond::{self, Tables};
 use crate::tasks::Tasks;
 
 /// The interval of bookmarks.
@@ -94,8 +95,7 @@ pub(crate) async fn watch(
     };
     let (events, receiver) = mpsc::channel(limits::WATCH_BACKLOG);
     let shows_state = initial.unwrap_or(from_scratch);
-    let mut first = Vec::new();
-    let after = if shows_state {
+    let (first, after) = if shows_state {
         let at = if from_scratch {
             ReadAt::Latest
         } else {
@@ -103,14 +103,11 @@ pub(crate) async fn watch(
         };
         list::read_at(storage, at, || storage.store().get("/", at)).await?;
         let found = list::everything(storage, resource, &selection, &prefix).await?;
-        for entry in &found.entries {
-            first.push(storage.decode(entry, resource).await?);
-        }
-        found.revision
+        (found.entries, found.revision)
     } else if from_scratch {
-        storage.store().revision().await?
+        (Vec::new(), storage.store().revision().await?)
     } else {
-        wanted
+        (Vec::new(), wanted)
     };
     let current = storage.store().revision().await?;
     let watch = match storage.store().watch(&prefix, after.min(current)).await {
@@ -183,7 +180,7 @@ struct Gone;
 
 /// The initial events of a watch.
 struct State {
-    first: Vec<Value>,
+    first: Vec<Entry>,
     /// Ends them with a bookmark.
     ends_with_bookmark: bool,
     /// Changes up to here are not told.
@@ -197,10 +194,9 @@ impl EventStream {
             ends_with_bookmark,
             after,
         } = state;
-        for object in &first {
-            self.tell("ADDED", object).await?;
+        for entry in first {
+            self.tell_stored("ADDED", &entry).await?;
         }
-        drop(first);
         if ends_with_bookmark {
             self.bookmark(after, true).await?;
         }
@@ -225,12 +221,12 @@ impl EventStream {
                 Ok(event) if event.revision() <= after => {}
                 Ok(event) => self.forward(&event).await?,
                 Err(ReadError::Compacted(compacted)) => {
-                    let failure = too_old(watch.progress(), compacted.oldest);
-                    return self.send(line("ERROR", &json::to_string(&failure.0))).await;
+                    return self
+                        .fail(&too_old(watch.progress(), compacted.oldest))
+                        .await;
                 }
                 Err(error) => {
-                    let failure = crate::error::read_failed(error, 0);
-                    return self.send(line("ERROR", &json::to_string(&failure.0))).await;
+                    return self.fail(&crate::error::read_failed(error, 0)).await;
                 }
             }
         }
@@ -243,28 +239,64 @@ impl EventStream {
             Event::Put { entry, previous } => (Some(entry), previous.as_ref()),
             Event::Delete { previous, .. } => (None, Some(previous)),
         };
-        let mut objects = [None, None];
-        for (slot, entry) in objects.iter_mut().zip([new, old]) {
-            let Some(entry) = entry else { continue };
-            match self.storage.decode(entry, &self.resource).await {
-                Ok(object) if self.selection.includes(&self.resource, &object) => {
-                    *slot = Some(object)
-                }
-                Ok(_) => {}
-                Err(failure) => {
-                    return self.send(line("ERROR", &json::to_string(&failure.0))).await;
-                }
+        let seen = match (self.sees(new).await, self.sees(old).await) {
+            (Ok(new), Ok(old)) => (new, old),
+            (Err(failure), _) | (_, Err(failure)) => return self.fail(&failure).await,
+        };
+        match seen {
+            (Some(new), Some(_)) => self.tell_stored("MODIFIED", new).await,
+            (Some(new), None) => self.tell_stored("ADDED", new).await,
+            (None, Some(old)) => {
+                // An object that is gone, or out of view, is shown with the version of the change.
+                let mut last = old.clone();
+                last.revision = event.revision();
+                self.tell_stored("DELETED", &last).await
             }
+            (None, None) => Ok(()),
         }
-        match objects {
-            [Some(new), Some(_)] => self.tell("MODIFIED", &new).await,
-            [Some(new), None] => self.tell("ADDED", &new).await,
-            [None, Some(mut old)] => {
-                crate::encoding::set_version(&mut old, event.revision());
-                self.tell("DELETED", &old).await
-            }
-            [None, None] => Ok(()),
+    }
+
+    /// The entry, if the selection includes its object.
+    async fn sees<'e>(&self, entry: Option<&'e Entry>) -> Outcome<Option<&'e Entry>> {
+        let Some(entry) = entry else { return Ok(None) };
+        let (selection, resource) = (&self.selection, &self.resource);
+        let is_included = if selection.is_everything() {
+            true
+        } else if resource.is_shown_as_stored() && selection.is_about_metadata() {
+            selection.includes_stored(entry)?
+        } else {
+            let object = self.storage.decode(entry, resource).await?;
+            selection.includes(resource, &object)
+        };
+        Ok(is_included.then_some(entry))
+    }
+
+    /// Tells of a stored object, from its bytes where clients are shown those.
+    async fn tell_stored(&self, kind: &str, entry: &Entry) -> Result<(), Gone> {
+        if !self.resource.is_shown_as_stored() || self.tables.is_some() {
+            return match self.storage.decode(entry, &self.resource).await {
+                Ok(object) => self.tell(kind, &object).await,
+                Err(failure) => self.fail(&failure).await,
+            };
         }
+        let mut line = String::with_capacity(entry.value.len() + 192);
+        line.push_str("{\"type\":\"");
+        line.push_str(kind);
+        line.push_str("\",\"object\":");
+        let rendered = if self.metadata_only {
+            respond::render_partial(&mut line, entry, "v1")
+        } else {
+            encoding::render(&mut line, entry, Some(self.resource.type_meta()))
+        };
+        if let Err(failure) = rendered {
+            return self.fail(&failure).await;
+        }
+        line.push_str("}\n");
+        self.send(line).await
+    }
+
+    async fn fail(&self, failure: &Failure) -> Result<(), Gone> {
+        self.send(line("ERROR", &json::to_string(&failure.0))).await
     }
 
     async fn tell(&self, kind: &str, object: &Value) -> Result<(), Gone> {
@@ -276,7 +308,7 @@ impl EventStream {
             };
             json::to_string(&tables.of_object(&self.resource, object))
         } else if self.metadata_only {
-            json::to_string(&crate::respond::partial(object))
+            json::to_string(&respond::partial(object))
         } else {
             json::to_string(object)
         };

@@ -114,6 +114,11 @@ fn served(resource: &Arc<Resource>) -> Option<Served<'_>> {
 }
 
 impl Snapshot {
+    /// The schema of a resource's objects without references; none if it has too many levels.
+    pub(crate) fn resolved_schema(resource: &Arc<Resource>, depth: usize) -> Option<Value> {
+        openapi::resolved_schema(&served(resource)?, depth)
+    }
+
     /// The index of the documents of OpenAPI v3.
     pub(crate) fn openapi_index(&self) -> &Document {
         self.openapi.index.get_or_init(|| {

@@ -47,7 +47,8 @@ pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Ou
     if let Some(warning) = metadata::drop_duplicate_owner_references(&mut object, false) {
         request.notes.warn(&warning);
     }
-    let tracked = Endpoint::of(writer, request).track(options.manager(), None, object);
+    let endpoint = Endpoint::of(writer, request);
+    let tracked = endpoint.track(options.manager(), None, object).await;
     let mut insertion = Insertion::new(writer, request, &options, Cause::Create);
     let submission = submission.tracked(tracked);
     let created = run(&writer.admitter, request, submission, &mut insertion).await?;
@@ -201,6 +202,9 @@ impl Recipe for Insertion<'_> {
         metadata::match_namespace(object, self.request.object_namespace())?;
         self.writer.addresses.allocate(resource, object);
         let gates = self.writer.gates;
+        for warning in resource.shape.kind().warnings_on_prepare(object) {
+            notes.warn(&warning);
+        }
         strategy::prepare_create(resource, object, self.request.user(), gates);
         strategy::check_create(resource, object, gates)?;
         let (access, user) = (self.writer.access(), self.request.user());

@@ -3,6 +3,7 @@
 //! UPSTREAM: apiserver pkg/endpoints/handlers/{create,update,patch}.go, and GetResetFields of the
 //! strategies
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use lockgate_api::meta::status::StatusCause;
@@ -11,10 +12,12 @@ use lockgate_kinds::managed_fields::{
 };
 use serde_json::Value;
 
+use crate::conversion::invalid_version;
 use crate::decode::options::WriteOptions;
 use crate::encoding;
 use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plain};
 use crate::metadata;
+use crate::persist::Storage;
 use crate::registry::{Resource, Shape, Snapshot, split_api_version};
 use crate::request::Request;
 use crate::write::Writer;
@@ -30,32 +33,42 @@ pub(crate) struct Tracked {
 /// A path to which objects are written, with the versions of its resource.
 pub(crate) struct Endpoint<'e> {
     snapshot: Arc<Snapshot>,
+    storage: &'e Storage,
     resource: &'e Resource,
     subresource: &'e str,
 }
 
 impl<'e> Endpoint<'e> {
-    pub(crate) fn of(writer: &Writer, request: &'e Request) -> Self {
+    pub(crate) fn of(writer: &'e Writer, request: &'e Request) -> Self {
         Self {
             snapshot: writer.registry.snapshot(),
+            storage: &writer.storage,
             resource: &request.resource,
             subresource: request.subresource(),
         }
     }
 
     /// Updates the managed fields of a new or changed object. `live` is the object before.
-    pub(crate) fn track(&self, manager: &str, live: Option<&Value>, object: Value) -> Tracked {
+    pub(crate) async fn track(
+        &self,
+        manager: &str,
+        live: Option<&Value>,
+        object: Value,
+    ) -> Tracked {
         let before = live.map(entries).unwrap_or_default();
-        let object = self.with_manager(|fields| match fields {
-            Some(fields) => fields.update(live, object, manager, metadata::now()),
-            None => object,
-        });
+        let now = metadata::now();
+        let object = self
+            .with_manager(live, object, |fields, live, object| match fields {
+                Some(fields) => fields.update(live, object, manager, now),
+                None => object,
+            })
+            .await;
         self.tracked(object, before)
     }
 
     /// Applies a configuration: its manager owns the fields in it, and fields that were in it before
     /// and are not any more are removed.
-    pub(crate) fn apply(
+    pub(crate) async fn apply(
         &self,
         options: &WriteOptions,
         live: Option<&Value>,
@@ -63,13 +76,15 @@ impl<'e> Endpoint<'e> {
     ) -> Outcome<Tracked> {
         let before = live.map(entries).unwrap_or_default();
         let force = options.force.unwrap_or_default();
-        let applied = self.with_manager(|fields| {
-            let fields = fields.ok_or_else(|| internal("the type of the object is unknown"))?;
-            let now = metadata::now();
-            fields
-                .apply(live, configuration, &options.field_manager, force, now)
-                .map_err(not_applied)
-        })?;
+        let now = metadata::now();
+        let applied = self
+            .with_manager(live, configuration, |fields, live, configuration| {
+                let fields = fields.ok_or_else(|| internal("the type of the object is unknown"))?;
+                fields
+                    .apply(live, configuration, &options.field_manager, force, now)
+                    .map_err(not_applied)
+            })
+            .await?;
         Ok(self.tracked(applied, before))
     }
 
@@ -81,26 +96,62 @@ impl<'e> Endpoint<'e> {
         }
     }
 
-    /// Calls back with the field manager of the endpoint; none where fields are not managed.
-    fn with_manager<T>(&self, then: impl FnOnce(Option<FieldManager<'_>>) -> T) -> T {
+    /// Calls back with the field manager of the endpoint; none where fields are not managed. Where it
+    /// needs objects in other versions that only a conversion webhook can make, the webhook is called
+    /// and then `then` again, until nothing is missing.
+    async fn with_manager<N: Clone, T>(
+        &self,
+        live: Option<&Value>,
+        new: N,
+        then: impl Fn(Option<FieldManager<'_>>, Option<&Value>, N) -> T,
+    ) -> T {
         let Some(shape) = owned(&self.resource.shape) else {
-            return then(None);
+            return then(None, live, new);
         };
         let reset = reset(self.resource, self.subresource);
-        let versions = OtherVersions {
-            snapshot: &self.snapshot,
-            resource: self.resource,
-            reset: reset.as_ref(),
-        };
-        then(Some(FieldManager {
-            shape,
-            api_version: self.resource.api_version(),
-            kind: self.resource.kind(),
-            subresource: self.subresource,
-            reset: reset.as_ref(),
-            versions: &versions,
-        }))
+        let mut known = Vec::new();
+        loop {
+            let (result, missing) = {
+                let versions = OtherVersions {
+                    snapshot: &self.snapshot,
+                    resource: self.resource,
+                    reset: reset.as_ref(),
+                    known: &known,
+                    missing: RefCell::default(),
+                };
+                let fields = FieldManager {
+                    shape,
+                    api_version: self.resource.api_version(),
+                    kind: self.resource.kind(),
+                    subresource: self.subresource,
+                    reset: reset.as_ref(),
+                    versions: &versions,
+                };
+                if !self.resource.has_conversion_webhook() {
+                    return then(Some(fields), live, new);
+                }
+                let result = then(Some(fields), live, new.clone());
+                (result, versions.missing.into_inner())
+            };
+            // The first missing one ended the run, and the same is asked for again.
+            let Some((object, from, to)) = missing else {
+                return result;
+            };
+            let converted = self.storage.convert(object.clone(), &from, &to).await;
+            known.push(Conversion {
+                object,
+                to: to.api_version().to_owned(),
+                result: converted.map_err(|failure| failure.0.message),
+            });
+        }
     }
+}
+
+/// The result of a conversion webhook.
+struct Conversion {
+    object: Value,
+    to: String,
+    result: Result<Value, String>,
 }
 
 fn not_applied(error: ApplyError) -> Failure {
@@ -142,45 +193,73 @@ fn reset(resource: &Resource, subresource: &str) -> Option<Reset> {
     Some(Reset::Fields(FieldSet::of(paths)))
 }
 
-/// The other versions of a resource, as they are served.
+/// The other versions of a resource, be they served or not.
 struct OtherVersions<'v> {
     snapshot: &'v Snapshot,
     resource: &'v Resource,
     reset: Option<&'v Reset>,
+    /// The conversions that were made by a webhook.
+    known: &'v [Conversion],
+    /// The first one that is to be made: an object, its version and the one that is wanted.
+    missing: RefCell<Option<(Value, Arc<Resource>, Arc<Resource>)>>,
 }
 
 impl OtherVersions<'_> {
-    fn find(&self, api_version: &str) -> Option<&Arc<Resource>> {
+    fn find(&self, api_version: &str) -> Option<Arc<Resource>> {
         let (group, version) = split_api_version(api_version);
-        let found = self
-            .snapshot
-            .by_kind(group, version, self.resource.kind())?;
-        (found.storage == self.resource.storage).then_some(found)
+        self.snapshot
+            .defined(group, version, self.resource)
+            .cloned()
     }
+
+    /// A custom resource in another version. Upstream refuses versions that the definition does not have.
+    fn convert_custom(
+        &self,
+        object: &Value,
+        from: Option<Arc<Resource>>,
+        to: &str,
+    ) -> Result<Value, String> {
+        let target = self.find(to);
+        let target = target.ok_or_else(|| invalid_version("to", to).0.message)?;
+        let Some(from) = from else {
+            return Err(invalid_version("from", api_version_of(object)).0.message);
+        };
+        if !target.has_conversion_webhook() {
+            let mut object = object.clone();
+            encoding::set_type(&mut object, target.type_meta());
+            return Ok(object);
+        }
+        let mut known = self.known.iter();
+        match known.find(|known| known.to == to && known.object == *object) {
+            Some(known) => known.result.clone(),
+            None => {
+                let missing = (object.clone(), from, target);
+                self.missing.borrow_mut().get_or_insert(missing);
+                Err(String::from("the conversion webhook was not called yet"))
+            }
+        }
+    }
+}
+
+fn api_version_of(object: &Value) -> &str {
+    let told = object.get("apiVersion").and_then(Value::as_str);
+    told.unwrap_or_default()
 }
 
 impl Versions for OtherVersions<'_> {
     fn shape(&self, api_version: &str) -> Option<Owned<'_>> {
-        owned(&self.find(api_version)?.shape)
+        let (group, version) = split_api_version(api_version);
+        owned(&self.snapshot.defined(group, version, self.resource)?.shape)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError> {
-        let Some(to) = self.find(api_version) else {
-            return Ok(None);
-        };
-        if to.is_custom() {
-            // Fields are tracked by name; the conversion webhook is not called.
-            let mut object = object.clone();
-            encoding::set_type(&mut object, to.type_meta());
-            return Ok(Some(object));
+        let from = self.find(api_version_of(object));
+        if self.resource.is_custom() {
+            return Ok(Some(self.convert_custom(object, from, api_version)?));
         }
-        let told = object
-            .get("apiVersion")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        match self.find(told) {
-            Some(from) => Ok(Some(from.shape.convert(object, &to.shape)?)),
-            None => Ok(None),
+        match (from, self.find(api_version)) {
+            (Some(from), Some(to)) => Ok(Some(from.shape.convert(object, &to.shape)?)),
+            _ => Ok(None),
         }
     }
 

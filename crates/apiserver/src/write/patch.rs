@@ -18,7 +18,6 @@ use crate::registry::Shape;
 use crate::request::Request;
 use crate::respond::Reply;
 use crate::write::Writer;
-use crate::write::managed_fields::Endpoint;
 use crate::write::update::{Change, New, check_name};
 
 /// Patches the object a request is about.
@@ -34,24 +33,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
     let findings = Mutex::new(Vec::new());
     let make = |old: Option<&Value>| {
         if let Patch::Apply(configuration) = &patch {
-            let endpoint = Endpoint::of(writer, request);
-            let mut tracked = endpoint.apply(&options, old, configuration)?;
-            let uid = metadata::text(&tracked.object, "uid");
-            if old.is_none() && !uid.is_empty() {
-                let why = format!(
-                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                );
-                return Err(resource.conflict(name, &why));
-            }
-            let (mut object, _) = resource
-                .shape
-                .decode_value(tracked.object)
-                .map_err(|error| bad_request(error.to_string()))?;
-            resource.shape.apply_defaults(&mut object);
-            metadata::match_namespace(&mut object, namespace)?;
-            check_name(&object, name)?;
-            tracked.object = object;
-            return Ok(New::Tracked(tracked));
+            return Ok(New::Configuration(configuration.clone()));
         }
         let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
         let (mut object, found) = patch.apply(old, &resource.shape)?;

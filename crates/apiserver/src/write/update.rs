@@ -88,7 +88,8 @@ pub(crate) struct Change<'c> {
 pub(crate) enum New {
     /// An object whose managed fields are not updated yet.
     Object(Value),
-    Tracked(Tracked),
+    /// A configuration that is to be applied.
+    Configuration(Value),
 }
 
 /// An object that was changed or created.
@@ -174,13 +175,34 @@ impl<'c> Change<'c> {
         .await
     }
 
-    fn track(&self, old: Option<&Value>, new: New) -> Tracked {
+    async fn track(&self, old: Option<&Value>, new: New) -> Outcome<Tracked> {
+        let endpoint = Endpoint::of(self.writer, self.request);
         match new {
-            New::Tracked(tracked) => tracked,
-            New::Object(object) => {
-                Endpoint::of(self.writer, self.request).track(self.options.manager(), old, object)
+            New::Object(object) => Ok(endpoint.track(self.options.manager(), old, object).await),
+            New::Configuration(configuration) => {
+                let applied = endpoint.apply(self.options, old, &configuration).await?;
+                self.complete_applied(old, applied)
             }
         }
+    }
+
+    /// The object that came of a configuration, in the form of its version.
+    fn complete_applied(&self, old: Option<&Value>, mut applied: Tracked) -> Outcome<Tracked> {
+        let (resource, name) = (&self.request.resource, self.request.name());
+        let uid = metadata::text(&applied.object, "uid");
+        if old.is_none() && !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(resource.conflict(name, &why));
+        }
+        let decoded = resource.shape.decode_value(applied.object);
+        let (mut object, _) = decoded.map_err(|error| bad_request(error.to_string()))?;
+        resource.shape.apply_defaults(&mut object);
+        metadata::match_namespace(&mut object, self.request.object_namespace())?;
+        check_name(&object, name)?;
+        applied.object = object;
+        Ok(applied)
     }
 
     /// The name of a namespace is its namespace in admission too.
@@ -195,7 +217,7 @@ impl<'c> Change<'c> {
         &self,
         make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
     ) -> Outcome<Round> {
-        let tracked = self.track(None, make(None)?);
+        let tracked = self.track(None, make(None)?).await?;
         let submission = Submission::create(self.request, self.options);
         let submission = self.submission(submission, tracked);
         let mut recipe = Insertion::new(self.writer, self.request, self.options, Cause::Update);
@@ -220,7 +242,7 @@ impl<'c> Change<'c> {
             .decode(&entry, &self.request.resource)
             .await?;
         self.check_uid(key, &old)?;
-        let tracked = self.track(Some(&old), make(Some(&old))?);
+        let tracked = self.track(Some(&old), make(Some(&old))?).await?;
         let old = Object::new(old);
         let submission = Submission::update(self.request, self.options, old.clone());
         let submission = self.submission(submission, tracked);

@@ -174,3 +174,189 @@ async fn wait_for_their_own_finalizers() {
     client.wait_until_gone(NAMESPACES, "own").await;
     server.stop().await;
 }
+
+fn condition<'c>(namespace: &'c serde_json::Value, kind: &str) -> &'c serde_json::Value {
+    let conditions = namespace["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == kind);
+    found.unwrap_or(&serde_json::Value::Null)
+}
+
+#[tokio::test]
+async fn pods_go_first_and_conditions_tell_what_holds() {
+    let server = quick().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
+        .await;
+    let here = |path: &str| path.replace("/default/", "/shop/");
+    let hold = json!(["example.com/hold"]);
+    let mut held_pod = pod("p");
+    held_pod["metadata"]["finalizers"] = hold.clone();
+    client.create(&here(PODS), held_pod).await;
+    let mut held_map = config_map("held");
+    held_map["metadata"]["finalizers"] = hold;
+    client.create(&here(CONFIG_MAPS), held_map).await;
+    client.create(&here(CONFIG_MAPS), config_map("free")).await;
+    client
+        .delete(&format!("{NAMESPACES}/shop"))
+        .await
+        .expect(200);
+    let shop = client
+        .wait_until(NAMESPACES, "shop", |shop| {
+            condition(shop, "NamespaceDeletionContentFailure").is_object()
+        })
+        .await;
+    // As long as there are pods nothing else is deleted, nor counted.
+    let told: Vec<(&str, &str, &str)> = shop["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|condition| {
+            let text = |name: &str| condition[name].as_str().unwrap();
+            (text("type"), text("status"), text("reason"))
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                "False",
+                "ResourcesDiscovered"
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "False",
+                "ParsedGroupVersions"
+            ),
+            ("NamespaceDeletionContentFailure", "False", "ContentDeleted"),
+            ("NamespaceContentRemaining", "False", "ContentRemoved"),
+            (
+                "NamespaceFinalizersRemaining",
+                "False",
+                "ContentHasNoFinalizers"
+            ),
+        ]
+    );
+    client
+        .get(&here(&format!("{CONFIG_MAPS}/free")))
+        .await
+        .expect(200);
+    let free = json!({"metadata": {"finalizers": null}});
+    client
+        .patch(&here(&format!("{PODS}/p")), "merge", &free)
+        .await
+        .expect(200);
+    let shop = client
+        .wait_until(NAMESPACES, "shop", |shop| {
+            condition(shop, "NamespaceContentRemaining")["status"] == "True"
+        })
+        .await;
+    let message = |kind: &str| condition(&shop, kind)["message"].as_str().unwrap();
+    assert_eq!(
+        message("NamespaceContentRemaining"),
+        "Some resources are remaining: configmaps. has 1 resource instances"
+    );
+    assert_eq!(
+        message("NamespaceFinalizersRemaining"),
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    assert_eq!(
+        message("NamespaceDeletionContentFailure"),
+        "All content successfully deleted, may be waiting on finalization"
+    );
+    client
+        .patch(&here(&format!("{CONFIG_MAPS}/held")), "merge", &free)
+        .await
+        .expect(200);
+    client.wait_until_gone(NAMESPACES, "shop").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_holds_content_is_told_in_a_condition() {
+    let server = quick().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
+        .await;
+    let here = |path: &str| path.replace("/default/", "/shop/");
+    client.create(&here(CONFIG_MAPS), config_map("a")).await;
+    let mut refusing = hook(
+        "ValidatingWebhookConfiguration",
+        "dead",
+        "https://127.0.0.1:1/",
+        "",
+    );
+    refusing["webhooks"][0]["clientConfig"] = json!({"url": "https://127.0.0.1:1/"});
+    refusing["webhooks"][0]["rules"][0]["operations"] = json!(["DELETE"]);
+    client.create(VALIDATING, refusing).await;
+    client
+        .delete(&format!("{NAMESPACES}/shop"))
+        .await
+        .expect(200);
+    let shop = client
+        .wait_until(NAMESPACES, "shop", |shop| {
+            condition(shop, "NamespaceDeletionContentFailure")["status"] == "True"
+        })
+        .await;
+    let failure = condition(&shop, "NamespaceDeletionContentFailure");
+    assert_eq!(failure["reason"], "ContentDeletionFailed");
+    let message = failure["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "Failed to delete all resource types, 1 remaining: Internal error occurred: failed calling webhook \"dead.example.com\""
+        ),
+        "{message}"
+    );
+    client
+        .delete(&format!("{VALIDATING}/dead"))
+        .await
+        .expect(200);
+    client.wait_until_gone(NAMESPACES, "shop").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn take_custom_objects_along_whose_storage_version_is_not_served() {
+    let server = quick().await;
+    let client = Client::admin(&server).await;
+    let mut hidden = open_version("v1", true);
+    hidden["served"] = false.into();
+    client
+        .create(
+            DEFINITIONS,
+            definition(json!([hidden, open_version("v2", false)])),
+        )
+        .await;
+    client
+        .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
+        .await;
+    let widgets = "/apis/example.com/v2/namespaces/shop/widgets";
+    let widget = json!({
+        "apiVersion": "example.com/v2", "kind": "Widget",
+        "metadata": {"name": "w", "finalizers": ["example.com/hold"]},
+    });
+    client.create(widgets, widget).await;
+    client
+        .delete(&format!("{NAMESPACES}/shop"))
+        .await
+        .expect(200);
+    let shop = client
+        .wait_until(NAMESPACES, "shop", |shop| {
+            condition(shop, "NamespaceContentRemaining")["status"] == "True"
+        })
+        .await;
+    assert_eq!(
+        condition(&shop, "NamespaceContentRemaining")["message"],
+        "Some resources are remaining: widgets.example.com has 1 resource instances"
+    );
+    let free = json!({"metadata": {"finalizers": null}});
+    client
+        .patch(&format!("{widgets}/w"), "merge", &free)
+        .await
+        .expect(200);
+    client.wait_until_gone(NAMESPACES, "shop").await;
+    server.stop().await;
+}

@@ -277,7 +277,7 @@ pub fn named(variables: &[Variable]) -> Vec<NamedExpression<'_>> {
 /// The type others see of a named expression: what is no plain data is checked when evaluated.
 ///
 /// UPSTREAM: apiserver pkg/admission/plugin/cel/composition.go convertCelTypeToDeclType
-fn declared(of: &Type) -> Type {
+pub(super) fn declared(of: &Type) -> Type {
     match of {
         Type::Any
         | Type::Bool

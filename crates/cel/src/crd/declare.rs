@@ -41,23 +41,38 @@ enum Parts {
 }
 
 /// A message type found in a schema: its name and its fields.
-type Message = (String, Vec<(String, Type)>);
+pub(crate) type Message = (String, Vec<(String, Type)>);
+
+/// An environment that also has these message types.
+pub(crate) fn with_messages(mut env: Environment, messages: &[Message]) -> Environment {
+    for (name, fields) in messages {
+        let fields = fields.iter().map(|(name, of)| (name.as_str(), of.clone()));
+        env = env.object(name, fields);
+    }
+    env
+}
 
 impl Declared {
     /// The type of `self`, with the message types in it; none if rules cannot see such values.
     pub(crate) fn new(schema: &Schema) -> Option<(Self, Vec<Message>)> {
+        Self::named(schema, SELF_TYPE)
+    }
+
+    /// The same with another name for the type of the whole.
+    pub(crate) fn named(schema: &Schema, name: &str) -> Option<(Self, Vec<Message>)> {
         let mut messages = Vec::new();
-        let declared = declare(schema, SELF_TYPE, &mut messages)?;
+        let declared = declare(schema, name, &mut messages)?;
         Some((declared, messages))
+    }
+
+    /// The type of the whole.
+    pub(crate) fn type_of(&self) -> &Type {
+        &self.of
     }
 
     /// An environment with `self` and `oldSelf`.
     pub(crate) fn environment(&self, messages: &[Message], optional_old_self: bool) -> Environment {
-        let mut env = Environment::new();
-        for (name, fields) in messages {
-            let fields = fields.iter().map(|(name, of)| (name.as_str(), of.clone()));
-            env = env.object(name, fields);
-        }
+        let env = with_messages(Environment::new(), messages);
         let old_self = if optional_old_self {
             Type::optional(self.of.clone())
         } else {

@@ -1,5 +1,7 @@
 //! `lockgate cel`
 
+mod policy;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,7 +9,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_api::document::{Span, json, yaml};
 use lockgate_cel::admission::{
-    GroupVersionKind, GroupVersionResource, Request, Variables, compile_expression,
+    GroupVersionKind, GroupVersionResource, PolicyEvaluation, Request, Variables,
+    compile_expression,
 };
 use lockgate_cel::eval::{
     Evaluation, Limits, Program, Recorded, RecordedOutcome, Recording, evaluate, evaluate_recorded,
@@ -32,7 +35,10 @@ Check or evaluate a CEL expression as a match condition
 
 Variables, libraries, limits and costs are those of match conditions in Kubernetes 1.36: `object`,
 `oldObject`, `request`, `namespaceObject` (always null), `authorizer` and `authorizer.requestResource`.
-Results of any type are accepted; a match condition must be `bool`.")]
+Results of any type are accepted; a match condition must be `bool`.
+
+With --policy, every expression of a ValidatingAdmissionPolicy or MutatingAdmissionPolicy is checked or
+evaluated as the policy does it, with its `variables`, `params` and `namespaceObject`.")]
 pub struct CelArgs {
     /// The action.
     #[command(subcommand)]
@@ -53,6 +59,7 @@ enum Action {
 Examples:
   lockgate cel check \"request.resource.resource != 'leases'\"
   lockgate cel check --batch expressions.jsonl
+  lockgate cel check --policy policy.yaml
 
 Exit codes: 0 the expression is valid, 4 it is not.")]
 struct CheckArgs {
@@ -70,8 +77,11 @@ Examples:
   lockgate cel eval \"object.spec.replicas > 2 || has(object.metadata.labels)\" \\
       --object deployment.yaml --explain
   lockgate cel eval --batch expressions.jsonl --object pod.json --request request.json
+  lockgate cel eval --policy policy.yaml --object deployment.yaml --params limits.yaml
+  lockgate cel eval \"variables.replicas <= params.limit\" --policy policy.yaml --object deployment.yaml
 
-Exit codes: 0 evaluated to a value, 1 evaluated to an error, 4 the expression is not valid.")]
+Exit codes: 0 evaluated to a value, 1 evaluated to an error, 3 a validation of the policy failed,
+4 the expression is not valid.")]
 struct EvalArgs {
     #[command(flatten)]
     what: ExpressionArgs,
@@ -88,12 +98,20 @@ struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
 
+    /// YAML or JSON file with the variable `params`
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    params: Option<PathBuf>,
+
+    /// YAML or JSON file with the variable `namespaceObject`
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    namespace_object: Option<PathBuf>,
+
     /// Answer of `authorizer` to every access check
     #[arg(long, value_enum, default_value_t, value_name = "ANSWER")]
     authorizer: AuthorizerArg,
 
     /// Print the value and cost of each sub-expression; with -o json as `explain`
-    #[arg(long, conflicts_with = "batch")]
+    #[arg(long, conflicts_with_all = ["batch", "policy"])]
     explain: bool,
 }
 
@@ -101,11 +119,15 @@ struct EvalArgs {
 struct ExpressionArgs {
     /// The expression
     #[arg(
-        required_unless_present = "batch",
+        required_unless_present_any = ["batch", "policy"],
         conflicts_with = "batch",
         value_name = "EXPR"
     )]
     expression: Option<String>,
+
+    /// File with a policy, all of whose expressions are taken; with EXPR, its environment
+    #[arg(long, value_name = "FILE", conflicts_with = "batch")]
+    policy: Option<PathBuf>,
 
     /// File of JSON lines with `Id` and `Expr`, or - for standard input; prints a line for each, with
     /// `CompileError`, or `OutType` with `Value`, `ValueStr` or `EvalError`, and `Cost`
@@ -142,12 +164,52 @@ enum AuthorizerArg {
 /// A file cannot be read or is not what it should be, or standard output cannot be written.
 pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.action {
-        Action::Check(args) => run_each(&args.what, printer, |_, _| Outcome::default()),
+        Action::Check(args) => {
+            let Some(file) = &args.what.policy else {
+                let describe = compiled(compile_expression, |_, _| Outcome::default());
+                return run_each(&args.what, printer, describe);
+            };
+            let policy = policy::read(file)?;
+            if args.what.expression.is_none() {
+                return policy::run(&policy, None, args.what.output, printer);
+            }
+            let composition = policy::composition(&policy);
+            let compile = |text: &str| composition.compile_expression(text, None);
+            let describe = compiled(compile, |_, _| Outcome::default());
+            run_each(&args.what, printer, describe)
+        }
         Action::Eval(args) => {
             let inputs = Inputs::read(args)?;
             let variables = inputs.variables(args.authorizer);
+            if let Some(file) = &args.what.policy {
+                let policy = policy::read(file)?;
+                let extra = policy::Extra {
+                    namespace: inputs.namespace.as_ref(),
+                    params: inputs.params.as_ref(),
+                };
+                if args.what.expression.is_none() {
+                    let variables = Some((&variables, extra));
+                    return policy::run(&policy, variables, args.what.output, printer);
+                }
+                let composition = policy::composition(&policy);
+                let named = composition.named();
+                let inputs = variables.policy_inputs(extra.namespace, extra.params);
+                let compile = |text: &str| composition.compile_expression(text, None);
+                let describe = compiled(compile, |_, program| {
+                    let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
+                    let before = evaluation.remaining();
+                    match evaluation.evaluate(program) {
+                        Ok(value) => {
+                            let cost = before - evaluation.remaining();
+                            outcome(Evaluation { value, cost })
+                        }
+                        Err(spent) => Outcome::failed(spent.to_string()),
+                    }
+                });
+                return run_each(&args.what, printer, describe);
+            }
             let inputs = variables.inputs();
-            run_each(&args.what, printer, |expression, program| {
+            let describe = compiled(compile_expression, |expression, program| {
                 if !args.explain {
                     return outcome(evaluate(program, inputs, Limits::default()));
                 }
@@ -162,8 +224,23 @@ pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
                     .insert(String::from("explain"), Json::Array(steps.collect()));
                 outcome.explanation = Some(explanation(expression, &recording));
                 outcome
-            })
+            });
+            run_each(&args.what, printer, describe)
         }
+    }
+}
+
+/// Compiles an expression and says what becomes of its program.
+fn compiled(
+    compile: impl Fn(&str) -> Result<Program, CompileError>,
+    evaluate: impl Fn(&str, &Program) -> Outcome,
+) -> impl Fn(&str) -> Result<Outcome, CompileError> {
+    move |expression| {
+        let program = compile(expression)?;
+        let mut outcome = evaluate(expression, &program);
+        let out_type = json!(program.output_type().to_string());
+        outcome.fields.insert(String::from("OutType"), out_type);
+        Ok(outcome)
     }
 }
 
@@ -252,18 +329,20 @@ struct Outcome {
     explanation: Option<String>,
 }
 
+impl Outcome {
+    fn failed(error: String) -> Self {
+        Self {
+            fields: Map::from_iter([(String::from("EvalError"), json!(error))]),
+            ..Self::default()
+        }
+    }
+}
+
 fn run_each(
     what: &ExpressionArgs,
     printer: &mut Printer,
-    evaluate: impl Fn(&str, &Program) -> Outcome,
+    describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
-    let describe = |expression: &str| -> Result<Outcome, CompileError> {
-        let program = compile_expression(expression)?;
-        let mut outcome = evaluate(expression, &program);
-        let out_type = json!(program.output_type().to_string());
-        outcome.fields.insert(String::from("OutType"), out_type);
-        Ok(outcome)
-    };
     match (&what.batch, &what.expression) {
         (Some(batch), _) => run_batch(batch, printer, describe),
         (None, Some(expression)) => run_one(expression, what.output, printer, describe),
@@ -395,6 +474,8 @@ struct Inputs {
     old_object: Option<Json>,
     request: Json,
     facts: Request,
+    namespace: Option<Json>,
+    params: Option<Json>,
 }
 
 impl Inputs {
@@ -402,6 +483,8 @@ impl Inputs {
         let read = |path: &Option<PathBuf>| path.as_deref().map(read_object).transpose();
         let mut object = read(&args.object)?;
         let mut old_object = read(&args.old_object)?;
+        let namespace = read(&args.namespace_object)?;
+        let params = read(&args.params)?;
         let Some(mut request) = read(&args.request)? else {
             let facts = Request::default();
             return Ok(Self {
@@ -409,6 +492,8 @@ impl Inputs {
                 old_object,
                 request: facts.to_json(),
                 facts,
+                namespace,
+                params,
             });
         };
         if let Some(review) = request.get_mut("request") {
@@ -434,6 +519,8 @@ impl Inputs {
             old_object,
             request,
             facts,
+            namespace,
+            params,
         })
     }
 

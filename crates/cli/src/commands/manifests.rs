@@ -43,21 +43,9 @@ pub struct ManifestsArgs {
     #[arg(value_name = "PATH", required = true)]
     sources: Vec<PathBuf>,
 
-    /// Service of the webhooks, unless a marker names one [default: system/webhook-service]
-    #[arg(long, value_name = "NS/NAME[:PORT]", conflicts_with = "url")]
-    service: Option<String>,
-
-    /// URL of the webhooks instead of a Service: https://HOST[:PORT][/PATH]
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
-
-    /// PEM file to use as caBundle
-    #[arg(long, value_name = "FILE", conflicts_with = "inject_ca_from")]
-    ca_bundle: Option<PathBuf>,
-
-    /// cert-manager Certificate whose CA is injected as caBundle
-    #[arg(long, value_name = "NS/NAME")]
-    inject_ca_from: Option<String>,
+    /// The address of the webhooks.
+    #[command(flatten)]
+    client_config: ClientConfigArgs,
 
     /// Paths of the webhooks
     #[arg(long, value_enum, default_value_t, value_name = "STYLE")]
@@ -74,6 +62,26 @@ pub struct ManifestsArgs {
     /// Write to this file
     #[arg(long, value_name = "FILE")]
     output_file: Option<PathBuf>,
+}
+
+/// The address of webhooks, and the authority that signed their certificate.
+#[derive(Debug, Args)]
+pub(super) struct ClientConfigArgs {
+    /// Service of the webhooks, unless a marker names one [default: system/webhook-service]
+    #[arg(long, value_name = "NS/NAME[:PORT]", conflicts_with = "url")]
+    service: Option<String>,
+
+    /// URL of the webhooks instead of a Service: https://HOST[:PORT][/PATH]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// PEM file to use as caBundle
+    #[arg(long, value_name = "FILE", conflicts_with = "inject_ca_from")]
+    ca_bundle: Option<PathBuf>,
+
+    /// cert-manager Certificate whose CA is injected as caBundle
+    #[arg(long, value_name = "NS/NAME")]
+    inject_ca_from: Option<String>,
 }
 
 /// The paths at which webhooks are reached.
@@ -102,7 +110,10 @@ pub enum Format {
 ///
 /// The command line is invalid, a file cannot be read or written, or a marker is invalid.
 pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let mut options = options(args)?;
+    let mut options = args.client_config.options()?;
+    if args.paths == PathStyle::Logical {
+        options = options.logical_paths();
+    }
     let mut programs = Vec::new();
     for path in &args.sources {
         programs.extend(source::read(path).map_err(CommandError::from)?);
@@ -160,49 +171,49 @@ fn refuse(mistakes: &[Mistake]) -> Result<(), CommandError> {
     })
 }
 
-fn options(args: &ManifestsArgs) -> Result<ManifestOptions, CommandError> {
-    let mut options = ManifestOptions::new();
-    if let Some(service) = &args.service {
-        let wrong = || {
-            let error = CommandError::usage(format!("`{service}` is no Service reference"));
-            error.with_help("expected NAMESPACE/NAME or NAMESPACE/NAME:PORT")
-        };
-        let (namespace, name) = pair(service).ok_or_else(wrong)?;
-        let (name, port) = match name.split_once(':') {
-            Some((name, port)) => (name, Some(port.parse().map_err(|_| wrong())?)),
-            None => (name, None),
-        };
-        options = options.service(namespace, name);
-        if let Some(port) = port {
-            options = options.port(port);
+impl ClientConfigArgs {
+    pub(super) fn options(&self) -> Result<ManifestOptions, CommandError> {
+        let mut options = ManifestOptions::new();
+        if let Some(service) = &self.service {
+            let wrong = || {
+                let error = CommandError::usage(format!("`{service}` is no Service reference"));
+                error.with_help("expected NAMESPACE/NAME or NAMESPACE/NAME:PORT")
+            };
+            let (namespace, name) = pair(service).ok_or_else(wrong)?;
+            let (name, port) = match name.split_once(':') {
+                Some((name, port)) => (name, Some(port.parse().map_err(|_| wrong())?)),
+                None => (name, None),
+            };
+            options = options.service(namespace, name);
+            if let Some(port) = port {
+                options = options.port(port);
+            }
         }
-    }
-    if let Some(url) = &args.url {
-        if !url.starts_with("https://") {
-            let error = CommandError::usage(format!("`{url}` does not start with https://"));
-            return Err(error.with_help("API servers call webhooks over HTTPS only"));
+        if let Some(url) = &self.url {
+            if !url.starts_with("https://") {
+                let error = CommandError::usage(format!("`{url}` does not start with https://"));
+                return Err(error.with_help("API servers call webhooks over HTTPS only"));
+            }
+            options = options.url(url);
         }
-        options = options.url(url);
-    }
-    if let Some(file) = &args.ca_bundle {
-        let pem = input::read(file)?;
-        if !pem.text.contains("-----BEGIN CERTIFICATE-----") {
-            let message = format!("`{}` contains no PEM certificate", file.display());
-            return Err(CommandError::invalid_input(message));
+        if let Some(file) = &self.ca_bundle {
+            let pem = input::read(file)?;
+            if !pem.text.contains("-----BEGIN CERTIFICATE-----") {
+                let message = format!("`{}` contains no PEM certificate", file.display());
+                return Err(CommandError::invalid_input(message));
+            }
+            options = options.ca_bundle(pem.text);
         }
-        options = options.ca_bundle(pem.text);
+        if let Some(certificate) = &self.inject_ca_from {
+            pair(certificate).ok_or_else(|| {
+                let error =
+                    CommandError::usage(format!("`{certificate}` is no Certificate reference"));
+                error.with_help("expected NAMESPACE/NAME")
+            })?;
+            options = options.inject_ca_from(certificate);
+        }
+        Ok(options)
     }
-    if let Some(certificate) = &args.inject_ca_from {
-        pair(certificate).ok_or_else(|| {
-            let error = CommandError::usage(format!("`{certificate}` is no Certificate reference"));
-            error.with_help("expected NAMESPACE/NAME")
-        })?;
-        options = options.inject_ca_from(certificate);
-    }
-    if args.paths == PathStyle::Logical {
-        options = options.logical_paths();
-    }
-    Ok(options)
 }
 
 /// The two parts of `namespace/name`.

@@ -230,3 +230,127 @@ fn says_what_is_wrong_with_the_input() {
         Some(2)
     );
 }
+
+const POLICY: &str = "\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: replicas}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: ['*'], resources: [deployments]}]
+  matchConditions: [{name: has-object, expression: object != null}]
+  variables:
+  - {name: replicas, expression: object.spec.replicas}
+  - {name: limit, expression: int(params.data.limit)}
+  validations:
+  - expression: variables.replicas <= variables.limit
+    messageExpression: \"'at most ' + string(variables.limit)\"
+  auditAnnotations: [{key: replicas, valueExpression: string(variables.replicas)}]
+";
+
+/// Files for a policy: the policy, an object and its parameters.
+fn policy_files(replicas: u32) -> (tempfile::TempDir, [String; 3]) {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let files = [
+        write("policy.yaml", POLICY),
+        write("object.yaml", &format!("spec: {{replicas: {replicas}}}\n")),
+        write("params.yaml", "data: {limit: '3'}\n"),
+    ];
+    (folder, files)
+}
+
+#[test]
+fn evaluates_every_expression_of_a_policy() {
+    let (_folder, [policy, object, params]) = policy_files(5);
+    let eval = [
+        "cel", "eval", "--policy", &policy, "--object", &object, "--params", &params,
+    ];
+    let run = lockgate(&eval);
+    assert_eq!(
+        run.code,
+        Some(3),
+        "a validation failed: {}",
+        run.transcript()
+    );
+    let cells = |field: &str| {
+        let line = run
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(field))
+            .unwrap();
+        line[field.len()..]
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        cells("matchConditions[0] has-object").last().unwrap(),
+        "true"
+    );
+    assert_eq!(cells("variables[1] limit").last().unwrap(), "3");
+    assert_eq!(cells("validations[0].expression").last().unwrap(), "false");
+    assert!(
+        cells("validations[0].messageExpression").ends_with(&["most".to_owned(), "3".to_owned()])
+    );
+    assert_eq!(cells("auditAnnotations[0] replicas").last().unwrap(), "5");
+
+    let (_folder, [policy, object, params]) = policy_files(2);
+    let eval = [
+        "cel", "eval", "-o", "json", "--policy", &policy, "--object", &object, "--params", &params,
+    ];
+    let run = lockgate(&eval);
+    assert_eq!(run.code, Some(0), "{}", run.transcript());
+    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["policy"], "replicas");
+    let expressions = told["expressions"].as_array().unwrap();
+    let validation = expressions
+        .iter()
+        .find(|one| one["Field"] == "validations[0].expression")
+        .unwrap();
+    assert_eq!(
+        (&validation["Value"], &validation["OutType"]),
+        (&true.into(), &"bool".into())
+    );
+    // The first to select a variable pays for it.
+    assert!(validation["Cost"].as_u64().unwrap() > 5, "{validation}");
+}
+
+#[test]
+fn evaluates_an_expression_as_a_policy_would() {
+    let (_folder, [policy, object, params]) = policy_files(2);
+    let expression = "variables.limit - variables.replicas";
+    let run = lockgate(&[
+        "cel", "eval", expression, "--policy", &policy, "--object", &object, "--params", &params,
+        "-o", "json",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.transcript());
+    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["Value"]["int64Value"], "1");
+    // Without parameters there is nothing to select from.
+    let run = lockgate(&[
+        "cel", "eval", expression, "--policy", &policy, "--object", &object,
+    ]);
+    assert_eq!(run.code, Some(1), "{}", run.transcript());
+    let run = lockgate(&["cel", "check", "variables.nope == 1", "--policy", &policy]);
+    assert_eq!(run.code, Some(4), "{}", run.transcript());
+    assert!(
+        run.stdout.contains("undefined field 'nope'"),
+        "{}",
+        run.transcript()
+    );
+    let run = lockgate(&["cel", "check", "--policy", &policy]);
+    assert_eq!(run.code, Some(0), "{}", run.transcript());
+    let run = lockgate(&["cel", "check", "--policy", &object]);
+    assert_eq!(run.code, Some(4));
+    assert!(
+        run.stderr.contains("contains no policy"),
+        "{}",
+        run.transcript()
+    );
+}

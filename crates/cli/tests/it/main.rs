@@ -13,7 +13,9 @@ mod hostile;
 mod lint;
 mod logging;
 mod manifests;
+mod plugins;
 mod program;
+mod quotas;
 mod served;
 
 use std::io::Write as _;

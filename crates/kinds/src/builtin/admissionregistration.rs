@@ -1,5 +1,6 @@
 //! The group `admissionregistration.k8s.io`.
 
+mod json_path;
 mod policy;
 mod webhook_configuration;
 

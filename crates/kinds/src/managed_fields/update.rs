@@ -218,14 +218,11 @@ impl FieldManager<'_> {
                 "unexpected GroupVersion string: {api_version}"
             )));
         }
-        let Some(ty) = self.type_at(api_version) else {
+        let converted = self.versions.convert(object, api_version);
+        let Some(converted) = converted.map_err(|error| Problem(error.to_string()))? else {
             return Ok(None);
         };
-        let Some(converted) = self
-            .versions
-            .convert(object, api_version)
-            .map_err(|error| Problem(error.to_string()))?
-        else {
+        let Some(ty) = self.type_at(api_version) else {
             return Ok(None);
         };
         if let Err(problem) = Problem::if_too_deep(&converted) {

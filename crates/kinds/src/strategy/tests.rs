@@ -458,6 +458,74 @@ fn refuses_changes_in_upstreams_words() {
 }
 
 #[test]
+fn app_armor_annotations_become_fields() {
+    let annotated = |profile: &str, of_pod: Value| {
+        let key = "container.apparmor.security.beta.kubernetes.io/a";
+        let mut pod = pod("i");
+        pod["metadata"]["annotations"] = json!({key: profile});
+        pod["spec"]["securityContext"] = json!({"appArmorProfile": of_pod});
+        let (resource, value) = load("v1", "Pod", &pod);
+        let warnings = resource.rules.warnings_on_prepare(&value);
+        let field = create("v1", "Pod", pod).map(|mut pod| {
+            pod["spec"]["containers"][0]["securityContext"]["appArmorProfile"].take()
+        });
+        (field, warnings.len())
+    };
+    let none = Value::Null;
+    assert_eq!(
+        annotated("unconfined", none.clone()),
+        (Ok(json!({"type": "Unconfined"})), 1)
+    );
+    assert_eq!(
+        annotated("localhost/x", none.clone()),
+        (Ok(json!({"type": "Localhost", "localhostProfile": "x"})), 1)
+    );
+    // The pod says the same already.
+    let of_pod = json!({"type": "RuntimeDefault"});
+    assert_eq!(
+        annotated("runtime/default", of_pod.clone()),
+        (Ok(none.clone()), 0)
+    );
+    assert_eq!(
+        annotated("unconfined", of_pod),
+        (Ok(json!({"type": "Unconfined"})), 1)
+    );
+    let (refused, warnings) = annotated("nonsense", none);
+    assert!(refused.is_err());
+    assert_eq!(warnings, 1);
+}
+
+#[test]
+fn only_processor_and_memory_are_resized() {
+    let sized = |resources: Value| {
+        let mut pod = pod("i");
+        pod["spec"]["containers"][0]["resources"] = resources;
+        pod
+    };
+    let resize = |to: Value| {
+        let from = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}});
+        update(("v1", "Pod", "resize"), &sized(from), &sized(to)).unwrap_err()
+    };
+    let grown = json!({"requests": {"cpu": "1500m", "memory": "2Gi"}, "limits": {"cpu": "3"}});
+    let grown = update(
+        ("v1", "Pod", "resize"),
+        &sized(json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}})),
+        &sized(grown),
+    );
+    assert!(grown.is_ok(), "{grown:?}");
+    assert_eq!(
+        resize(
+            json!({"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": {"cpu": "2"}})
+        ),
+        ["spec: Forbidden: only cpu and memory resources are mutable"]
+    );
+    assert_eq!(
+        resize(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}})),
+        ["spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"]
+    );
+}
+
+#[test]
 fn warns_of_pods_whose_name_is_no_label() {
     let (resource, value) = load("v1", "Pod", &json!({"metadata": {"name": "a.b"}}));
     assert_eq!(

@@ -9,7 +9,7 @@ use lockgate_admission::request::{Operation, Request};
 use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
-use crate::amounts::{Amounts, amount, amounts, is_best_effort, of_containers};
+use crate::amounts::{Amounts, amount, amounts, is_best_effort, of_resized_containers};
 use crate::extended_resource_toleration::is_extended;
 use crate::fields::{CONTAINERS, annotation, at, items, text, text_at};
 use crate::rules::{Refusal, object, old_object};
@@ -337,7 +337,7 @@ fn has_pod_level_resources(pod: &Value) -> bool {
 ///
 /// UPSTREAM: component-helpers resource/helpers.go (PodRequests, PodLimits)
 fn needs_of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
-    let mut needs = of_containers(pod, part)?;
+    let mut needs = of_resized_containers(pod, part)?;
     for (name, amount) in amounts(pod, &["spec", "resources", part])? {
         if is_of_pod_level(&name) {
             needs.insert(name, amount);
@@ -345,6 +345,8 @@ fn needs_of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     }
     for (name, overhead) in amounts(pod, &["spec", "overhead"])? {
         match needs.get(&name) {
+            // A limit of nothing is none.
+            Some(known) if part == "limits" && known.sign() == 0 => {}
             Some(known) => {
                 let sum = known.add(&overhead);
                 let sum = sum.map_err(|error| Refusal::Plain(error.to_string()))?;
@@ -499,5 +501,56 @@ impl std::fmt::Display for Scope {
             values,
         } = self;
         write!(f, "{{{name} {operator} [{}]}}", values.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn usage(pod: &Value) -> BTreeMap<String, String> {
+        let used = usage_of_pod(pod).unwrap();
+        used.into_iter()
+            .map(|(name, amount)| (name, amount.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn a_resized_pod_counts_with_the_most_of_what_it_has_and_wants() {
+        let mut pod = json!({
+            "spec": {"containers": [{"name": "c", "resources": {
+                "requests": {"cpu": "1"}, "limits": {"cpu": "2"},
+            }}]},
+            "status": {"containerStatuses": [{
+                "name": "c",
+                "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}},
+                "allocatedResources": {"cpu": "4"},
+            }]},
+        });
+        let used = usage(&pod);
+        assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));
+        pod["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}});
+        assert_eq!(usage(&pod)["requests.cpu"], "9");
+        // It will never get more: what it wants does not count.
+        pod["status"]["conditions"] = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
+        let used = usage(&pod);
+        assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));
+        // Without resources in the status, the spec counts.
+        pod["status"]["containerStatuses"] = json!([{"name": "c"}]);
+        assert_eq!(usage(&pod)["requests.cpu"], "9");
+    }
+
+    #[test]
+    fn overhead_adds_to_limits_that_there_are() {
+        let pod = json!({"spec": {
+            "overhead": {"cpu": "1", "memory": "1Mi"},
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "0"}}}],
+        }});
+        let used = usage(&pod);
+        assert_eq!((&*used["limits.cpu"], &*used["limits.memory"]), ("2", "0"));
+        assert_eq!(used["requests.memory"], "1Mi");
     }
 }

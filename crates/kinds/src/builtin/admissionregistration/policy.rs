@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
 
 use lockgate_api::document::json::parse;
-use lockgate_api::field::{FieldError, FieldErrors, Path};
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::registration::policy::{
     Binding, Policy, PolicyKind, decode_binding, decode_policy,
 };
@@ -10,6 +10,8 @@ use lockgate_api::registration::validation::policies;
 use lockgate_go::json::to_string;
 use serde_json::{Value, json};
 
+use super::json_path;
+use crate::at::At;
 use crate::cells::read;
 use crate::cells::{Common, Row, cell, count_cell};
 use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, SPEC, Written, cluster, sub};
@@ -98,8 +100,8 @@ impl Kind for ValidatingAdmissionPolicy {
         old: &Written<'_>,
         context: &Context<'_>,
     ) -> FieldErrors {
-        if !subresource.is_empty() {
-            return FieldErrors::new();
+        if subresource == "status" {
+            return status_errors(new);
         }
         policy_errors(PolicyKind::Validating, new, Some(old), context)
     }
@@ -270,6 +272,26 @@ fn policy_errors(
         (Ok(new), Ok(Some(old))) => policies::validate_policy_update(&new, &old, context.policies),
         (Err(error), _) | (_, Err(error)) => vec![error],
     }
+}
+
+/// UPSTREAM: pkg/apis/admissionregistration/validation/validation.go (validateValidatingAdmissionPolicyStatus)
+fn status_errors(new: &Written<'_>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let status = At::root(new.object(), "status");
+    let type_checking = status.at("typeChecking");
+    for warning in type_checking.at("expressionWarnings").items() {
+        warning.at("warning").must_be_set(&mut errors);
+        let field = warning.at("fieldRef");
+        let path = field.text().trim();
+        if path.is_empty() {
+            field.required(&mut errors);
+        } else if let Some(problem) = json_path::problem(&format!("{{{path}}}")) {
+            let detail = format!("invalid JSONPath: {problem}");
+            field.invalid_as(&mut errors, Shown::Text(path), detail);
+        }
+    }
+    status.at("conditions").conditions(&mut errors);
+    errors
 }
 
 fn binding_errors(kind: PolicyKind, new: &Written<'_>) -> FieldErrors {

@@ -17,7 +17,7 @@ use crate::kind::{
 };
 use crate::object::with;
 pub(in crate::builtin) use defaults::{labels_default, template as template_defaults};
-use lockgate_api::field::FieldErrors;
+use lockgate_api::field::{FieldErrors, Path};
 use serde_json::Value;
 pub use strategy::{grace_period, quality_of_service};
 pub(in crate::builtin) use validation::{
@@ -105,6 +105,20 @@ impl Kind for Pod {
 
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults::pod);
+    }
+
+    fn warnings_on_prepare(&self, value: &Value) -> Vec<String> {
+        let annotations = Path::root("metadata");
+        let annotations = annotations.child("annotations");
+        let noted = strategy::app_armor(value).into_iter();
+        noted
+            .map(|noted| {
+                let place = annotations.key(&noted.key);
+                format!(
+                    "{place}: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+                )
+            })
+            .collect()
     }
 
     fn prepare_create(&self, value: &mut Value, context: &Context<'_>) {

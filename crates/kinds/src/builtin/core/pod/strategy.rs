@@ -12,6 +12,9 @@ use crate::object::{Object, get, is_empty, list, number, text};
 use crate::checks::{reset_metadata, take_over};
 use crate::kind::Context;
 
+/// The prefix of annotations with the AppArmor profile of a container.
+pub(super) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 type Amounts = BTreeMap<String, Quantity>;
 
 /// The quality of service a pod gets: `Guaranteed`, `Burstable` or `BestEffort`.
@@ -104,6 +107,78 @@ pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
         }]);
     }
     pod["status"] = status;
+    for noted in app_armor(pod) {
+        let container = pod
+            .get_mut("spec")
+            .and_then(|spec| spec.get_mut(noted.list)?.get_mut(noted.index));
+        if let (Some(profile), Some(container)) = (noted.profile, container) {
+            if !container["securityContext"].is_object() {
+                container["securityContext"] = json!({});
+            }
+            container["securityContext"]["appArmorProfile"] = profile;
+        }
+    }
+}
+
+/// An annotation with the AppArmor profile of a container that has no such field.
+pub(super) struct NotedProfile {
+    list: &'static str,
+    index: usize,
+    /// The key of the annotation.
+    pub(super) key: String,
+    /// What the field is set to; nothing if the annotation makes no sense.
+    profile: Option<Value>,
+}
+
+/// The annotations that were there before the fields, and are deprecated.
+///
+/// UPSTREAM: pkg/registry/core/pod/strategy.go (applyAppArmorVersionSkew)
+pub(super) fn app_armor(pod: &Value) -> Vec<NotedProfile> {
+    let mut noted = Vec::new();
+    let annotations = pod.pointer("/metadata/annotations");
+    let (Some(annotations), Some(spec)) = (annotations, pod.get("spec")) else {
+        return noted;
+    };
+    if spec.pointer("/os/name").and_then(Value::as_str) == Some("windows") {
+        return noted;
+    }
+    let of_pod = spec.pointer("/securityContext/appArmorProfile");
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = spec.get(list).and_then(Value::as_array);
+        for (index, container) in containers.into_iter().flatten().enumerate() {
+            let name = container.get("name").and_then(Value::as_str);
+            let key = format!("{APP_ARMOR}{}", name.unwrap_or_default());
+            let own = container.pointer("/securityContext/appArmorProfile");
+            let Some(text) = annotations.get(&key).and_then(Value::as_str) else {
+                continue;
+            };
+            let profile = profile_of(text);
+            let is_told = profile.is_some() && profile.as_ref() == of_pod;
+            if own.is_none_or(Value::is_null) && !is_told {
+                noted.push(NotedProfile {
+                    list,
+                    index,
+                    key,
+                    profile,
+                });
+            }
+        }
+    }
+    noted
+}
+
+fn profile_of(annotation: &str) -> Option<Value> {
+    const PROFILE_MAX: usize = 4095;
+    match annotation {
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        other => {
+            let profile = other.strip_prefix("localhost/")?;
+            let is_valid =
+                !profile.is_empty() && profile.trim() == profile && profile.len() <= PROFILE_MAX;
+            is_valid.then(|| json!({"type": "Localhost", "localhostProfile": profile}))
+        }
+    }
 }
 
 pub(super) fn prepare_status_update(pod: &mut Object, old: &Object) {

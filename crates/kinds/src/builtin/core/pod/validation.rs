@@ -15,6 +15,7 @@ use serde_json::Value;
 use lockgate_api::field::{FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 
+use super::strategy::APP_ARMOR;
 use crate::at::At;
 use crate::builtin::core::volume_source::{
     Holder, OF_PODS, annotations, ephemeral_claim_name, iscsi_portal, one_source,
@@ -48,7 +49,6 @@ struct Spec<'r, 'p, 'v> {
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// The lists of containers, in the order they are visited.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];

@@ -185,6 +185,19 @@ fn internal(at: &At<'_, '_>) -> String {
     } else {
         String::from("null")
     };
+    let windows = at.at("windowsOptions");
+    let windows = if windows.is_set() {
+        format!(
+            "{{\"GMSACredentialSpecName\":{},\"GMSACredentialSpec\":{},\"RunAsUserName\":{},\
+             \"HostProcess\":{}}}",
+            list(&windows.at("gmsaCredentialSpecName")),
+            list(&windows.at("gmsaCredentialSpec")),
+            list(&windows.at("runAsUserName")),
+            list(&windows.at("hostProcess"))
+        )
+    } else {
+        String::from("null")
+    };
     let profile = |key: &str| {
         let profile = at.at(key);
         if profile.is_set() {
@@ -199,11 +212,10 @@ fn internal(at: &At<'_, '_>) -> String {
     };
     format!(
         "{{\"Capabilities\":{capabilities},\"Privileged\":{},\"SELinuxOptions\":{linux},\
-         \"WindowsOptions\":{},\"RunAsUser\":{},\"RunAsGroup\":{},\"RunAsNonRoot\":{},\
+         \"WindowsOptions\":{windows},\"RunAsUser\":{},\"RunAsGroup\":{},\"RunAsNonRoot\":{},\
          \"ReadOnlyRootFilesystem\":{},\"AllowPrivilegeEscalation\":{},\"ProcMount\":{},\
          \"SeccompProfile\":{},\"AppArmorProfile\":{}}}",
         list(&at.at("privileged")),
-        list(&at.at("windowsOptions")),
         list(&at.at("runAsUser")),
         list(&at.at("runAsGroup")),
         list(&at.at("runAsNonRoot")),

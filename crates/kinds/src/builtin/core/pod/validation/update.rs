@@ -12,7 +12,7 @@ use crate::at::At;
 use crate::checks::take_over;
 use crate::equality::semantically_equal;
 use crate::object::{Object, get, list, number, text};
-use crate::typed::type_of;
+use crate::typed::{Form, Type, type_of};
 
 const MUTABLE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
@@ -321,41 +321,186 @@ pub(in super::super) fn resize(errors: &mut FieldErrors, object: &Object, old: &
             "Pod QOS Class may not change as a result of resizing",
         );
     }
-    for key in ["containers", "initContainers"] {
-        let containers = at.at(key);
-        let former = list(old_spec, key);
-        if containers.len() != former.len() {
-            let detail = format!("{key} may not be added or removed on resize");
-            return containers.forbidden(errors, detail);
-        }
-        let mut renamed = false;
-        for (container, former) in containers.items().zip(former) {
-            if container.at("name").text() != former["name"].as_str().unwrap_or_default() {
-                renamed = true;
-                let detail = format!("{key} may not be renamed or reordered on resize");
-                container.at("name").forbidden(errors, detail);
-            }
-        }
-        if renamed {
-            return;
-        }
+    if !supports_resize(old) {
+        at.forbidden(errors, "Pod running on node without support for resize");
+    }
+    let mut masked = get(object, "spec").cloned().unwrap_or_default();
+    pod_level_resize(errors, &at, old_spec, &mut masked);
+    let claims = get(old, "status").map_or(&[][..], |status| {
+        list(status, "nodeAllocatableResourceClaimStatuses")
+    });
+    if !claims.is_empty() {
+        let detail = "pods with node allocatable resource claims cannot be resized";
+        at.forbidden(errors, detail);
+    }
+    if !same_containers(errors, &at, old_spec) {
+        return;
     }
     for key in ["initContainers", "containers"] {
         for (container, former) in at.at(key).items().zip(list(old_spec, key)) {
             let resources = container.at("resources");
             for what in ["requests", "limits"] {
-                let former = former
-                    .get("resources")
-                    .and_then(|resources| resources.get(what)?.as_object());
-                let own = resources.at(what);
-                let removed = former
-                    .is_some_and(|former| former.keys().any(|name| !own.entry(name).is_set()));
-                if removed {
-                    own.forbidden(errors, format!("resource {what} cannot be removed"));
+                if removes(&resources.at(what), former["resources"].get(what)) {
+                    let detail = format!("resource {what} cannot be removed");
+                    resources.at(what).forbidden(errors, detail);
                 }
             }
         }
     }
+    let container_type = spec_type().and_then(|spec| match spec.field("containers")?.ty().form() {
+        Form::List(element) => Some(element),
+        _ => None,
+    });
+    let same = |new: &Value, old: &Value| {
+        container_type.is_none_or(|container| semantically_equal(container, new, old))
+    };
+    for key in ["containers", "initContainers"] {
+        let containers = at.at(key);
+        let mut kept = Vec::new();
+        for (container, former) in containers.items().zip(list(old_spec, key)) {
+            let new = container.value.cloned().unwrap_or_default();
+            let mut rest = new.clone();
+            let resources = without_resizable(&new["resources"], &former["resources"]);
+            rest["resources"] = resources;
+            let is_init = key == "initContainers";
+            if !same(&rest, former) {
+                if is_init {
+                    let detail =
+                        "only cpu and memory resources for init or sidecar containers are mutable";
+                    container.forbidden(errors, detail);
+                } else {
+                    at.forbidden(errors, "only cpu and memory resources are mutable");
+                }
+            }
+            if is_init && new["restartPolicy"] != "Always" && !same(&new, former) {
+                let policies = container.at("resizePolicy");
+                for policy in policies.items() {
+                    if policy.at("restartPolicy").text() == "RestartContainer" {
+                        let detail = "non-sidecar init containers with a resize policy of \
+                                      RestartContainer cannot be resized";
+                        container.forbidden(errors, detail);
+                    }
+                }
+            }
+            kept.push(rest);
+        }
+        if !kept.is_empty() {
+            masked.insert(key.to_owned(), Value::Array(kept));
+        }
+    }
+    let is_same = spec_type().is_none_or(|spec| {
+        let (masked, old) = (Value::Object(masked), Value::Object(old_spec.clone()));
+        semantically_equal(spec, &masked, &old)
+    });
+    if errors.is_empty() && !is_same {
+        at.forbidden(errors, "only cpu and memory resources are mutable");
+    }
+}
+
+fn spec_type() -> Option<Type> {
+    let pod = type_of("", "v1", "Pod")?;
+    Some(pod.field("spec")?.ty())
+}
+
+/// A node that reports the resources of what runs there can change them; one that runs nothing yet may.
+fn supports_resize(pod: &Object) -> bool {
+    let statuses = get(pod, "status").map_or(&[][..], |status| list(status, "containerStatuses"));
+    let running = statuses
+        .iter()
+        .find(|status| status["state"]["running"].is_object());
+    running.is_none_or(|status| status["resources"].is_object())
+}
+
+/// Resources that were set stay set.
+fn removes(new: &At<'_, '_>, old: Option<&Value>) -> bool {
+    let old = old.and_then(Value::as_object);
+    old.is_some_and(|old| old.keys().any(|name| !new.entry(name).is_set()))
+}
+
+/// Resources with CPU and memory as they were, and without claims.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (dropCPUMemoryResourcesFromContainer)
+fn without_resizable(new: &Value, old: &Value) -> Value {
+    let mut kept = Object::new();
+    for what in ["limits", "requests"] {
+        let mut amounts = new[what].as_object().cloned().unwrap_or_default();
+        for name in ["cpu", "memory"] {
+            amounts.remove(name);
+            if let Some(amount) = old[what].get(name) {
+                amounts.insert(name.to_owned(), amount.clone());
+            }
+        }
+        kept.insert(what.to_owned(), Value::Object(amounts));
+    }
+    Value::Object(kept)
+}
+
+/// The resources of the pod as a whole, of which CPU and memory may change too. They are made equal in
+/// `masked`.
+fn pod_level_resize(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    old_spec: &Object,
+    masked: &mut Object,
+) {
+    let new = at.at("resources");
+    let old = old_spec.get("resources").filter(|old| old.is_object());
+    let is_set = |resources: Option<&Value>| {
+        ["requests", "limits"].iter().any(|what| {
+            let amounts = resources.and_then(|resources| resources.get(what)?.as_object());
+            amounts.is_some_and(|amounts| !amounts.is_empty())
+        })
+    };
+    if !is_set(old) && !is_set(new.value) {
+        return;
+    }
+    let Some(value) = new.value else {
+        return new.forbidden(errors, "pod-level resources cannot be removed");
+    };
+    for what in ["requests", "limits"] {
+        if removes(&new.at(what), old.and_then(|old| old.get(what))) {
+            let detail = format!("pod-level resource {what} cannot be removed");
+            new.at(what).forbidden(errors, detail);
+        }
+    }
+    let mut rest = without_resizable(value, old.unwrap_or(&Value::Null));
+    if let Some(claims) = value.get("claims") {
+        rest["claims"] = claims.clone();
+    }
+    let ty = spec_type().and_then(|spec| Some(spec.field("resources")?.ty().target()));
+    let empty = Value::Object(Object::new());
+    let is_same = ty.is_none_or(|ty| semantically_equal(ty, &rest, old.unwrap_or(&empty)));
+    if !is_same {
+        at.forbidden(
+            errors,
+            "only cpu and memory resources are mutable at pod-level",
+        );
+    }
+    masked.remove("resources");
+    if old.is_some() || !is_same {
+        masked.insert("resources".to_owned(), rest);
+    }
+}
+
+/// Containers are neither added nor removed, renamed nor moved.
+fn same_containers(errors: &mut FieldErrors, at: &At<'_, '_>, old_spec: &Object) -> bool {
+    let before = errors.len();
+    for key in ["containers", "initContainers"] {
+        let containers = at.at(key);
+        let former = list(old_spec, key);
+        if containers.len() != former.len() {
+            let detail = format!("{key} may not be added or removed on resize");
+            containers.forbidden(errors, detail);
+            continue;
+        }
+        for (container, former) in containers.items().zip(former) {
+            if container.at("name").text() != former["name"].as_str().unwrap_or_default() {
+                let detail = format!("{key} may not be renamed or reordered on resize");
+                container.at("name").forbidden(errors, detail);
+            }
+        }
+    }
+    errors.len() == before
 }
 
 /// A status as a kubelet or a controller reports it.

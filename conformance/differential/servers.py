@@ -1,0 +1,167 @@
+"""Two API servers with the same set-up: kube-apiserver with etcd, and `lockgate serve`.
+
+Both listen on 127.0.0.1, take the same tokens and run no controllers, so that whatever an answer shows
+was done while the request was handled.
+"""
+
+import atexit
+import http.client
+import json
+import os
+import re
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+
+TOKENS = 'admin-token,admin,1,"system:masters"\njane-token,jane,2,"devs"\n'
+CONTEXT = ssl._create_unverified_context()
+
+
+class Server:
+    """One API server."""
+
+    def __init__(self, name, port):
+        self.name, self.port, self.local = name, port, threading.local()
+
+    def request(self, method, path, body=None, token="admin-token", kind="application/json", headers=None):
+        """The status, the body as JSON, and the warnings of an answer."""
+        told = {"Authorization": f"Bearer {token}", "Content-Type": kind, "Accept": "application/json"}
+        told.update(headers or {})
+        data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+        for attempt in range(3):
+            connection = getattr(self.local, "connection", None)
+            if connection is None:
+                connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=CONTEXT, timeout=60)
+                self.local.connection = connection
+            try:
+                connection.request(method, path, data, told)
+                answer = connection.getresponse()
+                text = answer.read()
+                break
+            except (http.client.HTTPException, OSError):
+                connection.close()
+                self.local.connection = None
+                if attempt == 2:
+                    raise
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text.decode(errors="replace")
+        return answer.status, value, answer.headers.get_all("Warning") or []
+
+    def ready(self):
+        for _ in range(120):
+            try:
+                if self.request("GET", "/readyz")[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.5)
+        raise SystemExit(f"{self.name} does not become ready")
+
+
+def start(folder, enabled="", disabled="", kube=True):
+    """Starts both; `folder` keeps logs. Ends them when the program ends."""
+    os.makedirs(folder, exist_ok=True)
+    started = []
+
+    def end():
+        for process in reversed(started):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    atexit.register(end)
+
+    def run(name, arguments):
+        log = open(f"{folder}/{name}.log", "w")
+        process = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        started.append(process)
+        time.sleep(1)
+        if process.poll() is not None:
+            raise SystemExit(f"{name} ended: see {log.name}")
+
+    tokens = f"{folder}/tokens.csv"
+    with open(tokens, "w") as file:
+        file.write(TOKENS)
+    plugins = [f"--enable-admission-plugins={enabled}"] if enabled else []
+    plugins += [f"--disable-admission-plugins={disabled}"] if disabled else []
+    base = int(os.environ.get("PORT", "46443"))
+    ours = Server("lockgate", base + 1)
+    run("lockgate", [
+        os.environ.get("LOCKGATE", "lockgate"), "serve", "--bind-address=127.0.0.1",
+        f"--secure-port={ours.port}", f"--token-auth-file={tokens}", "--controllers=-*",
+        f"--kubeconfig-out={folder}/kubeconfig", "--log-level=warn",
+        "--max-requests-inflight=0", "--max-mutating-requests-inflight=0", *plugins])
+    theirs = None
+    if kube:
+        theirs = Server("kube-apiserver", base)
+        key = f"{folder}/sa.key"
+        if not os.path.exists(key):
+            subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        data = tempfile.mkdtemp(dir=folder)
+        client, peer = f"http://127.0.0.1:{base + 2}", f"http://127.0.0.1:{base + 3}"
+        run("etcd", [
+            os.environ.get("ETCD", "etcd"), "--data-dir", data, "--listen-client-urls", client,
+            "--advertise-client-urls", client, "--listen-peer-urls", peer, "--unsafe-no-fsync"])
+        run("kube-apiserver", [
+            os.environ.get("KUBE_APISERVER", "kube-apiserver"), f"--etcd-servers={client}",
+            "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={theirs.port}",
+            f"--cert-dir={folder}/certs", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
+            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc", "--allow-privileged=true",
+            "--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none",
+            "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
+            "--enable-priority-and-fairness=false", *plugins])
+        theirs.ready()
+    ours.ready()
+    return theirs, ours
+
+
+UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+RANDOM = re.compile(r"kube-api-access-[a-z0-9]{5}\b")
+VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"}
+TIMES = {"lastPhaseTransitionTime"}
+
+
+# Addresses and ports are taken from pools in any order.
+ALLOCATED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort"}
+
+
+def normal(value, at=""):
+    """An answer without what differs from run to run."""
+    if isinstance(value, dict):
+        if at == "metadata" or at == "details":
+            value = {key: inner for key, inner in value.items() if key not in VOLATILE}
+        if value.get("kind") == "Status":
+            value = ordered(value)
+        if at == "spec" or "port" in value:
+            value = {key: "allocated" if key in ALLOCATED and inner != "None" else inner for key, inner in value.items()}
+        return {key: normal(inner, key) for key, inner in value.items() if key not in TIMES}
+    if isinstance(value, list):
+        return [normal(inner) for inner in value]
+    if isinstance(value, str):
+        # What of a spec changed is told in the form of Go's own types, which is not copied.
+        value = value.split("\n@@")[0].rstrip("\n") if "immutable" in value or "may not change" in value else value
+        return UID.sub("UID", RANDOM.sub("kube-api-access-xxxxx", value))
+    return value
+
+
+def ordered(status):
+    """A status with its causes in order: those that come from Go's maps are in none."""
+    status = dict(status)
+    causes = (status.get("details") or {}).get("causes") or []
+    status["message"] = pieces(status.get("message", ""))
+    if len(causes) > 1:
+        status["details"] = {**status["details"], "causes": sorted(causes, key=lambda cause: str(sorted(cause.items())))}
+    return status
+
+
+def pieces(message):
+    """A message of several errors with these in order."""
+    found = re.match(r"^(.*?: )\[(.*)\]$", message, re.S)
+    return found[1] + "[" + ", ".join(sorted(found[2].split(", "))) + "]" if found else message

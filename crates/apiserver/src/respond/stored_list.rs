@@ -1,0 +1,183 @@
+//! Lists that are written from stored bytes: objects, their metadata, or rows of a table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockgate_go::json;
+use lockgate_kinds::table::{self, Include};
+use lockgate_store::Entry;
+use serde_json::Value;
+
+use super::Tables;
+use crate::encoding::{self, TypeMeta};
+use crate::error::{Outcome, internal};
+use crate::http::body::Pieces;
+use crate::registry::Resource;
+
+/// A list of what is stored. It shares the bytes with the store, so that one that waits to be read
+/// costs hardly anything.
+#[derive(Debug)]
+pub(crate) struct StoredList {
+    resource: Arc<Resource>,
+    /// The metadata of the list.
+    metadata: Value,
+    entries: Vec<Entry>,
+    form: Form,
+    /// How many are written; none before the head is.
+    written: Option<usize>,
+}
+
+/// The form of the items.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Objects,
+    Metadata,
+    Rows(Tables),
+}
+
+impl StoredList {
+    pub(crate) fn new(resource: &Arc<Resource>, metadata: Value, entries: Vec<Entry>) -> Self {
+        Self {
+            resource: Arc::clone(resource),
+            metadata,
+            entries,
+            form: Form::Objects,
+            written: None,
+        }
+    }
+
+    /// The metadata of the objects instead of the objects.
+    pub(super) fn of_metadata(mut self) -> Self {
+        self.form = Form::Metadata;
+        self
+    }
+
+    /// A table instead of the list. Kinds whose rows have an order of their own need all objects at once
+    /// for it, and keep the list.
+    pub(super) fn into_table(mut self, tables: Tables) -> Result<Self, Self> {
+        let sorts = self
+            .resource
+            .shape
+            .row()
+            .is_none_or(|row| row.rules.sorts_rows());
+        if sorts {
+            return Err(self);
+        }
+        self.form = Form::Rows(tables);
+        Ok(self)
+    }
+
+    /// About how many bytes the list has.
+    pub(super) fn size(&self) -> usize {
+        let items = self.entries.iter().map(|entry| entry.value.len() + 128);
+        256 + items.sum::<usize>()
+    }
+
+    /// All of it.
+    pub(super) fn text(&self) -> Outcome<String> {
+        let mut text = String::with_capacity(self.size());
+        self.write_head(&mut text);
+        for index in 0..self.entries.len() {
+            self.write_item(&mut text, index)?;
+        }
+        text.push_str("]}");
+        Ok(text)
+    }
+
+    fn write_head(&self, text: &mut String) {
+        let type_meta = match self.form {
+            Form::Objects => self.resource.list_type(),
+            Form::Metadata => TypeMeta {
+                api_version: "meta.k8s.io/v1",
+                kind: "PartialObjectMetadataList",
+            },
+            Form::Rows(tables) => {
+                let head =
+                    table::head(self.resource.table_kind(), &self.metadata, tables.options());
+                text.push_str(&head);
+                return;
+            }
+        };
+        text.push_str(&list_head(type_meta, &self.metadata));
+    }
+
+    fn write_item(&self, text: &mut String, index: usize) -> Outcome<()> {
+        if index > 0 {
+            text.push(',');
+        }
+        let Some(entry) = self.entries.get(index) else {
+            return Ok(());
+        };
+        match self.form {
+            Form::Objects => encoding::render(text, entry, None),
+            Form::Metadata => render_partial(text, entry, "v1"),
+            Form::Rows(tables) => self.write_row(text, entry, tables),
+        }
+    }
+
+    fn write_row(&self, text: &mut String, entry: &Entry, tables: Tables) -> Outcome<()> {
+        let Some(row) = self.resource.shape.row() else {
+            return Err(internal("the resource has no columns"));
+        };
+        let options = tables.options();
+        let object = encoding::parse_shown(entry)?;
+        text.push_str(&table::cells(row, &object, options.now));
+        text.push_str(",\"object\":");
+        match options.include {
+            Include::Metadata => render_partial(text, entry, options.version)?,
+            Include::Object => encoding::render(text, entry, Some(self.resource.type_meta()))?,
+            Include::None => text.push_str("null"),
+        }
+        text.push('}');
+        Ok(())
+    }
+}
+
+/// Appends the metadata of a stored object as an object of its own, of a version of `meta.k8s.io`.
+pub(crate) fn render_partial(text: &mut String, entry: &Entry, version: &str) -> Outcome<()> {
+    text.push_str("{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/");
+    text.push_str(version);
+    text.push_str("\",\"metadata\":");
+    encoding::render_metadata(text, entry)?;
+    text.push('}');
+    Ok(())
+}
+
+/// The beginning of a list, up to its items.
+pub(crate) fn list_head(type_meta: TypeMeta<'_>, metadata: &Value) -> String {
+    format!(
+        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
+        json::to_string(type_meta.kind),
+        json::to_string(type_meta.api_version),
+        json::to_string(metadata),
+    )
+}
+
+impl Pieces for StoredList {
+    fn next(&mut self, size: usize) -> Option<Bytes> {
+        let mut text = String::with_capacity(size + 4096);
+        let mut at = match self.written {
+            None => {
+                self.write_head(&mut text);
+                0
+            }
+            Some(written) if written > self.entries.len() => return None,
+            Some(written) => written,
+        };
+        while at < self.entries.len() && text.len() < size {
+            // The answer has begun: a list that ends in the middle is no list to any client.
+            if self.write_item(&mut text, at).is_err() {
+                tracing::error!("cannot encode a stored object, list truncated");
+                self.written = Some(self.entries.len() + 1);
+                return None;
+            }
+            at += 1;
+        }
+        if at == self.entries.len() {
+            text.push_str("]}");
+            at += 1;
+        }
+        self.written = Some(at);
+        Some(text.into())
+    }
+}

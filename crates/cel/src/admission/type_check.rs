@@ -1,0 +1,120 @@
+//! Type checking of a policy's expressions against the schemas of what it matches.
+//!
+//! ```
+//! use lockgate_cel::admission::{Params, TypeCheck};
+//! use lockgate_cel::schema::Schema;
+//!
+//! let schema = Schema::from_json(&serde_json::json!({
+//!     "type": "object",
+//!     "properties": { "replicas": { "type": "integer" } },
+//! })).unwrap();
+//! let mut check = TypeCheck::new("Deployment", &schema, Params::None);
+//! check.declare("replicas", "object.replicas");
+//! assert_eq!(check.issues("variables.replicas > 1"), None);
+//! let issues = check.issues("variables.replicas > '1'").unwrap();
+//! assert!(issues.contains("no matching overload for '_>_' applied to '(int, string)'"));
+//! ```
+//!
+//! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/typechecking.go
+
+use super::policy::declared;
+use super::{namespace_types, request_types};
+use crate::check::Environment;
+use crate::crd::{Declared, with_messages};
+use crate::program::{self, CompileError};
+use crate::schema::Schema;
+use crate::types::Type;
+
+/// The parameters of a policy.
+#[derive(Debug, Clone, Copy)]
+pub enum Params<'s> {
+    /// The policy has none.
+    None,
+    /// Their kind has no schema that is known.
+    Unknown,
+    /// The kind and its schema.
+    Known(&'s str, &'s Schema),
+}
+
+/// The expressions of one policy, checked against the schema of one kind.
+#[derive(Debug)]
+pub struct TypeCheck {
+    base: Environment,
+    fields: Vec<(String, Type)>,
+    environment: Environment,
+}
+
+impl TypeCheck {
+    /// No named expressions yet. `kind` names the type of `object` in messages.
+    #[must_use]
+    pub fn new(kind: &str, schema: &Schema, params: Params<'_>) -> Self {
+        let base = request_types(namespace_types(Environment::new()))
+            .variable("namespaceObject", Type::object("kubernetes.Namespace"))
+            .variable("request", Type::object("kubernetes.AdmissionRequest"));
+        let (base, object) = with_schema(base, kind, schema);
+        let base = base
+            .variable("object", object.clone())
+            .variable("oldObject", object);
+        let base = match params {
+            Params::None => base,
+            Params::Unknown => base.variable("params", Type::Dyn),
+            Params::Known(kind, schema) => {
+                let (base, of) = with_schema(base, &format!("{kind}Params"), schema);
+                base.variable("params", of)
+            }
+        };
+        // Upstream does not declare `authorizer.requestResource` here, so policies that use it get a
+        // warning.
+        let base = base.variable(
+            "authorizer",
+            Type::object("kubernetes.authorization.Authorizer"),
+        );
+        let mut check = Self {
+            environment: Environment::new(),
+            base,
+            fields: Vec::new(),
+        };
+        check.declare_fields();
+        check
+    }
+
+    /// Adds a named expression, which those after it can select. One that has issues is of any type.
+    pub fn declare(&mut self, name: &str, expression: &str) {
+        let of = match program::type_of(expression, &self.environment) {
+            Ok(of) => declared(&of),
+            Err(_) => Type::Dyn,
+        };
+        self.fields.retain(|(other, _)| other != name);
+        self.fields.push((name.to_owned(), of));
+        self.declare_fields();
+    }
+
+    fn declare_fields(&mut self) {
+        let fields = self.fields.iter();
+        let fields = fields.map(|(name, of)| (name.as_str(), of.clone()));
+        self.environment = self
+            .base
+            .clone()
+            .object("kubernetes.variables", fields)
+            .variable("variables", Type::object("kubernetes.variables"));
+    }
+
+    /// The issues of an expression as Kubernetes prints them; none if there are none.
+    #[must_use]
+    pub fn issues(&self, expression: &str) -> Option<String> {
+        match program::type_of(expression, &self.environment) {
+            Ok(_) => None,
+            Err(CompileError::Issues { rendered, .. }) => Some(rendered),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+/// The environment with the types of a schema, and the type of the whole; any type if there is no such.
+fn with_schema(env: Environment, kind: &str, schema: &Schema) -> (Environment, Type) {
+    // Upstream's names end in a reading of the clock.
+    match Declared::named(schema, &format!("{kind}0")) {
+        Some((declared, messages)) => (with_messages(env, &messages), declared.type_of().clone()),
+        None => (env, Type::Dyn),
+    }
+}
