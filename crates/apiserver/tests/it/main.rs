@@ -34,6 +34,7 @@ mod reads;
 mod roles;
 mod settings;
 mod shuffled;
+mod soak;
 mod subresources;
 mod support;
 mod versions;
