@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lockgate_api::meta::status::StatusCause;
 use lockgate_kinds::managed_fields::{
-    ApplyError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
+    ApplyError, BoxError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
 };
 use serde_json::Value;
 
@@ -255,13 +255,13 @@ impl Versions for OtherVersions<'_> {
         owned(&self.snapshot.defined(group, version, self.resource)?.shape)
     }
 
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError> {
         let from = self.find(api_version_of(object));
         if self.resource.is_custom() {
-            return self.convert_custom(object, from, api_version).map(Some);
+            return Ok(Some(self.convert_custom(object, from, api_version)?));
         }
         match (from, self.find(api_version)) {
-            (Some(from), Some(to)) => from.shape.convert(object, &to.shape).map(Some),
+            (Some(from), Some(to)) => Ok(Some(from.shape.convert(object, &to.shape)?)),
             _ => Ok(None),
         }
     }
