@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lockgate_api::meta::status::StatusCause;
 use lockgate_kinds::managed_fields::{
-    ApplyError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
+    ApplyError, BoxError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
 };
 use serde_json::Value;
 
@@ -134,7 +134,7 @@ impl<'e> Endpoint<'e> {
                 (result, versions.missing.into_inner())
             };
             // The first missing one ended the run, and the same is asked for again.
-            let Some(Missing { object, from, to }) = missing else {
+            let Some((object, from, to)) = missing else {
                 return result;
             };
             let converted = self.storage.convert(object.clone(), &from, &to).await;
@@ -145,13 +145,6 @@ impl<'e> Endpoint<'e> {
             });
         }
     }
-}
-
-/// A conversion that a webhook is to make: an object, its version and the one that is wanted.
-struct Missing {
-    object: Value,
-    from: Arc<Resource>,
-    to: Arc<Resource>,
 }
 
 /// The result of a conversion webhook.
@@ -208,8 +201,11 @@ struct OtherVersions<'v> {
     /// The conversions that were made by a webhook.
     known: &'v [Conversion],
     /// The first one that is to be made.
-    missing: RefCell<Option<Missing>>,
+    missing: RefCell<Option<Wanted>>,
 }
+
+/// A conversion that is to be made: an object, its version and the one that is wanted.
+type Wanted = (Value, Arc<Resource>, Arc<Resource>);
 
 impl OtherVersions<'_> {
     fn find(&self, api_version: &str) -> Option<Arc<Resource>> {
@@ -240,11 +236,7 @@ impl OtherVersions<'_> {
         match known.find(|known| known.to == to && known.object == *object) {
             Some(known) => known.result.clone(),
             None => {
-                let missing = Missing {
-                    object: object.clone(),
-                    from,
-                    to: target,
-                };
+                let missing = (object.clone(), from, target);
                 self.missing.borrow_mut().get_or_insert(missing);
                 Err(String::from("the conversion webhook was not called yet"))
             }
@@ -263,13 +255,13 @@ impl Versions for OtherVersions<'_> {
         owned(&self.snapshot.defined(group, version, self.resource)?.shape)
     }
 
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError> {
         let from = self.find(api_version_of(object));
         if self.resource.is_custom() {
-            return self.convert_custom(object, from, api_version).map(Some);
+            return Ok(Some(self.convert_custom(object, from, api_version)?));
         }
         match (from, self.find(api_version)) {
-            (Some(from), Some(to)) => from.shape.convert(object, &to.shape).map(Some),
+            (Some(from), Some(to)) => Ok(Some(from.shape.convert(object, &to.shape)?)),
             _ => Ok(None),
         }
     }
