@@ -447,7 +447,7 @@ fn build(
         effects: Effects {
             engine: engine.clone(),
             registry: Arc::clone(&registry),
-            namespaces,
+            namespaces: Arc::clone(&namespaces),
             rbac: Arc::clone(&rbac),
             addresses: Arc::clone(&addresses),
             services,
@@ -474,6 +474,7 @@ fn build(
         authorizer: Arc::clone(&authorizer),
         rbac: Arc::clone(&rbac),
         addresses,
+        namespaces,
         gates: settings.feature_gates,
     });
     objects.use_writer(&writer);
