@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::config::ServiceRange;
 use crate::registry::Resource;
 
-/// Addresses are from 10.96.0.0/12, the range that most clusters use.
-const FIRST: u32 = u32::from_be_bytes([10, 96, 0, 1]);
-const LAST: u32 = u32::from_be_bytes([10, 111, 255, 254]);
 /// Ports of nodes are from 30000 to 32767.
 const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// The addresses and ports that are allocated.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Addresses(Arc<Mutex<Taken>>);
+pub(crate) struct Addresses {
+    range: ServiceRange,
+    taken: Arc<Mutex<Taken>>,
+}
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -91,17 +92,28 @@ impl Drop for Allocation {
 }
 
 impl Addresses {
+    /// All addresses of a range, none of them allocated.
+    pub(crate) fn new(range: ServiceRange) -> Self {
+        Self {
+            range,
+            taken: Arc::default(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn address(&self) -> Option<Ipv4Addr> {
         let mut taken = self.lock();
-        let next = taken.addresses.last().map_or(FIRST, |last| last + 1);
-        let free = if next <= LAST {
+        let (first, last) = self.range.bounds();
+        // Others may have been named by clients.
+        let highest = taken.addresses.range(first..=last).next_back();
+        let next = highest.map_or(first, |highest| highest + 1);
+        let free = if next <= last {
             Some(next)
         } else {
-            (FIRST..=LAST).find(|candidate| !taken.addresses.contains(candidate))
+            (first..=last).find(|candidate| !taken.addresses.contains(candidate))
         };
         let free = free?;
         taken.addresses.insert(free);
@@ -256,7 +268,20 @@ mod tests {
         addresses.set("n", "a", &json!({"spec": {"clusterIP": "10.96.0.2"}}));
         assert_eq!(addresses.port(), Some(30_000));
         addresses.remove("n", "a");
-        assert!(!addresses.lock().addresses.contains(&(FIRST + 1)));
+        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 96, 0, 2)));
+    }
+
+    #[test]
+    fn stays_in_its_range() {
+        let addresses = Addresses::new(ServiceRange::parse("10.0.0.0/29").unwrap());
+        addresses.set("shop", "far", &json!({"spec": {"clusterIP": "10.9.9.9"}}));
+        let all: Vec<String> =
+            std::iter::from_fn(|| Some(addresses.address()?.to_string())).collect();
+        assert_eq!(all.len(), 6);
+        assert_eq!((all[0].as_str(), all[5].as_str()), ("10.0.0.1", "10.0.0.6"));
+        addresses.set("shop", "web", &json!({"spec": {"clusterIP": "10.0.0.3"}}));
+        addresses.remove("shop", "web");
+        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 0, 0, 3)));
     }
 
     #[test]
@@ -265,7 +290,7 @@ mod tests {
         let make = || {
             let mut held = Held::default();
             let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 1}]}});
-            addresses.allocate_for(&mut service, &mut held);
+            addresses.allocate_for(&mut service, &mut held, Purpose::default());
             let allocation = Allocation {
                 addresses: addresses.clone(),
                 held,
