@@ -5,6 +5,7 @@
 //! CPU time of a server is its own, and are the same for both.
 
 mod client;
+mod hostile;
 mod load;
 mod process;
 mod report;
@@ -35,9 +36,9 @@ struct Args {
     /// The binary of etcd
     #[arg(long, env = "ETCD", value_name = "FILE")]
     etcd: Option<PathBuf>,
-    /// How long each load is measured
-    #[arg(long, default_value_t = 6, value_name = "SECONDS")]
-    seconds: u64,
+    /// How long each load is measured [default: 6]
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
     /// How many connections send requests, each one after the other
     #[arg(long, default_value_t = 16, value_name = "NUMBER")]
     connections: usize,
@@ -48,9 +49,19 @@ struct Args {
     /// and how long a restart takes
     #[arg(long, value_name = "DIR")]
     storage: Option<PathBuf>,
+    /// Measure an honest client beside so many hostile ones instead, for a minute unless --seconds says
+    /// otherwise
+    #[arg(long, value_name = "CLIENTS")]
+    hostile: Option<usize>,
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+}
+
+impl Args {
+    fn seconds(&self) -> u64 {
+        self.seconds.unwrap_or(6)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -66,7 +77,19 @@ async fn main() -> Result<()> {
     // The servers are stopped by leaving this function, also when a person has seen enough.
     if let Some(folder) = &args.storage {
         let report = tokio::select! {
-            report = storage::measure(&args.lockgate, folder, args.seconds) => report?,
+            report = storage::measure(&args.lockgate, folder, args.seconds()) => report?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        };
+        match args.output {
+            Output::Table => print!("{}", report.table()),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        }
+        return Ok(());
+    }
+    if let Some(clients) = args.hostile {
+        let seconds = args.seconds.unwrap_or(60);
+        let report = tokio::select! {
+            report = hostile::measure(&args.lockgate, clients, seconds) => report?,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         };
         match args.output {
@@ -98,7 +121,7 @@ async fn measure_all(args: &Args) -> Result<Report> {
             None
         }
     };
-    Ok(Report::new(ours, theirs, args.seconds, args.connections))
+    Ok(Report::new(ours, theirs, args.seconds(), args.connections))
 }
 
 async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<Measured> {
@@ -121,7 +144,7 @@ async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<M
     eprintln!("  idle with {:.1} MB", resident_bytes as f64 / 1e6);
     let mut loads = Vec::new();
     for scenario in Scenario::ALL {
-        let duration = Duration::from_secs(args.seconds);
+        let duration = Duration::from_secs(args.seconds());
         let load = load::run(&running, webhooks, scenario, args.connections, duration).await?;
         eprintln!(
             "  {}: {:.0} creates/s, {:.1} µs of CPU each",
