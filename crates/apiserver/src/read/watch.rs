@@ -391,10 +391,15 @@ impl EventStream {
     }
 
     async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let _room = held.take();
-        drop(held);
-        let queued = Queued { bytes, _room };
+        let queued = Queued {
+            bytes,
+            _room: self.held_room(),
+        };
         self.events.send(queued).await.map_err(|_| Gone)
+    }
+
+    fn held_room(&self) -> Option<Permit> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.take()
     }
 }
