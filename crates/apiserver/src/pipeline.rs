@@ -103,7 +103,8 @@ impl Service for Pipeline {
             let is_heavy =
                 bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(&head).await;
             let pipeline = Arc::clone(&self);
-            let answer = async move { pipeline.run_stages(&peer, head, incoming).await };
+            // The future is large, and a task moves it several times.
+            let answer = Box::pin(async move { pipeline.run_stages(&peer, head, incoming).await });
             return self.run_to_end(is_heavy, answer).await;
         }
         self.run_stages(&peer, head, incoming).await

@@ -8,7 +8,8 @@ use hyper::body::{Body as _, Incoming};
 use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
-use lockgate_kinds::protobuf::Envelope;
+use lockgate_kinds::protobuf::{self, Envelope};
+use lockgate_kinds::typed::Empties;
 use serde_json::Value;
 
 use crate::decode::options::FieldValidation;
@@ -16,6 +17,7 @@ use crate::error::{Outcome, bad_request, too_large, too_many_requests};
 use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::negotiate::Sent;
+use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, api_version};
 
 /// The body from which room is asked for: requests in flight are counted, and this is the least they take.
@@ -108,6 +110,8 @@ impl<'k> Expected<'k> {
 pub(crate) struct Decoded {
     pub(crate) object: Value,
     pub(crate) warnings: Vec<String>,
+    /// The empty lists and maps that the object was sent with.
+    pub(crate) empties: Empties,
 }
 
 /// Decodes a body as an object of an expected kind, with the defaults of its version.
@@ -136,11 +140,11 @@ pub(crate) fn decode(
         )));
     }
     decode_typed(found, expected, validation, || match &parsed {
-        Parsed::Document(document) => expected.shape.decode(document.root()),
+        Parsed::Document(document) => expected.shape.decode_with_empties(document.root()),
         // Protobuf bodies have no unknown-field findings.
         Parsed::Protobuf(envelope) => {
             let decoded = expected.shape.decode_protobuf(envelope.raw);
-            decoded.map(|object| (object, Vec::new()))
+            decoded.map(|object| (object, Vec::new(), Empties::default()))
         }
     })
 }
@@ -156,7 +160,9 @@ pub(crate) fn decode_element(
         return Err(bad_request(ParseError::TooDeep.to_string()));
     }
     let found = TypeMeta::read(root).map_err(|error| bad_request(error.to_string()))?;
-    decode_typed(found, expected, validation, || expected.shape.decode(root))
+    decode_typed(found, expected, validation, || {
+        expected.shape.decode_with_empties(root)
+    })
 }
 
 /// Decodes an object that says of itself that it is of the type `found`.
@@ -164,7 +170,7 @@ fn decode_typed(
     mut found: TypeMeta,
     expected: Expected<'_>,
     validation: FieldValidation,
-    decode: impl FnOnce() -> Result<(Value, Vec<String>), String>,
+    decode: impl FnOnce() -> Result<(Value, Vec<String>, Empties), ShapeError>,
 ) -> Outcome<Decoded> {
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
@@ -190,7 +196,7 @@ fn decode_typed(
             expected.api_version()
         )));
     }
-    let (object, findings) = decode().map_err(|error| cannot(&error))?;
+    let (object, findings, empties) = decode().map_err(|error| cannot(&error.to_string()))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -199,10 +205,12 @@ fn decode_typed(
         FieldValidation::Warn => Ok(Decoded {
             object,
             warnings: findings,
+            empties,
         }),
         _ => Ok(Decoded {
             object,
             warnings: Vec::new(),
+            empties,
         }),
     }
 }
@@ -216,8 +224,8 @@ pub(crate) enum ParseError {
     NoType(Box<Self>),
     #[error("{0}")]
     Type(TypeMetaError),
-    #[error("{0}")]
-    Protobuf(String),
+    #[error(transparent)]
+    Protobuf(#[from] protobuf::DecodeError),
     #[error("yaml: invalid leading UTF-8 octet")]
     NotUtf8,
     #[error("a protobuf body cannot be read as text")]

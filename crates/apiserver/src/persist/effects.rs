@@ -1,5 +1,5 @@
 //! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! services and their endpoints, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub(crate) enum Kind {
     Binding,
     Definition,
     Service,
+    EndpointSlice,
     Pod,
 }
 
@@ -60,6 +61,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ) => Kind::Registration,
         ("", "namespaces") => Kind::Namespace,
         ("", "services") => Kind::Service,
+        ("discovery.k8s.io", "endpointslices") => Kind::EndpointSlice,
         ("", "pods") => Kind::Pod,
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
@@ -177,6 +179,7 @@ impl Effects {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
             }
+            Kind::EndpointSlice => self.services.set_slice(namespace, name, object),
             Kind::Pod => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set_pod(namespace, name, object);
@@ -198,6 +201,7 @@ impl Effects {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
             }
+            Kind::EndpointSlice => self.services.remove_slice(namespace, name),
             Kind::Pod => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove_pod(namespace, name);

@@ -711,3 +711,75 @@ async fn health_is_told_check_by_check() {
     );
     server.stop().await;
 }
+
+#[tokio::test]
+async fn definitions_are_published_as_openapi_v2() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let schema = json!({
+        "type": "object", "description": "A widget.",
+        "properties": {"spec": {"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer", "minimum": 1, "description": "Its size."},
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "none": {"type": "string", "nullable": true, "default": "x"},
+        }}},
+    });
+    let mut strict = open_version("v1", true);
+    strict["schema"]["openAPIV3Schema"] = schema;
+    client
+        .create(
+            DEFINITIONS,
+            definition(json!([strict, open_version("v2", false)])),
+        )
+        .await;
+    let document = client.get("/openapi/v2").await;
+    let etag = document.header("etag").to_owned();
+    let document = document.expect(200);
+    assert_eq!(document["swagger"], "2.0");
+    let definitions = &document["definitions"];
+    let told = &definitions["com.example.v1.Widget"];
+    assert_eq!(told["description"], "A widget.");
+    assert_eq!(
+        told["properties"]["spec"],
+        json!({"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer", "minimum": 1, "description": "Its size."},
+            "open": {"x-kubernetes-preserve-unknown-fields": true},
+            "none": {},
+        }})
+    );
+    assert_eq!(
+        definitions["com.example.v2.Widget"],
+        json!({
+            "type": "object",
+            "x-kubernetes-group-version-kind":
+                [{"group": "example.com", "version": "v2", "kind": "Widget"}],
+        })
+    );
+    let pod = &definitions["io.k8s.api.core.v1.Pod"];
+    assert_eq!(
+        pod["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "version": "v1", "kind": "Pod"}])
+    );
+    // Every reference leads somewhere.
+    let text = document.to_string();
+    for place in text.split("\"#/definitions/").skip(1) {
+        let (name, _) = place.split_once('"').unwrap();
+        assert!(definitions[name].is_object(), "{name}");
+    }
+    let same = client.with("if-none-match", &etag).get("/openapi/v2").await;
+    assert_eq!(same.code, 304);
+    // A version that is not served any more is not told either.
+    let patch = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    client.patch(&path, "json", &patch).await.expect(200);
+    let document = client.get("/openapi/v2").await.expect(200);
+    let definitions = &document["definitions"];
+    assert!(definitions["com.example.v1.Widget"].is_object());
+    assert_eq!(definitions.get("com.example.v2.Widget"), None);
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let answer = client.with("accept", protobuf).get("/openapi/v2").await;
+    assert_eq!(answer.code, 200);
+    let name = b"com.example.v1.Widget";
+    assert!(answer.bytes.windows(name.len()).any(|part| part == name));
+    server.stop().await;
+}

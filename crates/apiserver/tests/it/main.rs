@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod allocations;
 mod answers;
 mod concurrency;
 mod custom;
@@ -33,6 +34,7 @@ mod reads;
 mod roles;
 mod settings;
 mod shuffled;
+mod soak;
 mod subresources;
 mod support;
 mod versions;

@@ -34,6 +34,17 @@ pub const MAX_FINDINGS: usize = 100;
 /// tell nothing new.
 const PATH_BUDGET: usize = 16 << 20;
 
+/// A value that Go's decoder rejects, in its words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub(super) String);
+
+impl DecodeError {
+    fn too_deep() -> Self {
+        Self(String::from("exceeded max depth"))
+    }
+}
+
 /// A decoded value and the findings about it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decoded {
@@ -49,8 +60,8 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// The value has the wrong type; the text is that of upstream's decoder.
-    pub fn decode(self, value: document::Value<'_>) -> Result<Decoded, String> {
+    /// The value has the wrong type.
+    pub fn decode(self, value: document::Value<'_>) -> Result<Decoded, DecodeError> {
         Reader::new(
             |value: document::Value<'_>| value.items(),
             |value: document::Value<'_>| value.members().map(|member| (member.key, member.value)),
@@ -58,12 +69,26 @@ impl Type {
         .run(self, value)
     }
 
-    /// Reads a tree, for example one that a patch made.
+    /// Reads a value of a parsed document, and keeps empty lists and maps that Go would not write.
     ///
     /// # Errors
     ///
     /// The value has the wrong type; the text is that of upstream's decoder.
-    pub fn decode_value(self, value: &Value) -> Result<Decoded, String> {
+    pub fn decode_with_empties(self, value: document::Value<'_>) -> Result<Decoded, DecodeError> {
+        let mut reader = Reader::new(
+            |value: document::Value<'_>| value.items(),
+            |value: document::Value<'_>| value.members().map(|member| (member.key, member.value)),
+        );
+        reader.keeps_empty = true;
+        reader.run(self, value)
+    }
+
+    /// Reads a tree, for example one that a patch made.
+    ///
+    /// # Errors
+    ///
+    /// The value has the wrong type.
+    pub fn decode_value(self, value: &Value) -> Result<Decoded, DecodeError> {
         Reader::new(
             |value: Tree<'_>| {
                 value
@@ -198,6 +223,8 @@ struct Reader<'s, S, I, M, FI, FM> {
     path_budget: usize,
     /// The value just read is a nil pointer, rather than something that is written as `null`.
     nil: bool,
+    /// Empty lists and maps are kept although Go would not write them.
+    keeps_empty: bool,
     source: std::marker::PhantomData<S>,
 }
 
@@ -219,11 +246,12 @@ where
             seen_findings: HashSet::new(),
             path_budget: PATH_BUDGET,
             nil: false,
+            keeps_empty: false,
             source: std::marker::PhantomData,
         }
     }
 
-    fn run(mut self, ty: Type, root: S) -> Result<Decoded, String> {
+    fn run(mut self, ty: Type, root: S) -> Result<Decoded, DecodeError> {
         let (mut ty, mut value, mut before) = (ty, root, None);
         let root = 'read: loop {
             let mut done = self.begin(ty, value, before)?;
@@ -234,14 +262,17 @@ where
                         Some(Frame::Scope) => {
                             self.frames.pop();
                             if let Some(error) = self.errors.pop().flatten() {
-                                return Err(error);
+                                return Err(DecodeError(error));
                             }
                             // Go keeps neither the list nor anything else when a list is empty.
                             let empty = child.as_array().is_some_and(Vec::is_empty);
                             done = Some(if empty { Value::Null } else { child });
                             continue;
                         }
-                        Some(frame) => frame.place(child, std::mem::take(&mut self.nil)),
+                        Some(frame) => {
+                            let nil = std::mem::take(&mut self.nil);
+                            frame.place(child, nil, self.keeps_empty);
+                        }
                     }
                 }
                 match self.advance() {
@@ -254,7 +285,7 @@ where
             }
         };
         match self.errors.pop().flatten() {
-            Some(error) => Err(error),
+            Some(error) => Err(DecodeError(error)),
             None => Ok(Decoded {
                 value: root,
                 findings: self.findings,
@@ -268,11 +299,10 @@ where
         ty: Type,
         value: S,
         before: Option<Value>,
-    ) -> Result<Option<Value>, String> {
-        let too_deep = || String::from("exceeded max depth");
+    ) -> Result<Option<Value>, DecodeError> {
         let levels = tree::MAX_DEPTH
             .checked_sub(self.frames.len())
-            .ok_or_else(too_deep)?;
+            .ok_or_else(DecodeError::too_deep)?;
         let kind = value.scalar(|scalar| match scalar {
             Scalar::Null => Kind::Null,
             _ => scalar.container().unwrap_or(Kind::Bool),
@@ -308,7 +338,12 @@ where
             (Shape::List(element), Kind::Array) => self.list(Type(element), value, before),
             (Shape::Map(element), Kind::Object) => self.map(Type(element), value, before),
             (Shape::Bytes, Kind::Array) => return Ok(Some(self.small_numbers(value))),
-            (Shape::Raw, _) => return value.to_tree(levels).map(Some).ok_or_else(too_deep),
+            (Shape::Raw, _) => {
+                return value
+                    .to_tree(levels)
+                    .map(Some)
+                    .ok_or_else(DecodeError::too_deep);
+            }
             (Shape::SchemaOrBool(schema), _) => return self.schema_or_bool(Type(schema), value),
             (Shape::SchemaOrArray(schema, element) | Shape::SchemaOrTexts(schema, element), _) => {
                 return self.schema_or_list(Type(schema), Type(element), kind, value);
@@ -343,20 +378,22 @@ where
         }
     }
 
-    fn scalar(&mut self, ty: Type, value: S, before: Option<Value>) -> Result<Value, String> {
+    fn scalar(&mut self, ty: Type, value: S, before: Option<Value>) -> Result<Value, DecodeError> {
         let read = value.scalar(|scalar| read(ty.shape(), ty.go_name(), scalar, before));
         read.or_else(|refusal| self.refuse(refusal))
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Result<Value, String> {
+    fn refuse(&mut self, refusal: Refusal) -> Result<Value, DecodeError> {
         match refusal {
             Refusal::Type(found, wanted) => {
                 let message = self.type_message(&found, wanted);
                 self.fail(message);
             }
             Refusal::Other(message) => self.fail(message),
-            Refusal::FinalType(found, wanted) => return Err(self.type_message(&found, wanted)),
-            Refusal::Final(message) => return Err(message),
+            Refusal::FinalType(found, wanted) => {
+                return Err(DecodeError(self.type_message(&found, wanted)));
+            }
+            Refusal::Final(message) => return Err(DecodeError(message)),
         }
         Ok(Value::Null)
     }
@@ -381,11 +418,11 @@ where
         Value::String(base64::encode(&bytes))
     }
 
-    fn schema_or_bool(&mut self, schema: Type, value: S) -> Result<Option<Value>, String> {
+    fn schema_or_bool(&mut self, schema: Type, value: S) -> Result<Option<Value>, DecodeError> {
         let flag = value.scalar(|scalar| match scalar {
             Scalar::Object => Ok(None),
             Scalar::Bool(flag) => Ok(Some(Value::Bool(flag))),
-            _ => Err(String::from("boolean or JSON schema expected")),
+            _ => Err(DecodeError(String::from("boolean or JSON schema expected"))),
         })?;
         if flag.is_none() {
             self.open_scope();
@@ -401,7 +438,7 @@ where
         element: Type,
         kind: Kind,
         value: S,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, DecodeError> {
         match kind {
             Kind::Object => {
                 self.open_scope();
@@ -557,14 +594,14 @@ where
 
 impl<I, M> Frame<'_, I, M> {
     /// Takes in the child that was read.
-    fn place(&mut self, child: Value, nil: bool) {
+    fn place(&mut self, child: Value, nil: bool, keeps_empty: bool) {
         match self {
             Self::Struct {
                 out,
                 field: Some(field),
                 ..
             } => {
-                if !is_left_out(field, &child, nil) {
+                if !is_left_out(field, &child, nil, keeps_empty) {
                     out.insert(field.0.to_owned(), child);
                 }
             }
@@ -616,14 +653,18 @@ fn object(before: Option<Value>) -> Map<String, Value> {
 }
 
 /// Returns true if Go omits a member with this value.
-fn is_left_out(field: &FieldRow, value: &Value, nil: bool) -> bool {
+fn is_left_out(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) -> bool {
     let empty = match Type(field.1).shape() {
         Shape::Pointer(_) => nil,
         Shape::Text | Shape::Bytes => value.as_str().is_none_or(str::is_empty),
         Shape::Bool => value == &Value::Bool(false),
         Shape::Int32 | Shape::Int64 | Shape::Float64 => value.as_f64() == Some(0.0),
-        Shape::List(_) => value.as_array().is_none_or(Vec::is_empty),
-        Shape::Map(_) => value.as_object().is_none_or(Map::is_empty),
+        Shape::List(_) => value
+            .as_array()
+            .is_none_or(|items| items.is_empty() && !keeps_empty),
+        Shape::Map(_) => value
+            .as_object()
+            .is_none_or(|members| members.is_empty() && !keeps_empty),
         // Structs are never empty, but the one that says when it is zero may be left out.
         _ => return field.2 & OMIT_ZERO != 0 && value.is_null(),
     };
