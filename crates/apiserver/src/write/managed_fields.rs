@@ -200,9 +200,12 @@ struct OtherVersions<'v> {
     reset: Option<&'v Reset>,
     /// The conversions that were made by a webhook.
     known: &'v [Conversion],
-    /// The first one that is to be made: an object, its version and the one that is wanted.
-    missing: RefCell<Option<(Value, Arc<Resource>, Arc<Resource>)>>,
+    /// The first one that is to be made.
+    missing: RefCell<Option<Wanted>>,
 }
+
+/// A conversion that is to be made: an object, its version and the one that is wanted.
+type Wanted = (Value, Arc<Resource>, Arc<Resource>);
 
 impl OtherVersions<'_> {
     fn find(&self, api_version: &str) -> Option<Arc<Resource>> {
