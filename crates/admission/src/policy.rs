@@ -165,7 +165,7 @@ impl Run<'_> {
             Err(why) => {
                 return Err(no_namespace(
                     &request.namespace,
-                    NamespaceError::Failed(why),
+                    NamespaceError::Failed(why.to_string()),
                 ));
             }
         };

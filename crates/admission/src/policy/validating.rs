@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::evaluate::{Decided, Evaluated, evaluate};
 use super::params::unknown_kind;
-use super::version::Versions;
+use super::version::{VersionError, Versions};
 use super::{Matched, Plugin, Run};
 use crate::audit::Level;
 use crate::configuration::{
@@ -231,7 +231,7 @@ impl Judge<'_> {
             .param_kind()
             .filter(|kind| self.run.params.scope(kind).is_none());
         let broken = policy.unreadable.as_deref().map(str::to_owned);
-        if let Some(why) = broken.or_else(|| unknown.map(unknown_kind)) {
+        if let Some(why) = broken.or_else(|| unknown.map(|kind| unknown_kind(kind).to_string())) {
             trace.failure = Some(self.fail(policy, None, &why));
             return Ok(());
         }
@@ -264,7 +264,7 @@ impl Judge<'_> {
                 Ok(params) => params,
                 Err(why) => {
                     let mut failed = BindingTrace::matched(binding);
-                    failed.failure = Some(self.fail(policy, Some(binding), &why));
+                    failed.failure = Some(self.fail(policy, Some(binding), &why.to_string()));
                     trace.bindings.push(failed);
                     continue;
                 }
@@ -324,7 +324,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    async fn version(&mut self, request: &Request, target: Target) -> Result<usize, String> {
+    async fn version(&mut self, request: &Request, target: Target) -> Result<usize, VersionError> {
         let kinds = &*self.run.host.kinds;
         self.versions
             .get(kinds, &mut self.run.matcher, request, target)
@@ -384,10 +384,10 @@ impl Judge<'_> {
                 Ok(Some(value)) => collect(collected, annotated.index, cut(value)),
                 Err(_) if policy.failure_policy() == FailurePolicy::Ignore => {}
                 Err(error) => {
-                    self.deny(policy, Some(binding), error.clone(), None);
+                    self.deny(policy, Some(binding), error.to_string(), None);
                     outcomes.push(PolicyOutcome {
                         index: annotated.index,
-                        error: Some(error.clone()),
+                        error: Some(error.to_string()),
                         enforcement: Enforcement::Deny,
                         elapsed,
                     });

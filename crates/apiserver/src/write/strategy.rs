@@ -129,10 +129,13 @@ pub(crate) fn check_create(
     resource: &Resource,
     object: &Value,
     gates: FeatureGates,
+    admin_access: bool,
 ) -> Outcome<()> {
     let mut new = Written::new(object, resource.names.namespaced);
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
-        resource.shape.kind().validate_create(&new, context)
+        let mut context = *context;
+        context.admin_access = admin_access;
+        resource.shape.kind().validate_create(&new, &context)
     });
     if errors.is_empty() {
         // Only then, so that the kind's own messages come first.
@@ -171,7 +174,7 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
     let group = resource.shape.kind().error_group();
     Err(invalid(
         resource.kind(),
-        group.unwrap_or(resource.group()),
+        group.unwrap_or_else(|| resource.group()),
         metadata::text(object, "name"),
         errors,
     ))
