@@ -1,5 +1,5 @@
-//! What requests take at a time, all of them and those of one user: places, of which there are so many, and
-//! memory. One user has half of either. Watches and health checks need no place.
+//! Requests in flight, in all and by user: their number and their memory are limited. One user has
+//! half of either. Watches and health checks are exempt from the number.
 //!
 //! UPSTREAM: apiserver pkg/server/filters/maxinflight.go
 
