@@ -23,6 +23,7 @@ mod hostile_tokens;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
+mod policy_params;
 mod policy_status;
 mod quotas;
 mod reads;
