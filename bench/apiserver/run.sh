@@ -1,11 +1,22 @@
 #!/usr/bin/env bash
-# Starts `lockgate serve` and, when KUBE_APISERVER and ETCD name binaries, the real pair after it, and prints
-# what each needs to start, to idle and to create ConfigMaps with 0, 1, 2 and 10 webhooks.
-# Arguments go to the bench: -o json, --seconds N, --connections N, --starts N, --storage DIR.
+# Starts `lockgate serve` and, when KUBE_APISERVER and ETCD name binaries, the real pair in turn with it, and prints
+# what each needs to start, to idle, to create ConfigMaps with 0, 1, 2 and 10 webhooks, to read and to watch them.
+# Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR.
 set -euo pipefail
 for binary in LOCKGATE KUBE_APISERVER ETCD; do
     if [[ -n ${!binary:-} ]]; then
         export "$binary=$(realpath "${!binary}")"
+    fi
+done
+# The bench runs in its own folder, whatever a path among the arguments was relative to.
+arguments=()
+while (($#)); do
+    if [[ ($1 == --page || $1 == --storage) && $# -gt 1 ]]; then
+        arguments+=("$1" "$(realpath "$2")")
+        shift 2
+    else
+        arguments+=("$1")
+        shift
     fi
 done
 cd "$(dirname "$0")"
@@ -13,4 +24,4 @@ root=$(realpath ../..)
 
 cargo build --quiet --release --manifest-path "$root/Cargo.toml" --package lockgate-cli
 export LOCKGATE=${LOCKGATE:-${CARGO_TARGET_DIR:-$root/target}/release/lockgate}
-cargo run --quiet --release -- "$@"
+cargo run --quiet --release -- "${arguments[@]}"

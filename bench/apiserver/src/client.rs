@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -55,7 +55,23 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes)> {
-        let request = self.request(method, path, body)?;
+        self.send_with(method, path, body, &[]).await
+    }
+
+    /// Sends a request with headers of its own and reads the answer to its end.
+    pub async fn send_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        headers: &[(HeaderName, &'static str)],
+    ) -> Result<(StatusCode, Bytes)> {
+        let mut request = self.request(method, path, body)?;
+        for (name, value) in headers {
+            request
+                .headers_mut()
+                .insert(name, HeaderValue::from_static(value));
+        }
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let status = response.status();

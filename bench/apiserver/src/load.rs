@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use hyper::Method;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -50,17 +49,12 @@ impl Scenario {
     }
 }
 
-/// What one load came to.
-#[derive(Debug, Serialize)]
+/// The result of one load.
+#[derive(Debug)]
 pub struct Load {
-    pub name: &'static str,
-    pub hooks: usize,
-    pub creates: u64,
     pub creates_per_second: f64,
     /// Of all processes of the side, per create.
     pub cpu_microseconds: f64,
-    /// While it was measured: how busy the machine was with everything.
-    pub load_average: String,
 }
 
 /// Registers the webhooks of a scenario, measures, and removes them.
@@ -183,12 +177,8 @@ async fn measure(
         bail!("{calls} calls for {creates} creates");
     }
     Ok(Load {
-        name: scenario.name,
-        hooks: scenario.hooks(),
-        creates,
         creates_per_second: creates as f64 / took.as_secs_f64(),
         cpu_microseconds: cpu.as_secs_f64() * 1e6 / creates as f64,
-        load_average: crate::process::load_average(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Measures Lockgate's API server and, when its binaries are named, kube-apiserver with etcd: the time to
-//! start, the memory when idle, and what creating ConfigMaps costs with no, one, two and ten webhooks.
+//! start, the memory when idle, and the CPU time of creating ConfigMaps with no, one, two and ten webhooks,
+//! of reading, patching and watching them.
 //!
 //! The sides never run at the same time. The load and the webhooks are made by this process, so that the
 //! CPU time of a server is its own, and are the same for both.
@@ -7,6 +8,7 @@
 mod client;
 mod load;
 mod process;
+mod reads;
 mod report;
 mod side;
 mod storage;
@@ -19,7 +21,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::load::Scenario;
-use crate::report::{Measured, Report};
+use crate::report::{Conditions, Figure, Report};
 use crate::side::{Lockgate, Pair, Side};
 use crate::webhook::Webhooks;
 
@@ -41,9 +43,12 @@ struct Args {
     /// How many connections send requests, each one after the other
     #[arg(long, default_value_t = 16, value_name = "NUMBER")]
     connections: usize,
-    /// How often each side is started
-    #[arg(long, default_value_t = 5, value_name = "NUMBER")]
-    starts: usize,
+    /// How often each side is measured, one after the other in turns
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    rounds: usize,
+    /// Write the table into this page as well, between the markers it has for it
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     /// Measure storage instead: creates on the disk of this folder, memory with many objects and watchers,
     /// and how long a restart takes
     #[arg(long, value_name = "DIR")]
@@ -79,6 +84,9 @@ async fn main() -> Result<()> {
         report = measure_all(&args) => report?,
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     };
+    if let Some(page) = &args.page {
+        report.write_into(page)?;
+    }
     match args.output {
         Output::Table => print!("{}", report.table()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
@@ -88,54 +96,72 @@ async fn main() -> Result<()> {
 
 async fn measure_all(args: &Args) -> Result<Report> {
     let webhooks = Webhooks::start().await?;
-    let ours = measure(&Lockgate::new(&args.lockgate), &webhooks, args).await?;
-    let theirs = match (&args.kube_apiserver, &args.etcd) {
-        (Some(kube_apiserver), Some(etcd)) => {
-            Some(measure(&Pair::new(kube_apiserver, etcd), &webhooks, args).await?)
-        }
+    let lockgate = Lockgate::new(&args.lockgate);
+    let pair = match (&args.kube_apiserver, &args.etcd) {
+        (Some(kube_apiserver), Some(etcd)) => Some(Pair::new(kube_apiserver, etcd)),
         _ => {
             eprintln!("KUBE_APISERVER and ETCD name no binaries: the pair is left out");
             None
         }
     };
-    Ok(Report::new(ours, theirs, args.seconds, args.connections))
+    let before = process::load_average();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // The sides take turns, so that what the machine does besides meets both.
+    for round in 1..=args.rounds.max(1) {
+        eprintln!("round {round} of {}", args.rounds.max(1));
+        ours.push(measure(&lockgate, &webhooks, args).await?);
+        if let Some(pair) = &pair {
+            theirs.push(measure(pair, &webhooks, args).await?);
+        }
+    }
+    let conditions = Conditions {
+        seconds_per_load: args.seconds,
+        connections: args.connections,
+        lockgate: lockgate.version().await?,
+        pair: match &pair {
+            Some(pair) => Some(pair.version().await?),
+            None => None,
+        },
+        load_average: [before, process::load_average()],
+    };
+    Ok(Report::new(conditions, ours, theirs))
 }
 
-async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<Measured> {
-    let version = side.version().await?;
-    eprintln!("{version} (load average {})", process::load_average());
-    let mut starts = Vec::new();
-    for _ in 1..args.starts.max(1) {
-        let running = side.start().await?;
-        starts.push(running.took);
-        running.stop().await;
-    }
+/// One round of one side.
+async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<Vec<Figure>> {
     let running = side.start().await?;
-    starts.push(running.took);
-    starts.sort_unstable();
-    let start = starts[starts.len() / 2];
-    eprintln!("  started in {:.1} ms", start.as_secs_f64() * 1000.0);
+    let start = running.took.as_secs_f64() * 1000.0;
+    eprintln!("  {}: started in {start:.1} ms", side.version().await?);
     // Long enough for what a server still does after it said it was ready.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let resident_bytes = running.resident_bytes()?;
-    eprintln!("  idle with {:.1} MB", resident_bytes as f64 / 1e6);
-    let mut loads = Vec::new();
+    let idle = running.resident_bytes()? as f64 / 1e6;
+    let mut figures = vec![
+        Figure::cost("start to ready, ms", start),
+        Figure::cost("memory, idle, MB", idle),
+    ];
+    let duration = Duration::from_secs(args.seconds);
+    let mut rates = Vec::new();
     for scenario in Scenario::ALL {
-        let duration = Duration::from_secs(args.seconds);
         let load = load::run(&running, webhooks, scenario, args.connections, duration).await?;
         eprintln!(
-            "  {}: {:.0} creates/s, {:.1} µs of CPU each",
+            "    {}: {:.0} creates/s, {:.1} µs of CPU each",
             scenario.name, load.creates_per_second, load.cpu_microseconds
         );
-        loads.push(load);
+        let name = scenario.name;
+        figures.push(Figure::cost(
+            format!("CPU per create, {name}, µs"),
+            load.cpu_microseconds,
+        ));
+        rates.push(Figure::rate(
+            format!("creates per second, {name}"),
+            load.creates_per_second,
+        ));
     }
-    let loaded_bytes = running.resident_bytes()?;
+    figures.extend(rates);
     running.stop().await;
-    Ok(Measured {
-        version,
-        start_milliseconds: start.as_secs_f64() * 1000.0,
-        idle_megabytes: resident_bytes as f64 / 1e6,
-        loaded_megabytes: loaded_bytes as f64 / 1e6,
-        loads,
-    })
+    // Reads begin with a server that has seen nothing else.
+    let running = side.start().await?;
+    figures.extend(reads::run(&running, duration).await?);
+    running.stop().await;
+    Ok(figures)
 }

@@ -118,3 +118,11 @@ An authority that is injected is never rendered, so that nobody sees a differenc
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
+
+{{- define "shaper-webhooks.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end }}
+{{- end }}

@@ -78,7 +78,7 @@ impl Chain {
             operation: admission.request.operation,
             elapsed: std::time::Duration::ZERO,
             denied: None,
-            plugins: Vec::new(),
+            plugins: Vec::with_capacity(self.plugins.len()),
         });
         let now = self.clock.now();
         admission.under_way.step = Some(now);
@@ -141,6 +141,8 @@ impl Chain {
 
     /// One round. The first refusal ends it.
     async fn run(&self, step: Step, admission: &mut Admission) -> Decision {
+        // One plugin begins when the one before it ends: the clock is asked once for both.
+        let mut started = self.clock.now();
         for plugin in &self.plugins {
             let takes_part = match step {
                 Step::Admit => plugin.admits(),
@@ -159,7 +161,6 @@ impl Chain {
                 name = plugin.name(),
                 round = admission.running.round
             );
-            let started = self.clock.now();
             admission.under_way.plugin = Some(started);
             let run = match step {
                 Step::Admit => plugin.admit(admission),
@@ -168,7 +169,9 @@ impl Chain {
             let decision = run.instrument(span).await;
             admission.under_way.plugin = None;
             let mut trace = std::mem::take(&mut admission.running);
-            trace.elapsed = self.clock.now().saturating_duration_since(started);
+            let ended = self.clock.now();
+            trace.elapsed = ended.saturating_duration_since(started);
+            started = ended;
             trace.denied = !decision.is_allowed();
             if let Some(step) = admission.trace.steps.last_mut() {
                 step.plugins.push(trace);

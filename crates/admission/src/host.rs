@@ -394,17 +394,9 @@ impl Ids for RandomIds {
             bytes[..8].copy_from_slice(&seed(0));
             bytes[8..].copy_from_slice(&seed(1));
         }
-        bytes[6] = bytes[6] & 0x0f | 0x40;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        let n = u128::from_be_bytes(bytes);
-        format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            n >> 96,
-            n >> 80 & 0xffff,
-            n >> 64 & 0xffff,
-            n >> 48 & 0xffff,
-            n & 0xffff_ffff_ffff
-        )
+        uuid::Builder::from_random_bytes(bytes)
+            .into_uuid()
+            .to_string()
     }
 }
 

@@ -135,7 +135,16 @@ async fn create_or_merge(
     }
     let request = Request::internal(admin(), Verb::Patch, path);
     let patch = Patch::Merge(tree::from_document(object));
-    let merged = patch::patch(writer, &request, PatchBody { patch, options }).await?;
+    let merged = patch::patch(
+        writer,
+        &request,
+        PatchBody {
+            patch,
+            findings: Vec::new(),
+            options,
+        },
+    )
+    .await?;
     Ok((merged.into_object()?, request.notes.into_recorded()))
 }
 

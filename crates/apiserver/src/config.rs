@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
+use lockgate_listener::Limits as ConnectionLimits;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_plugins::in_tree::Gates;
 
@@ -260,6 +261,8 @@ pub struct Settings {
     pub secure_port: u16,
     /// Where certificates are kept, and the key that signs tokens. None keeps them in memory, for servers that live as long as a test.
     pub cert_dir: Option<PathBuf>,
+    /// The limits of connections.
+    pub connections: ConnectionLimits,
     /// Further names and addresses the server's certificate is for.
     pub extra_hosts: Vec<String>,
     /// Authorities whose certificates prove who a user is, besides the server's own.
@@ -318,6 +321,7 @@ impl Default for Settings {
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             secure_port: 6443,
             cert_dir: None,
+            connections: ConnectionLimits::default(),
             extra_hosts: Vec::new(),
             client_ca_file: None,
             token_auth_file: None,

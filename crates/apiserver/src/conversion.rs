@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal, plain};
+use crate::heavy;
 use crate::registry::custom::conversion::Conversion;
 use crate::registry::{Registry, Resource, Shape, split_api_version};
 
@@ -71,14 +72,17 @@ impl Converter {
 
     /// The object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
+        let size = entry.value.len();
+        let parse =
+            |of: &Resource| heavy::run(size, || encoding::parse_entry(entry, of.type_meta()));
         let mut object = match self.stored_resource(entry, resource)? {
-            None => encoding::parse_entry(entry, resource.type_meta())?,
+            None => parse(resource)?,
             Some(stored) => {
-                let object = encoding::parse_entry(entry, stored.type_meta())?;
+                let object = parse(&stored)?;
                 self.convert(object, &stored, resource).await?
             }
         };
-        resource.shape.read_stored(&mut object);
+        heavy::run(size, || resource.shape.read_stored(&mut object));
         Ok(object)
     }
 

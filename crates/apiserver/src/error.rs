@@ -260,6 +260,18 @@ pub(crate) fn expired(message: impl Into<String>) -> Failure {
     failure(410, "Expired", message.into(), None)
 }
 
+/// 429: there is no room for the request now.
+///
+/// UPSTREAM: apimachinery pkg/api/errors/errors.go (NewTooManyRequests)
+pub(crate) fn too_many_requests() -> Failure {
+    let details = StatusDetails {
+        retry_after_seconds: 1,
+        ..StatusDetails::default()
+    };
+    let message = String::from("Too many requests, please try again later.");
+    failure(429, "TooManyRequests", message, Some(details))
+}
+
 /// 504: the time is up.
 pub(crate) fn timeout() -> Failure {
     lockgate_admission::status::request_timeout().into()

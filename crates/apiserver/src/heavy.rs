@@ -1,10 +1,10 @@
-//! Threads for large writes. Decoding, merging and validating a large object takes milliseconds to
-//! seconds without a pause; on threads of their own they delay nobody but each other.
+//! Threads for work without a pause. Decoding, merging and validating a large object takes milliseconds to
+//! seconds; on threads of their own such requests delay nobody but each other.
 
 use std::future::Future;
 use std::io;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 /// The body from which a write counts as large.
@@ -14,12 +14,23 @@ pub(crate) const LARGE: u64 = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Heavy(Option<Runtime>);
 
+/// Runs work whose time follows a number of bytes. If they are many, other tasks of the thread go on
+/// elsewhere in the meantime.
+pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let is_large = bytes as u64 > LARGE;
+    let runtime = Handle::try_current().ok().filter(|_| is_large);
+    match runtime.map(|runtime| runtime.runtime_flavor()) {
+        Some(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 impl Heavy {
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(name: &'static str) -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.clamp(1, 8))
-            .thread_name("lockgate-large-write")
+            .thread_name(name)
             .enable_all()
             .build()?;
         Ok(Self(Some(runtime)))

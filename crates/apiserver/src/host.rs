@@ -25,7 +25,7 @@ impl ServedKinds {
     fn resource(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
         let snapshot = self.registry.snapshot();
         snapshot
-            .by_kind(&kind.group, &kind.version, &kind.kind)
+            .defined_kind(&kind.group, &kind.version, &kind.kind)
             .cloned()
     }
 

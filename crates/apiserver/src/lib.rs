@@ -96,6 +96,9 @@ mod server;
 
 mod test_server;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
@@ -103,5 +106,6 @@ pub use config::{
     AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, ServiceMapping, Settings,
 };
 pub use http::tls::TlsError;
+pub use lockgate_listener::Limits as ConnectionLimits;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;

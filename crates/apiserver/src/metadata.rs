@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::meta::time::Time;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::error::{Outcome, bad_request};
 
@@ -64,6 +64,66 @@ pub(crate) fn wipe(object: &mut Value) {
             metadata.remove(member);
         }
     });
+}
+
+/// Metadata that is no object.
+#[derive(Debug)]
+pub(crate) struct NoMetadata;
+
+/// Drops what has a wrong type in the metadata of a custom resource, which a webhook's patch may bring
+/// along: to upstream, members that it cannot read are not there. Metadata that is no object is dropped as
+/// a whole.
+///
+/// UPSTREAM: apimachinery pkg/apis/meta/v1/unstructured/unstructured.go,
+/// apiextensions-apiserver pkg/apiserver/schema/objectmeta/coerce.go (drops invalid fields)
+pub(crate) fn drop_invalid(object: &mut Value) -> Result<(), NoMetadata> {
+    let Some(metadata) = object.get_mut("metadata") else {
+        return Ok(());
+    };
+    let Some(members) = metadata.as_object_mut() else {
+        *metadata = json!({});
+        return Err(NoMetadata);
+    };
+    members.retain(|name, value| match name.as_str() {
+        "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "selfLink" => {
+            value.is_string()
+        }
+        "generation" | "deletionGracePeriodSeconds" => value.is_i64() || value.is_u64(),
+        "creationTimestamp" | "deletionTimestamp" => {
+            value.is_null() || value.as_str().is_some_and(|text| Time::parse(text).is_ok())
+        }
+        "labels" | "annotations" => {
+            let members = value.as_object();
+            value.is_null() || members.is_some_and(|all| all.values().all(Value::is_string))
+        }
+        "finalizers" => {
+            let items = value.as_array();
+            value.is_null() || items.is_some_and(|all| all.iter().all(Value::is_string))
+        }
+        "ownerReferences" => value.is_null() || drop_invalid_references(value),
+        "managedFields" => value.is_null() || value.is_array(),
+        _ => true,
+    });
+    Ok(())
+}
+
+/// Drops texts of references that are none. Returns false if the list cannot be read at all.
+fn drop_invalid_references(list: &mut Value) -> bool {
+    let Some(references) = list.as_array_mut() else {
+        return false;
+    };
+    references.iter_mut().all(|reference| {
+        let Some(members) = reference.as_object_mut() else {
+            return false;
+        };
+        let texts = ["apiVersion", "kind", "name", "uid"];
+        members.retain(|name, value| !texts.contains(&name.as_str()) || value.is_string());
+        let flags = ["controller", "blockOwnerDeletion"];
+        flags.iter().all(|flag| {
+            let value = members.get(*flag);
+            value.is_none_or(|value| value.is_boolean() || value.is_null())
+        })
+    })
 }
 
 /// Gives an object its identity, and a name if it has none.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use lockgate_admission::engine::Engine;
+use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 use crate::error::method_not_allowed;
@@ -14,17 +15,101 @@ use crate::http::negotiate::Wanted;
 use crate::http::query::Query;
 use crate::metrics::Requests;
 use crate::persist::Storage;
-use crate::registry::{Registry, discovery};
+use crate::registry::{Registry, Snapshot, discovery};
 use crate::respond::{document, failed, page_not_found, plain_text, with_type};
 use crate::version;
 
-/// Health checks that can be asked for one by one.
-const CHECKS: [&str; 3] = ["ping", "log", STORAGE];
 /// The check of the storage, by the name that probes know.
 const STORAGE: &str = "etcd";
 
+/// Health checks by the names that probes look for, with the paths that make each. Those of the storage
+/// fail with it. The others are about what is done before the server listens, or about what needs nothing to
+/// be done here: they hold for every server that answers.
+///
+/// UPSTREAM: apiserver pkg/server/healthz, kubernetes pkg/controlplane, kube-aggregator pkg/apiserver
+const CHECKS: [(&str, &[&str]); 29] = [
+    ("ping", &EVERYWHERE),
+    ("log", &EVERYWHERE),
+    ("loopback-serving-certificate", &["healthz", "livez"]),
+    (STORAGE, &EVERYWHERE),
+    ("etcd-readiness", &["readyz"]),
+    ("informer-sync", &["readyz"]),
+    (
+        "poststarthook/start-apiserver-admission-initializer",
+        &EVERYWHERE,
+    ),
+    (
+        "poststarthook/generic-apiserver-start-informers",
+        &EVERYWHERE,
+    ),
+    (
+        "poststarthook/priority-and-fairness-config-consumer",
+        &EVERYWHERE,
+    ),
+    ("poststarthook/start-apiextensions-informers", &EVERYWHERE),
+    ("poststarthook/start-apiextensions-controllers", &EVERYWHERE),
+    ("poststarthook/crd-informer-synced", &EVERYWHERE),
+    (
+        "poststarthook/start-system-namespaces-controller",
+        &EVERYWHERE,
+    ),
+    (
+        "poststarthook/start-cluster-authentication-info-controller",
+        &EVERYWHERE,
+    ),
+    ("poststarthook/storage-readiness", &EVERYWHERE),
+    (
+        "poststarthook/start-service-ip-repair-controllers",
+        &EVERYWHERE,
+    ),
+    ("poststarthook/rbac/bootstrap-roles", &EVERYWHERE),
+    (
+        "poststarthook/scheduling/bootstrap-system-priority-classes",
+        &EVERYWHERE,
+    ),
+    (
+        "poststarthook/priority-and-fairness-config-producer",
+        &EVERYWHERE,
+    ),
+    ("poststarthook/bootstrap-controller", &EVERYWHERE),
+    ("poststarthook/start-kube-aggregator-informers", &EVERYWHERE),
+    (
+        "poststarthook/apiservice-status-local-available-controller",
+        &EVERYWHERE,
+    ),
+    (
+        "poststarthook/apiservice-status-remote-available-controller",
+        &EVERYWHERE,
+    ),
+    (
+        "poststarthook/apiservice-registration-controller",
+        &EVERYWHERE,
+    ),
+    ("poststarthook/kube-apiserver-autoregistration", &EVERYWHERE),
+    ("autoregister-completion", &EVERYWHERE),
+    ("poststarthook/apiservice-openapi-controller", &EVERYWHERE),
+    ("poststarthook/apiservice-openapiv3-controller", &EVERYWHERE),
+    ("shutdown", &["readyz"]),
+];
+const EVERYWHERE: [&str; 3] = ["healthz", "livez", "readyz"];
+/// The checks that fail with the storage.
+const OF_STORAGE: [&str; 3] = [STORAGE, "etcd-readiness", "poststarthook/storage-readiness"];
+
 /// The enabled plugins by step, controllers and feature gates, each with its title.
 pub(crate) type Parts = [(&'static str, Vec<&'static str>); 4];
+
+/// Paths whose routes upstream registers for GET alone: those of built-in APIs. The others are handlers of
+/// their own, which answer HEAD too.
+fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
+    match segments {
+        ["version" | "api"] | ["api", _] => false,
+        ["apis", group, _] => {
+            let mut resources = snapshot.resources().iter();
+            !resources.any(|resource| resource.group() == *group && !resource.is_custom())
+        }
+        _ => true,
+    }
+}
 
 /// Serves paths outside the resources.
 #[derive(Debug)]
@@ -51,12 +136,15 @@ impl NonResource {
             return failed(&method_not_allowed(), Wanted::PLAIN.encoding);
         }
         let snapshot = self.registry.snapshot();
+        let strings: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if *method == Method::HEAD && !allows_head(&snapshot, &strings) {
+            return failed(&method_not_allowed(), Wanted::PLAIN.encoding);
+        }
         let pretty = query.flag("pretty").unwrap_or_default();
         let found = |value: Option<Value>| {
             value.map_or_else(page_not_found, |value| document(&value, pretty))
         };
-        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        match segments.as_slice() {
+        match strings.as_slice() {
             [] => document(&json!({"paths": self.paths()}), pretty),
             ["api"] => documents::aggregated(&snapshot, true, headers)
                 .unwrap_or_else(|| document(&discovery::versions(&self.address), pretty)),
@@ -72,10 +160,15 @@ impl NonResource {
             }
             ["configz"] => document(&self.configz(), pretty),
             ["version"] => document(&version::document(), true),
-            ["healthz" | "livez" | "readyz"] => self.health(segments[0], query),
-            ["healthz" | "livez" | "readyz", check] if CHECKS.contains(check) => {
+            [name @ ("healthz" | "livez" | "readyz")] => self.health(name, query),
+            [name @ ("healthz" | "livez" | "readyz"), check @ ..] => {
+                let check = check.join("/");
+                let mut checks = CHECKS.iter();
+                if !checks.any(|(known, of)| *known == check && of.contains(name)) {
+                    return page_not_found();
+                }
                 match self.storage.store().failure() {
-                    Some(failure) if *check == STORAGE => {
+                    Some(failure) if OF_STORAGE.contains(&check.as_str()) => {
                         plain_text(500, format!("internal server error: {failure}\n"))
                     }
                     _ => plain_text(200, "ok"),
@@ -134,21 +227,33 @@ impl NonResource {
 
     /// UPSTREAM: apiserver pkg/server/healthz/healthz.go
     fn health(&self, name: &str, query: &Query) -> Response {
-        let failed = self.storage.store().failure().is_some();
+        let is_down = self.storage.store().failure().is_some();
+        let mut excluded: Vec<&str> = query.all("exclude").collect();
+        let mut failed = false;
+        let mut text = String::new();
+        for (check, _) in CHECKS.iter().filter(|(_, of)| of.contains(&name)) {
+            let line = if excluded.contains(check) {
+                excluded.retain(|other| other != check);
+                format!("[+]{check} excluded: ok\n")
+            } else if is_down && OF_STORAGE.contains(check) {
+                failed = true;
+                // Anybody may ask; the check itself says why to those who may know.
+                format!("[-]{check} failed: reason withheld\n")
+            } else {
+                format!("[+]{check} ok\n")
+            };
+            text.push_str(&line);
+        }
         if !failed && query.first("verbose").is_none() {
             return plain_text(200, "ok");
         }
-        let mut text: String = CHECKS
-            .iter()
-            .map(|&check| {
-                if failed && check == STORAGE {
-                    // Anybody may ask; the check itself says why to those who may know.
-                    format!("[-]{check} failed: reason withheld\n")
-                } else {
-                    format!("[+]{check} ok\n")
-                }
-            })
-            .collect();
+        if !excluded.is_empty() {
+            let names: Vec<String> = excluded.iter().map(|name| quote(name)).collect();
+            text.push_str(&format!(
+                "warn: some health checks cannot be excluded: no matches for {}\n",
+                names.join(", ")
+            ));
+        }
         let (code, verdict) = if failed {
             (500, "failed")
         } else {

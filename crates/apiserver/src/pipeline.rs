@@ -22,6 +22,8 @@ use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
+use lockgate_listener::Service;
+use lockgate_store::ReadAt;
 
 use crate::access_reviews::Reviewer;
 use crate::audit::{Audit, Event};
@@ -33,14 +35,14 @@ use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
 use crate::error::{
     Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, no_such_resource,
-    timeout,
+    timeout, too_many_requests,
 };
 use crate::heavy::{self, Heavy};
-use crate::http::body::Response;
-use crate::http::in_flight::{InFlight, Permit};
+use crate::http::body::{Body, Response};
+use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
-use crate::http::listen::{Handler, Peer};
-use crate::http::negotiate::{self, Encoding, Wanted};
+use crate::http::listen::Peer;
+use crate::http::negotiate::{self, Encoding, Offer, Wanted};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
@@ -55,10 +57,8 @@ use crate::write::{
     Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
 };
 
-/// Subresources whose requests last as long as their connection.
-///
-/// UPSTREAM: kubernetes pkg/controlplane/apiserver/config.go (BasicLongRunningRequestCheck)
-const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// The memory of an answer that is not accounted for: requests in flight are counted, too.
+const SMALL_ANSWER: usize = 64 << 10;
 /// Paths of health checks.
 const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
 
@@ -79,14 +79,19 @@ pub(crate) struct Pipeline {
     pub(crate) requests: Arc<Requests>,
     pub(crate) reads_in_flight: InFlight,
     pub(crate) writes_in_flight: InFlight,
+    /// The memory of bodies and answers.
+    pub(crate) room: InFlight,
     /// The threads of large writes.
     pub(crate) heavy: Heavy,
     pub(crate) tasks: Tasks,
     pub(crate) request_timeout: Duration,
 }
 
-impl Handler for Pipeline {
-    async fn handle(
+impl Service for Pipeline {
+    type Peer = Peer;
+    type Body = Body;
+
+    async fn answer(
         self: Arc<Self>,
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
@@ -95,11 +100,14 @@ impl Handler for Pipeline {
         // A write that has begun ends, whatever becomes of its client: what is stored is audited.
         if !matches!(head.method, Method::GET | Method::HEAD) {
             let bytes = incoming.size_hint().exact();
+            let is_heavy =
+                bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(&head).await;
             let pipeline = Arc::clone(&self);
-            let answer = async move { pipeline.answer(&peer, head, incoming).await };
-            return self.run_to_end(bytes, answer).await;
+            // The future is large, and a task moves it several times.
+            let answer = Box::pin(async move { pipeline.run_stages(&peer, head, incoming).await });
+            return self.run_to_end(is_heavy, answer).await;
         }
-        self.answer(&peer, head, incoming).await
+        self.run_stages(&peer, head, incoming).await
     }
 }
 
@@ -108,11 +116,11 @@ impl Pipeline {
     /// away, nor when the server stops.
     async fn run_to_end(
         &self,
-        body_bytes: Option<u64>,
+        is_heavy: bool,
         answer: impl Future<Output = Response> + Send + 'static,
     ) -> Response {
         let answer = self.tasks.track(answer);
-        let answering = if body_bytes.is_none_or(|bytes| bytes > heavy::LARGE) {
+        let answering = if is_heavy {
             self.heavy.spawn(answer)
         } else {
             tokio::spawn(answer)
@@ -127,8 +135,34 @@ impl Pipeline {
         }
     }
 
+    /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
+    /// or one that is validated by the patterns and expressions of whoever defined it.
+    async fn is_heavy(&self, head: &http::request::Parts) -> bool {
+        let query = Query::default();
+        let info = RequestInfo::read(&head.method, head.uri.path(), &query);
+        let Some(RequestInfo::Resource(target)) = info else {
+            return false;
+        };
+        let snapshot = self.registry.snapshot();
+        let found = snapshot.find(&target.group, &target.version, &target.resource);
+        let Some(resource) = found else {
+            return false;
+        };
+        if target.verb == Verb::DeleteCollection || resource.is_custom() {
+            return true;
+        }
+        if target.name.is_empty() {
+            return false;
+        }
+        let storage = &self.writer.storage;
+        let key = storage.key(resource, &target.namespace, &target.name);
+        let read = storage.store().get(&key, ReadAt::Latest).await;
+        let size = read.map(|(entry, _)| entry.map_or(0, |entry| entry.value.len()));
+        size.is_ok_and(|bytes| bytes as u64 > heavy::LARGE)
+    }
+
     /// Answers a request, from its head to its audit event.
-    async fn answer(
+    async fn run_stages(
         self: Arc<Self>,
         peer: &Peer,
         head: http::request::Parts,
@@ -155,6 +189,9 @@ impl Pipeline {
                 received.serve(info, &mut incoming, &mut event).await
             }
         };
+        if head.method == Method::HEAD {
+            respond::drop_body(&mut response);
+        }
         // An answer that comes before the end of a body looks like a broken stream to some clients.
         if !incoming.is_end_stream() {
             body::drain(&mut incoming).await;
@@ -194,10 +231,19 @@ impl Received<'_> {
         incoming: &mut Incoming,
         event: &mut Event,
     ) -> Response {
-        let encoding = negotiate::wanted(self.headers, self.query, &negotiate::ACCEPTED)
+        let offer = Offer {
+            accepted: &negotiate::ACCEPTED,
+            tables: true,
+        };
+        let encoding = negotiate::wanted(self.headers, self.query, offer)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
         if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
             event.target(target, &target.asked_name(self.query));
+        }
+        if !info.is_long_running()
+            && let Err(failure) = allowed_time(self.query, self.pipeline.request_timeout)
+        {
+            return self.fail(&failure, encoding, event);
         }
         let user = match self.identify(event).await {
             Ok(user) => user,
@@ -219,15 +265,13 @@ impl Received<'_> {
             let groups = user.groups.as_deref().unwrap_or_default();
             groups.iter().any(|group| group == MASTERS)
         };
-        let is_exempt = match info {
-            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
-                target.verb == Verb::Watch || LONG_RUNNING.contains(&target.subresource.as_str())
-            }
+        let is_probe = match info {
+            RequestInfo::Resource(_) | RequestInfo::Unrouted(_) => false,
             RequestInfo::NonResource { segments, .. } => segments
                 .first()
                 .is_some_and(|first| HEALTH.contains(&first.as_str())),
         };
-        if is_exempt || is_master() {
+        if info.is_long_running() || is_probe || is_master() {
             return Ok(None);
         }
         let in_flight = match *self.method {
@@ -375,7 +419,17 @@ impl Received<'_> {
         event: &mut Event,
     ) -> Outcome<Response> {
         let resource = &request.resource;
-        let wanted = negotiate::wanted(self.headers, self.query, resource.shape.accepted())?;
+        // UPSTREAM: the routes of built-in resources are registered by method, those of custom ones are not.
+        if *self.method == Method::HEAD && !resource.is_custom() {
+            return Err(method_not_allowed());
+        }
+        let part = resource.subresource(request.subresource());
+        let verbs = part.map_or(&resource.names.verbs, |part| &part.verbs);
+        let offer = Offer {
+            accepted: resource.shape.accepted(),
+            tables: verbs.iter().any(|verb| verb != "create"),
+        };
+        let wanted = negotiate::wanted(self.headers, self.query, offer)?;
         let tables = Tables::wanted(wanted, self.query)?;
         check_scope(request.target(), resource)?;
         let verb = request.target().verb;
@@ -397,28 +451,58 @@ impl Received<'_> {
         let Pipeline { writer, tasks, .. } = self.pipeline;
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
-            let view = wanted.view;
-            let shown = Shown { view, tables };
+            let shown = Shown { wanted, tables };
             return watch::watch(storage, tasks, request, self.query, shown).await;
         }
+        // The memory of the request, and how much is worked on to answer it.
+        let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
             (Verb::Get, None) => get::get(storage, request, self.query).await?,
             (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
-            (Verb::List | Verb::Watch, _) => list::list(storage, request, self.query).await?,
+            (Verb::List | Verb::Watch, _) => {
+                let found = list::find(storage, request, self.query).await?;
+                let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
+                if !is_streamed {
+                    room = self.room(request, found.bytes())?;
+                }
+                size = found.bytes();
+                list::list(storage, request, found).await?
+            }
             (Verb::Unknown | Verb::Proxy, _) => return Err(method_not_allowed()),
             (_, part) => {
-                let body = body::read(incoming).await?;
+                let user = request.user().username.as_str();
+                let (body, permit) = body::read(incoming, &self.pipeline.room, user).await?;
+                room = permit;
                 event.request_body(&body);
                 let write = self.decode(request, part, &body)?;
                 self.execute(request, write).await?
             }
         };
-        event.respond(&reply);
-        let reply = match tables {
-            Some(tables) => reply.into_table(resource, tables)?,
-            None => reply,
-        };
-        reply.into_response(wanted)
+        let mut response = heavy::run(size, || {
+            event.respond(&reply);
+            let reply = match tables {
+                Some(tables) => reply.into_table(resource, tables)?,
+                None => reply,
+            };
+            reply.into_response(wanted)
+        })?;
+        if room.is_none() && verb == Verb::Get {
+            room = self.room(request, response.body().kept_bytes() / TREE)?;
+        }
+        if let Some(room) = room {
+            response.body_mut().hold_room(room);
+        }
+        Ok(response)
+    }
+
+    /// Room for objects of so many bytes. What is small needs none.
+    fn room(&self, request: &Request, bytes: usize) -> Outcome<Option<Permit>> {
+        if bytes * TREE <= SMALL_ANSWER {
+            return Ok(None);
+        }
+        let user = request.user().username.as_str();
+        let taken = self.pipeline.room.take(user, bytes * TREE);
+        taken.map(Some).ok_or_else(too_many_requests)
     }
 
     /// Stage 4.

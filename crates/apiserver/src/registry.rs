@@ -4,6 +4,7 @@
 pub(crate) mod custom;
 pub(crate) mod discovery;
 pub(crate) mod document;
+pub(crate) mod kube_version;
 pub(crate) mod openapi;
 pub(crate) mod scale;
 pub(crate) mod shape;
@@ -284,12 +285,15 @@ impl Snapshot {
             resource.served && !(resource.is_custom() && built_in.contains(&version))
         };
         let (resources, hidden): (Vec<_>, Vec<_>) = all.into_iter().partition(is_served);
-        let hidden = hidden.into_iter().map(|resource| {
-            (
-                key(resource.group(), &resource.version, resource.plural()),
-                resource,
-            )
-        });
+        let hidden: HashMap<String, Arc<Resource>> = hidden
+            .into_iter()
+            .map(|resource| {
+                (
+                    key(resource.group(), &resource.version, resource.plural()),
+                    resource,
+                )
+            })
+            .collect();
         let index = |name: fn(&Resource) -> &str| {
             let pairs = resources.iter().map(|resource| {
                 let key = key(resource.group(), &resource.version, name(resource));
@@ -297,8 +301,11 @@ impl Snapshot {
             });
             pairs.collect::<HashMap<_, _>>()
         };
+        // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go registers every version
+        // of a definition, be it served or not.
         let mut groups: HashMap<&(String, String), Vec<Equivalent>> = HashMap::new();
-        for resource in &resources {
+        let defined = hidden.values().filter(|it| it.is_custom() && !it.served);
+        for resource in resources.iter().chain(defined) {
             groups
                 .entry(&resource.storage)
                 .or_default()
@@ -320,7 +327,7 @@ impl Snapshot {
         Self {
             by_plural: index(Resource::plural),
             by_kind: index(Resource::kind),
-            hidden: hidden.collect(),
+            hidden,
             equivalents,
             discovery: discovery::Cache::default(),
             openapi: openapi::Cache::new(&resources),
@@ -378,6 +385,20 @@ impl Snapshot {
         self.by_kind.get(&key(group, version, kind))
     }
 
+    /// The same, be it served or not.
+    pub(crate) fn defined_kind(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+    ) -> Option<&Arc<Resource>> {
+        let is_it = |resource: &&Arc<Resource>| {
+            (resource.group(), resource.version.as_str(), resource.kind()) == (group, version, kind)
+        };
+        self.by_kind(group, version, kind)
+            .or_else(|| self.hidden.values().find(is_it))
+    }
+
     /// The versions of one and the same resource, this one included. Subresources that speak a kind
     /// of their own, such as `scale`, speak it in all of them.
     pub(crate) fn equivalents(
@@ -396,7 +417,9 @@ impl Snapshot {
         }
         let parts = found.iter().filter_map(|equivalent| {
             let of = &equivalent.resource;
-            let resource = self.find(&of.group, &of.version, &of.resource)?;
+            let resource = self
+                .find(&of.group, &of.version, &of.resource)
+                .or_else(|| self.hidden(&of.group, &of.version, &of.resource))?;
             let part = resource.subresource(subresource)?;
             Some(Equivalent {
                 resource: of.clone(),

@@ -3,19 +3,22 @@
 mod stored_list;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
+use hyper::body::Body as _;
 use lockgate_api::document::yaml;
 use lockgate_go::json;
+use lockgate_kinds::protobuf;
 use lockgate_kinds::table::{self, Headers, Include};
+use lockgate_kinds::typed::type_of;
 use serde_json::{Value, json};
 
 use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, internal};
 use crate::http::body::{Body, Response};
-use crate::http::negotiate::{Encoding, View, Wanted};
+use crate::http::negotiate::{Encoding, PROTOBUF, View, Wanted};
 use crate::http::query::Query;
-use crate::registry::Resource;
+use crate::registry::{Resource, split_api_version};
 use crate::request::Recorded;
 pub(crate) use stored_list::{StoredList, list_head, render_partial};
 
@@ -97,7 +100,7 @@ impl Reply {
             Payload::Text(text) | Payload::List(text) | Payload::Plain(text) => text.clone(),
             // One that cannot be shown is not told of.
             Payload::Stored(list) => list.text().unwrap_or_default(),
-            Payload::Object(object) => json::to_string(object),
+            Payload::Object(object) => object_text(object),
         }
     }
 
@@ -150,12 +153,10 @@ impl Reply {
             }
             // What is to be a table was made one before; the rest has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
-            (Payload::Object(object), View::Object | View::Table(_)) => {
-                json::value_to_string(&object)
-            }
-            (Payload::Object(object), View::Metadata) => json::to_string(&partial(&object)),
-            (Payload::Text(text), View::Metadata) => json::to_string(&partial(&parse(&text)?)),
-            (Payload::List(text), View::Metadata) => json::to_string(&partial_list(&parse(&text)?)),
+            (Payload::Object(object), View::Object | View::Table(_)) => object_text(&object),
+            (Payload::Object(object), View::Metadata) => object_text(&partial(&object)),
+            (Payload::Text(text), View::Metadata) => object_text(&partial(&parse(&text)?)),
+            (Payload::List(text), View::Metadata) => object_text(&partial_list(&parse(&text)?)),
             (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
         };
         encoded(self.code, text, wanted.encoding)
@@ -254,8 +255,41 @@ fn partial_list(list: &Value) -> Value {
     })
 }
 
+/// The text of an object. Built-in kinds begin with their type as Go's structs do; custom resources are
+/// maps to Go, whose members are sorted.
+pub(crate) fn object_text(object: &Value) -> String {
+    let told = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (told("apiVersion"), told("kind"));
+    let (group, version) = split_api_version(api_version);
+    let is_built_in =
+        matches!(group, "" | "meta.k8s.io") || type_of(group, version, kind).is_some();
+    let Some(members) = object.as_object().filter(|_| is_built_in) else {
+        return json::value_to_string(object);
+    };
+    let mut text = Vec::with_capacity(1024);
+    let named = ["kind", "apiVersion"];
+    let first = named.iter().filter_map(|name| members.get_key_value(*name));
+    let rest = members
+        .iter()
+        .filter(|(name, _)| !named.contains(&name.as_str()));
+    for (index, (name, value)) in first.chain(rest).enumerate() {
+        text.push(if index == 0 { b'{' } else { b',' });
+        json::append_str(&mut text, name);
+        text.push(b':');
+        json::append_value(&mut text, value);
+    }
+    text.push(b'}');
+    String::from_utf8(text).unwrap_or_else(|_| json::value_to_string(object))
+}
+
+/// The protobuf of an answer that is JSON already.
+fn to_protobuf(text: &str) -> Outcome<Vec<u8>> {
+    protobuf::encode(&parse(text)?).map_err(|error| internal(&error.to_string()))
+}
+
 fn encoded(code: u16, text: String, encoding: Encoding) -> Outcome<Response> {
     let (text, media_type) = match encoding {
+        Encoding::Protobuf => return Ok(with_type(code, to_protobuf(&text)?, PROTOBUF)),
         Encoding::Json { pretty: false } => (text, "application/json"),
         Encoding::Json { pretty: true } => {
             let pretty = serde_json::to_string_pretty(&parse(&text)?).unwrap_or(text);
@@ -289,7 +323,7 @@ fn headed(code: u16, body: Body, media_type: &'static str) -> Response {
 
 /// JSON outside the resources.
 pub(crate) fn document(value: &Value, pretty: bool) -> Response {
-    written(200, json::to_string(value), Encoding::Json { pretty })
+    written(200, object_text(value), Encoding::Json { pretty })
 }
 
 /// Plain text.
@@ -334,6 +368,17 @@ pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
             .insert(RETRY_AFTER, HeaderValue::from(retry));
     }
     response
+}
+
+/// Leaves the headers of an answer, with the length its body would have: the answer to HEAD.
+pub(crate) fn drop_body(response: &mut Response) {
+    let length = response.body().size_hint().exact();
+    if let Some(length) = length {
+        response
+            .headers_mut()
+            .insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    *response.body_mut() = Body::whole(Bytes::new());
 }
 
 /// Adds the warnings of a request.

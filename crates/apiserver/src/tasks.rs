@@ -2,34 +2,43 @@
 
 use std::future::Future;
 
+use lockgate_listener::Phase;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 /// Spawns tasks and ends them with the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Tasks {
-    stop: watch::Receiver<bool>,
+    phase: watch::Receiver<Phase>,
     tracker: TaskTracker,
 }
 
 impl Tasks {
-    /// Tasks that end when `stop` is true.
-    pub(crate) fn new(stop: watch::Receiver<bool>) -> Self {
+    /// Tasks that end when the server closes.
+    pub(crate) fn new(phase: watch::Receiver<Phase>) -> Self {
         Self {
-            stop,
+            phase,
             tracker: TaskTracker::new(),
         }
     }
 
     /// Runs a task until it ends or the server stops.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(self.until_stopped(task));
+    }
+
+    /// A task that ends when the server stops, wherever it is run.
+    pub(crate) fn until_stopped(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let tasks = self.clone();
-        self.tracker.spawn(async move {
+        self.tracker.track_future(async move {
             tokio::select! {
                 () = task => {}
                 () = tasks.stopped() => {}
             }
-        });
+        })
     }
 
     /// Runs a task to its end, which the server waits for when it stops.
@@ -50,9 +59,9 @@ impl Tasks {
 
     /// Returns when the server stops.
     pub(crate) async fn stopped(&self) {
-        let mut stop = self.stop.clone();
+        let mut phase = self.phase.clone();
         // A sender that is gone stops the server too.
-        let _ = stop.wait_for(|stop| *stop).await;
+        let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
     }
 
     /// Waits for every task to end.

@@ -3,25 +3,35 @@
 //! A pattern is read here by Go's rules, with Go's error texts, and turned into the syntax tree
 //! of `regex-syntax`; the automata of `regex-automata` then search in linear time with the same
 //! leftmost-first choice. Groups only group: nothing in CEL asks what a group matched.
+//!
+//! Patterns come from outside, and a few bytes of one can ask for megabytes. All patterns of a process
+//! share a budget: automata are for those that are small while there is room, `program` for the others,
+//! and those for which there is no room at all are compiled again for each search.
 
+mod budget;
 mod class;
 mod escape;
 mod node;
 mod parse;
+mod program;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use regex_automata::meta;
 use regex_automata::nfa::thompson::WhichCaptures;
+use regex_syntax::hir::Hir;
 
-/// Bytes an automaton may take. Go bounds instructions instead, so a pattern that repeats large
-/// Unicode classes a thousand times is refused here although Go takes it.
-const NFA_SIZE_LIMIT: usize = 48 << 20;
+use budget::Charge;
+use program::Program;
+
+/// Bytes an automaton may take; building one takes milliseconds then. Go bounds instructions instead.
+const NFA_SIZE_LIMIT: usize = 256 << 10;
 
 /// Bytes the lazily built automaton of one search may take before it starts over.
-const LAZY_CACHE_SIZE: usize = 2 << 20;
+const LAZY_CACHE_SIZE: usize = 128 << 10;
 
 /// The rule of Go's syntax that a pattern breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +109,21 @@ impl std::error::Error for Error {}
 /// A compiled pattern. Cloning is cheap and shares the automata.
 #[derive(Clone, Debug)]
 pub struct Regex {
-    inner: meta::Regex,
+    engine: Arc<Engine>,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Automata {
+        automata: Box<meta::Regex>,
+        _charge: Charge,
+    },
+    Program {
+        program: Program,
+        _charge: Charge,
+    },
+    /// There is no room to keep what is compiled.
+    Source(Box<str>),
 }
 
 impl Regex {
@@ -117,22 +141,22 @@ impl Regex {
     ///
     /// # Errors
     ///
-    /// Patterns that Go refuses, and automata above the size limit.
+    /// Patterns that Go refuses, and programs above the size limit.
     pub fn new(pattern: &str) -> Result<Self, Error> {
         let hir = parse::parse(pattern)?;
-        let config = meta::Config::new()
-            .utf8_empty(true)
-            .which_captures(WhichCaptures::Implicit)
-            .nfa_size_limit(Some(NFA_SIZE_LIMIT))
-            .hybrid_cache_capacity(LAZY_CACHE_SIZE);
-        let inner = meta::Builder::new()
-            .configure(config)
-            .build_from_hir(&hir)
-            .map_err(|_| Error {
-                kind: ErrorKind::Large,
-                part: pattern.to_owned(),
-            })?;
-        Ok(Self { inner })
+        let engine = match automata(&hir) {
+            Some(automata) => automata,
+            None => {
+                let program = compile(&hir, pattern)?;
+                match Charge::program(program.memory()) {
+                    Some(_charge) => Engine::Program { program, _charge },
+                    None => Engine::Source(pattern.into()),
+                }
+            }
+        };
+        Ok(Self {
+            engine: Arc::new(engine),
+        })
     }
 
     /// Checks a pattern without compiling it: an automaton may cost a thousand times more than reading
@@ -148,7 +172,10 @@ impl Regex {
     /// Returns true if the pattern matches anywhere in the text.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
-        self.inner.is_match(text)
+        match &*self.engine {
+            Engine::Automata { automata, .. } => automata.is_match(text),
+            _ => self.with_program(|program| program.is_match(text)),
+        }
     }
 
     /// The leftmost match.
@@ -160,7 +187,10 @@ impl Regex {
     /// The place of the leftmost match, in bytes.
     #[must_use]
     pub fn find_at(&self, text: &str) -> Option<Range<usize>> {
-        self.inner.find(text).map(|found| found.range())
+        match &*self.engine {
+            Engine::Automata { automata, .. } => automata.find(text).map(|found| found.range()),
+            _ => self.with_program(|program| program.find(text, 0)),
+        }
     }
 
     /// Successive matches that do not overlap, at most `limit` of them, all if it is negative. An
@@ -168,10 +198,49 @@ impl Regex {
     #[must_use]
     pub fn find_all<'t>(&self, text: &'t str, limit: i64) -> Vec<&'t str> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        self.inner
-            .find_iter(text)
-            .take(limit)
-            .filter_map(|found| text.get(found.range()))
-            .collect()
+        match &*self.engine {
+            Engine::Automata { automata, .. } => automata
+                .find_iter(text)
+                .take(limit)
+                .filter_map(|found| text.get(found.range()))
+                .collect(),
+            _ => self.with_program(|program| program.find_all(text, limit)),
+        }
     }
+
+    /// Runs the program, which is compiled for this where it is not kept.
+    fn with_program<T: Default>(&self, run: impl FnOnce(&Program) -> T) -> T {
+        match &*self.engine {
+            Engine::Program { program, .. } => run(program),
+            Engine::Source(source) => {
+                // It was compiled before.
+                let hir = parse::parse(source).ok();
+                let program = hir.as_ref().and_then(Program::new);
+                program.as_ref().map(run).unwrap_or_default()
+            }
+            Engine::Automata { .. } => T::default(),
+        }
+    }
+}
+
+/// The automata of a pattern, if they are small and there is room for them.
+fn automata(hir: &Hir) -> Option<Engine> {
+    let least = Charge::automata(LAZY_CACHE_SIZE)?;
+    let config = meta::Config::new()
+        .utf8_empty(true)
+        .which_captures(WhichCaptures::Implicit)
+        .nfa_size_limit(Some(NFA_SIZE_LIMIT))
+        .hybrid_cache_capacity(LAZY_CACHE_SIZE);
+    let built = meta::Builder::new().configure(config).build_from_hir(hir);
+    let built = built.ok()?;
+    let _charge = least.and(built.memory_usage())?;
+    let automata = Box::new(built);
+    Some(Engine::Automata { automata, _charge })
+}
+
+fn compile(hir: &Hir, pattern: &str) -> Result<Program, Error> {
+    Program::new(hir).ok_or_else(|| Error {
+        kind: ErrorKind::Large,
+        part: pattern.to_owned(),
+    })
 }

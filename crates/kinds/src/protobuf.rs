@@ -1,4 +1,4 @@
-//! Reading objects that clients send as protobuf.
+//! Objects in protobuf, as clients send them and as they are answered.
 //!
 //! Clients made from Go's types write built-in kinds in protobuf unless told otherwise, and do not try
 //! again in JSON. The field numbers are in the tables of [`typed`](crate::typed), so one reader serves
@@ -8,7 +8,7 @@
 //! k8s\0 ► envelope (apiVersion, kind, raw) ► message ► tree ► normal form
 //! ```
 //!
-//! Nothing is ever written in protobuf: every such client takes JSON for an answer.
+//! and `encode` is the way back.
 //!
 //! The reader is a loop over an explicit stack. What it builds is bounded by the input: at most
 //! [`MAX_MESSAGES`] messages, nested at most [`tree::MAX_DEPTH`](crate::tree::MAX_DEPTH) levels.
@@ -16,6 +16,7 @@
 //! UPSTREAM: apimachinery pkg/runtime/serializer/protobuf/protobuf.go, and the `generated.pb.go` of each
 //! package for the texts of errors.
 
+mod encode;
 mod envelope;
 mod message;
 #[cfg(test)]
@@ -23,5 +24,6 @@ mod tests;
 mod value;
 mod wire;
 
+pub use encode::{EncodeError, encode, watch_frame};
 pub use envelope::{Envelope, MAGIC};
 pub use message::{MAX_MESSAGES, decode};

@@ -14,6 +14,8 @@ mod tables;
 mod tests;
 mod unstructured;
 
+use serde_json::Value;
+
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
@@ -185,6 +187,40 @@ impl Type {
         match self.target().shape() {
             Shape::Struct(index) => ATOMIC_STRUCTS.binary_search(&index).is_ok(),
             _ => false,
+        }
+    }
+
+    /// Makes empty lists and maps `null` where Go writes them though they are empty: protobuf, in which
+    /// objects are stored, does not tell them from none.
+    pub fn forget_empty(self, value: &mut Value) {
+        let mut open = vec![(self, value)];
+        while let Some((ty, value)) = open.pop() {
+            match (ty.form(), value) {
+                (Form::Struct, Value::Object(members)) => {
+                    for (name, member) in members {
+                        let Some(field) = ty.target().field(name) else {
+                            continue;
+                        };
+                        let is_empty = match (field.ty().form(), &*member) {
+                            (Form::List(_), Value::Array(items)) => items.is_empty(),
+                            (Form::Map(_), Value::Object(members)) => members.is_empty(),
+                            _ => false,
+                        };
+                        if is_empty && !field.is_pointer() {
+                            *member = Value::Null;
+                        } else {
+                            open.push((field.ty(), member));
+                        }
+                    }
+                }
+                (Form::List(element), Value::Array(items)) => {
+                    open.extend(items.iter_mut().map(|item| (element, item)));
+                }
+                (Form::Map(element), Value::Object(members)) => {
+                    open.extend(members.values_mut().map(|member| (element, member)));
+                }
+                _ => {}
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::call::{Caller, Client, ClientError};
 use crate::channel::Channel;
 use crate::client::HttpsClient;
 use crate::credentials::User;
-use crate::settings::Settings;
+use crate::settings::{Redirects, Settings};
 use crate::target::{Scheme, Target};
 use crate::tls::{self, ClientCertificate, Offer, Roots, Verification};
 
@@ -84,9 +84,14 @@ impl HttpsCaller {
         let target = Target::of(config)?;
         let user = self.settings.credentials.find(&target.host_port());
         let channel = self.channel(key, &target, user.as_deref())?;
+        // A client certificate is for the webhook, not for whom it points to.
+        let elsewhere = match self.settings.redirects {
+            Redirects::Follow if user.is_some() => self.channel(key, &target, None)?,
+            _ => Arc::clone(&channel),
+        };
         Ok(HttpsClient::new(
             target,
-            channel,
+            (channel, elsewhere),
             user,
             Arc::clone(&self.settings),
         ))

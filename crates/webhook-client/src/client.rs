@@ -43,6 +43,8 @@ const MAX_REDIRECTS: usize = 10;
 pub(super) struct HttpsClient {
     target: Target,
     channel: Arc<Channel>,
+    /// The same without the client certificate, for where redirects lead.
+    elsewhere: Arc<Channel>,
     user: Option<Arc<User>>,
     settings: Arc<Settings>,
 }
@@ -77,13 +79,14 @@ struct Answer {
 impl HttpsClient {
     pub(super) fn new(
         target: Target,
-        channel: Arc<Channel>,
+        (channel, elsewhere): (Arc<Channel>, Arc<Channel>),
         user: Option<Arc<User>>,
         settings: Arc<Settings>,
     ) -> Self {
         Self {
             target,
             channel,
+            elsewhere,
             user,
             settings,
         }
@@ -255,7 +258,11 @@ impl HttpsClient {
             body.clone()
         };
         let make = |http2: bool| request(place, &headers, &body, http2);
-        let (response, lease) = self.channel.send(&address, make, clock).await?;
+        let channel = match is_webhook {
+            true => &self.channel,
+            false => &self.elsewhere,
+        };
+        let (response, lease) = channel.send(&address, make, clock).await?;
         read(response, lease, clock).await
     }
 

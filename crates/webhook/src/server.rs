@@ -39,7 +39,6 @@ mod tokens;
 mod deadline;
 mod decision;
 mod gate;
-mod listen;
 mod reviews;
 
 // What others see of it.

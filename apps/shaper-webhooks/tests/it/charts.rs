@@ -154,6 +154,20 @@ fn renders_as_before() {
 }
 
 #[test]
+fn a_digest_wins_over_a_tag() {
+    let digest = format!("sha256:{}", "a1".repeat(32));
+    let values = format!("image.tag=v9,image.digest={digest}");
+    let text = render("shaper-webhooks", &["--set", &values]).unwrap();
+    let documents = documents(&text);
+    let deployment = documents.iter().find(|one| one["kind"] == "Deployment");
+    let image = &deployment.unwrap()["spec"]["template"]["spec"]["containers"][0]["image"];
+    let want = format!("ghcr.io/alexandremahdhaoui/shaper-webhook@{digest}");
+    assert_eq!(image.as_str(), Some(want.as_str()));
+    // And nobody but those who are let in reaches it, unless somebody says so.
+    assert!(documents.iter().any(|one| one["kind"] == "NetworkPolicy"));
+}
+
+#[test]
 fn the_release_name_stands_alone_when_it_says_enough() {
     let name = |release: &str| {
         let folder = root().join("charts/shaper-webhooks");
@@ -205,6 +219,7 @@ fn refuses_values_that_make_no_sense() {
         ("certificate.enabled=false", "certificate.existingSecret"),
         ("certificate.caBundle=nonsense", "certificate.caBundle"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
+        ("image.digest=sha256:abc", "image.digest"),
     ] {
         let error = render("shaper-webhooks", &["--set", value]).unwrap_err();
         assert!(error.contains(want), "{value}: {error}");

@@ -1,11 +1,14 @@
 //! Metrics of one name, by labels, in the text format of Prometheus.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// No metric has more series than this; what would make another is not counted. Names of webhooks
 /// come from users.
 const MAX_SERIES: usize = 10_000;
+
+/// Stands between the values of labels in a key. It sorts before everything else, and no name has it.
+const SEPARATOR: char = '\0';
 
 /// Metrics of one name.
 #[derive(Debug)]
@@ -13,7 +16,10 @@ pub(super) struct Family<V> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    series: BTreeMap<Box<[Box<str>]>, V>,
+    /// By the values of the labels.
+    series: HashMap<Box<str>, V>,
+    /// The key that is looked for. Every request observes each plugin, so looking one up must not allocate.
+    key: String,
 }
 
 /// Observations by size.
@@ -36,17 +42,27 @@ impl<V> Family<V> {
             name,
             help,
             labels,
-            series: BTreeMap::new(),
+            series: HashMap::new(),
+            key: String::new(),
         }
     }
 
     /// The series with these labels, made when there is none.
     pub(super) fn series(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<&mut V> {
-        let key: Box<[Box<str>]> = values.iter().map(|value| Box::from(*value)).collect();
-        if self.series.len() >= MAX_SERIES && !self.series.contains_key(&key) {
-            return None;
+        self.key.clear();
+        for (at, value) in values.iter().enumerate() {
+            if at > 0 {
+                self.key.push(SEPARATOR);
+            }
+            self.key.push_str(value);
         }
-        Some(self.series.entry(key).or_insert_with(make))
+        if !self.series.contains_key(self.key.as_str()) {
+            if self.series.len() >= MAX_SERIES {
+                return None;
+            }
+            self.series.insert(self.key.as_str().into(), make());
+        }
+        self.series.get_mut(self.key.as_str())
     }
 
     /// Writes the head, and lets `write` write each series, given a function that names a line.
@@ -61,8 +77,10 @@ impl<V> Family<V> {
         }
         let (name, help) = (self.name, self.help);
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (values, series) in &self.series {
-            let labels = self.labels.iter().zip(values.iter());
+        let mut sorted: Vec<_> = self.series.iter().collect();
+        sorted.sort_unstable_by_key(|(values, _)| *values);
+        for (values, series) in sorted {
+            let labels = self.labels.iter().zip(values.split(SEPARATOR));
             let labels: Vec<String> = labels
                 .map(|(label, value)| format!("{label}=\"{}\"", escape(value)))
                 .collect();

@@ -74,6 +74,7 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<()> {
     let request = Request::internal(account(ACCOUNT), Verb::Patch, path("status"));
     let body = PatchBody {
         patch: Patch::Apply(configuration),
+        findings: Vec::new(),
         options: WriteOptions::of_forced_apply(FIELD_MANAGER),
     };
     match patch::patch(writer, &request, body).await {

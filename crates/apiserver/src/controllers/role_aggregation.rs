@@ -2,6 +2,8 @@
 //!
 //! UPSTREAM: kubernetes pkg/controller/clusterroleaggregation
 
+use std::collections::HashSet;
+
 use lockgate_api::decode;
 use lockgate_api::document::json as document;
 use lockgate_api::meta::label_selector::LabelSelector;
@@ -36,6 +38,8 @@ pub(crate) fn rules<'r>(
         .and_then(Value::as_array);
     let name = metadata::text(role, "name");
     let mut rules: Vec<Value> = Vec::new();
+    // Rules are compared by what they are written as.
+    let mut seen = HashSet::new();
     for selector in selectors.into_iter().flatten().filter_map(compile) {
         let selected = roles.clone().filter(|other| {
             let labels = metadata::of(other).and_then(|metadata| metadata.get("labels"));
@@ -44,7 +48,7 @@ pub(crate) fn rules<'r>(
         });
         let given = selected.filter_map(|other| other.get("rules")?.as_array());
         for rule in given.flatten() {
-            if !rules.contains(rule) {
+            if seen.insert(json::to_string(rule)) {
                 rules.push(rule.clone());
             }
         }
@@ -100,6 +104,7 @@ pub(super) async fn look(context: &Context) -> Outcome<bool> {
         let request = Request::internal(account(ACCOUNT), Verb::Patch, path);
         let body = PatchBody {
             patch: Patch::Apply(configuration),
+            findings: Vec::new(),
             options: WriteOptions::of_forced_apply(ACCOUNT),
         };
         match patch::patch(writer, &request, body).await {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
+use crate::heavy::Heavy;
 use crate::tasks::Tasks;
 
 /// The workers of a loop.
@@ -41,7 +42,7 @@ const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
 /// own: requests wait for them, and nothing slow may be in front of them.
-pub(crate) fn start(context: Context, tasks: &Tasks) {
+pub(crate) fn start(context: Context, tasks: &Tasks, threads: &Heavy) {
     let context = Arc::new(context);
     let on = context.settings.enabled;
     let controllers = |prefix| Controllers {
@@ -52,9 +53,9 @@ pub(crate) fn start(context: Context, tasks: &Tasks) {
         quotas: resource_quota::Namespaces::default(),
         running: Workers::new(),
     };
-    tasks.spawn(controllers(DEFINITIONS).run());
+    threads.spawn(tasks.until_stopped(controllers(DEFINITIONS).run()));
     if on != Switches::all(false) {
-        tasks.spawn(controllers(EVERYTHING).run());
+        threads.spawn(tasks.until_stopped(controllers(EVERYTHING).run()));
     }
 }
 

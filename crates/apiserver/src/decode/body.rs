@@ -2,9 +2,9 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/{create,rest}.go
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
 use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
@@ -12,21 +12,63 @@ use lockgate_kinds::protobuf::Envelope;
 use serde_json::Value;
 
 use crate::decode::options::FieldValidation;
-use crate::error::{Outcome, bad_request, too_large};
+use crate::error::{Outcome, bad_request, too_large, too_many_requests};
+use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::negotiate::Sent;
 use crate::registry::{Resource, Shape, api_version};
 
-/// Reads a body to its end.
-pub(crate) async fn read(body: &mut Incoming) -> Outcome<Bytes> {
-    match Limited::new(body, limits::BODY_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(format!(
-            "Request entity too large: limit is {}",
-            limits::BODY_BYTES
-        ))),
-        Err(error) => Err(bad_request(format!("the body could not be read: {error}"))),
+/// The body from which room is asked for: requests in flight are counted, and this is the least they take.
+const SMALL: usize = 16 << 10;
+
+/// Reads a body to its end, if there is room for it. What is sent without its size is as large as any
+/// may be, unless it turns out to be small.
+pub(crate) async fn read(
+    body: &mut Incoming,
+    room: &InFlight,
+    user: &str,
+) -> Outcome<(Bytes, Option<Permit>)> {
+    let too_large = || {
+        let text = format!("Request entity too large: limit is {}", limits::BODY_BYTES);
+        Err(too_large(text))
+    };
+    let size = body.size_hint().exact();
+    let size = size.map_or(limits::BODY_BYTES, |size| {
+        usize::try_from(size).unwrap_or(usize::MAX)
+    });
+    if size > limits::BODY_BYTES {
+        return too_large();
     }
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut permit = None;
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| bad_request(format!("the body could not be read: {error}")))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let so_far = first.len() + rest.len() + data.len();
+        if so_far > limits::BODY_BYTES {
+            return too_large();
+        }
+        if so_far > SMALL && permit.is_none() {
+            permit = Some(room.take(user, size * TREE).ok_or_else(too_many_requests)?);
+        }
+        // Most come in one piece, which need not be copied.
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    if rest.is_empty() {
+        return Ok((first, permit));
+    }
+    let mut all = BytesMut::with_capacity(first.len() + rest.len());
+    all.extend_from_slice(&first);
+    all.extend_from_slice(&rest);
+    Ok((all.freeze(), permit))
 }
 
 /// Reads what is left of a body that nobody wants, for a moment, and keeps nothing of it.

@@ -1,27 +1,37 @@
 //! Patches: decoded from the body of a request, or made by the server itself.
 
+use std::collections::HashSet;
+
 use lockgate_admission::json_patch::Patch as JsonPatch;
+use lockgate_api::document::{self, Kind, Value};
+use lockgate_go::quote::quote;
 use lockgate_kinds::tree;
-use serde_json::Value;
 
 use crate::decode::body;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
 use crate::http::negotiate::{PatchType, Sent};
 
+/// A decoded patch, and what a strict reader minds about its text.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) patch: Patch,
+    pub(crate) findings: Vec<String>,
+}
+
 /// A decoded patch.
 #[derive(Debug)]
 pub(crate) enum Patch {
     Json(JsonPatch),
-    Merge(Value),
-    Strategic(Value),
+    Merge(serde_json::Value),
+    Strategic(serde_json::Value),
     /// The configuration of a server-side apply.
-    Apply(Value),
+    Apply(serde_json::Value),
 }
 
 impl Patch {
     /// Decodes a patch.
-    pub(crate) fn read(bytes: &[u8], patch_type: PatchType) -> Outcome<Self> {
+    pub(crate) fn read(bytes: &[u8], patch_type: PatchType) -> Outcome<Read> {
         let undecodable = |error: &str| bad_request(format!("error decoding patch: {error}"));
         match patch_type {
             PatchType::Json => {
@@ -37,7 +47,10 @@ impl Patch {
                 }
                 let patch =
                     JsonPatch::parse(bytes).map_err(|error| undecodable(&error.to_string()))?;
-                Ok(Self::Json(patch))
+                Ok(Read {
+                    patch: Self::Json(patch),
+                    findings: operation_findings(document.root()),
+                })
             }
             PatchType::Merge | PatchType::Strategic => {
                 let document = body::parse(bytes, Sent::Json)
@@ -49,29 +62,99 @@ impl Patch {
                         type_name(&value)
                     )));
                 }
-                Ok(if patch_type == PatchType::Merge {
+                let patch = if patch_type == PatchType::Merge {
                     Self::Merge(value)
                 } else {
                     Self::Strategic(value)
-                })
+                };
+                let findings = document::duplicates(document.root());
+                Ok(Read { patch, findings })
             }
             PatchType::Apply => {
                 let decoded = body::parse(bytes, Sent::Yaml);
                 let document = decoded
                     .map_err(|error| bad_request(format!("error decoding YAML: {error}")))?;
-                Ok(Self::Apply(tree::from_document(document.root())))
+                let text = std::str::from_utf8(bytes).unwrap_or_default();
+                Ok(Read {
+                    findings: repeated_keys(document.root(), text),
+                    patch: Self::Apply(tree::from_document(document.root())),
+                })
             }
         }
     }
 }
 
-fn type_name(value: &Value) -> &'static str {
+/// The members of operations that stand twice or are none.
+///
+/// UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (jsonPatchOp)
+fn operation_findings(root: Value<'_>) -> Vec<String> {
+    let mut findings = document::duplicates(root);
+    for (index, operation) in root.items().enumerate().take(MAX_FINDINGS) {
+        let known = ["op", "path", "from", "value"];
+        let unknown = operation
+            .members()
+            .filter(|member| !known.contains(&member.key));
+        findings.extend(unknown.map(|member| {
+            let path = format!("[{index}].{}", member.key);
+            format!("unknown field {}", quote(&path))
+        }));
+    }
+    let told = findings.iter().take(MAX_FINDINGS);
+    told.map(|finding| format!("json patch {finding}"))
+        .collect()
+}
+
+/// The most findings that are told.
+const MAX_FINDINGS: usize = 100;
+
+/// The keys that stand twice in a map of YAML, in the words of Go's parser: those within a value come
+/// before the key itself, with the line on which the value begins.
+fn repeated_keys(root: Value<'_>, text: &str) -> Vec<String> {
+    enum Step<'d> {
+        Enter(Value<'d>),
+        Tell(String),
+    }
+    let mut found = Vec::new();
+    let mut open = vec![Step::Enter(root)];
+    while let Some(step) = open.pop() {
+        let value = match step {
+            Step::Tell(finding) => {
+                found.push(finding);
+                if found.len() == MAX_FINDINGS {
+                    return found;
+                }
+                continue;
+            }
+            Step::Enter(value) => value,
+        };
+        let mut steps = Vec::new();
+        let mut seen = HashSet::new();
+        for member in value.members() {
+            if matches!(member.value.kind(), Kind::Object | Kind::Array) {
+                steps.push(Step::Enter(member.value));
+            }
+            if !seen.insert(member.key) {
+                let before = text.get(..member.value.span().range().start);
+                let line = before.unwrap_or_default().matches('\n').count() + 1;
+                let key = quote(member.key);
+                steps.push(Step::Tell(format!(
+                    "line {line}: key {key} already set in map"
+                )));
+            }
+        }
+        steps.extend(value.items().map(Step::Enter));
+        open.extend(steps.into_iter().rev());
+    }
+    found
+}
+
+fn type_name(value: &serde_json::Value) -> &'static str {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        serde_json::Value::Null => "null",
+        serde_json::Value::Bool(_) => "bool",
+        serde_json::Value::Number(_) => "number",
+        serde_json::Value::String(_) => "string",
+        serde_json::Value::Array(_) => "array",
+        serde_json::Value::Object(_) => "object",
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::decode::body::{self, Expected, ParseError, Parsed};
 use crate::decode::options::{DeleteOptions, WriteOptions};
-use crate::decode::patch::Patch;
+use crate::decode::patch::{Patch, Read};
 use crate::decode::selection::Selection;
 use crate::encoding::{self, TypeMeta};
 use crate::error::{Outcome, bad_request, internal, method_not_allowed};
@@ -52,6 +52,8 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct PatchBody {
     pub(crate) patch: Patch,
+    /// What a strict reader minds about the text of the patch.
+    pub(crate) findings: Vec<String>,
     pub(crate) options: WriteOptions,
 }
 
@@ -148,7 +150,7 @@ impl Encoded<'_> {
                 }))
             }
             (Verb::Patch, "scale") => {
-                let PatchBody { patch, options } = self.patch(resource)?;
+                let PatchBody { patch, options, .. } = self.patch(resource)?;
                 let kind = part_kind(part);
                 Ok(Write::Scale(ScaleBody {
                     ty: part_type(&kind)?,
@@ -201,8 +203,12 @@ impl Encoded<'_> {
     fn patch(self, resource: &Resource) -> Outcome<PatchBody> {
         let patch_type = negotiate::patch_type(self.headers, resource.is_custom())?;
         let options = WriteOptions::of_patch(self.query, patch_type)?.by(&self.agent());
-        let patch = Patch::read(self.body, patch_type)?;
-        Ok(PatchBody { patch, options })
+        let Read { patch, findings } = Patch::read(self.body, patch_type)?;
+        Ok(PatchBody {
+            patch,
+            findings,
+            options,
+        })
     }
 
     /// Decodes the body as an object of a kind. Unknown fields are told as warnings.

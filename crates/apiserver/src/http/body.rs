@@ -9,7 +9,6 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::in_flight::Permit;
-use super::listen::Busy;
 
 /// An answer.
 pub(crate) type Response = http::Response<Body>;
@@ -21,10 +20,9 @@ const PIECE: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Body {
     content: Content,
-    /// The place of the request among those in flight, until all of the body is handed over.
-    permit: Option<Permit>,
-    /// Keeps the connection from counting as idle.
-    busy: Option<Busy>,
+    /// The place of the request among those in flight and its memory, until all of the body is handed
+    /// over.
+    permits: Vec<Permit>,
 }
 
 #[derive(Debug)]
@@ -48,8 +46,7 @@ impl Body {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self {
             content: Content::Whole(bytes.into()),
-            permit: None,
-            busy: None,
+            permits: Vec::new(),
         }
     }
 
@@ -57,8 +54,7 @@ impl Body {
     pub(crate) fn pieces(pieces: impl Pieces + 'static) -> Self {
         Self {
             content: Content::Pieces(Box::new(pieces)),
-            permit: None,
-            busy: None,
+            permits: Vec::new(),
         }
     }
 
@@ -66,14 +62,8 @@ impl Body {
     pub(crate) fn stream(receiver: mpsc::Receiver<Bytes>) -> Self {
         Self {
             content: Content::Stream(receiver),
-            permit: None,
-            busy: None,
+            permits: Vec::new(),
         }
-    }
-
-    /// Keeps the connection from counting as idle until all of the body is handed over.
-    pub(crate) fn keep(&mut self, busy: Busy) {
-        self.busy = Some(busy);
     }
 
     /// Keeps a place among the requests in flight until all of the body is handed over.
@@ -82,7 +72,23 @@ impl Body {
         if !is_small {
             permit.release_in_time();
         }
-        self.permit = Some(permit);
+        self.permits.push(permit);
+    }
+
+    /// Keeps the memory of the body until all of it is handed over. One that is small, or is made while
+    /// it is sent, keeps none.
+    pub(crate) fn hold_room(&mut self, permit: Permit) {
+        if self.kept_bytes() > 0 {
+            self.permits.push(permit);
+        }
+    }
+
+    /// The memory of a body that is large and known.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match &self.content {
+            Content::Whole(bytes) if bytes.len() > PIECE => bytes.len(),
+            _ => 0,
+        }
     }
 }
 
@@ -105,8 +111,7 @@ impl hyper::body::Body for Body {
             },
         };
         if piece.is_none() {
-            this.permit = None;
-            this.busy = None;
+            this.permits.clear();
         }
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }

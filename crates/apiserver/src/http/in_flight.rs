@@ -1,5 +1,5 @@
-//! How many requests are served at a time: so many, and of one user half of them. Watches and health
-//! checks are not counted.
+//! What requests take at a time, all of them and those of one user: places, of which there are so many, and
+//! memory. One user has half of either. Watches and health checks need no place.
 //!
 //! UPSTREAM: apiserver pkg/server/filters/maxinflight.go
 
@@ -10,7 +10,14 @@ use std::time::Duration;
 /// How long an answer that is not read keeps its place.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The requests of one kind that are served now.
+/// Room for bodies and for answers that are not sent piece by piece, in bytes. Whoever sends a large body
+/// slowly, or reads a large answer slowly, keeps its room meanwhile.
+pub(crate) const ROOM: usize = 128 << 20;
+
+/// How much more than its text an object takes while it is worked on.
+pub(crate) const TREE: usize = 4;
+
+/// The requests of one kind that are served now, or the memory they take.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     /// None is no limit.
@@ -35,18 +42,28 @@ impl InFlight {
 
     /// A place for a request of a user; none if there are too many already.
     pub(crate) fn enter(&self, user: &str) -> Option<Permit> {
+        self.take(user, 1)
+    }
+
+    /// So much for a request of a user. Who has nothing yet gets it as long as there is any left, however
+    /// much it is: what is larger than all is served alone.
+    pub(crate) fn take(&self, user: &str, amount: usize) -> Option<Permit> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let own = now.by_user.get(user).copied().unwrap_or_default();
-        if let Some(most) = self.most
-            && (now.all >= most || own >= most.div_ceil(2))
-        {
-            return None;
+        if let Some(most) = self.most {
+            let fits = |has: usize, most: usize| has.saturating_add(amount) <= most;
+            let is_first = own == 0 && now.all < most;
+            if !is_first && !(fits(now.all, most) && fits(own, most.div_ceil(2))) {
+                return None;
+            }
         }
-        now.all += 1;
-        *now.by_user.entry(user.to_owned()).or_default() += 1;
+        now.all = now.all.saturating_add(amount);
+        let own = now.by_user.entry(user.to_owned()).or_default();
+        *own = own.saturating_add(amount);
         Some(Permit(Arc::new(Mutex::new(Some(Place {
             now: Arc::clone(&self.now),
             user: user.to_owned(),
+            amount,
         })))))
     }
 }
@@ -59,6 +76,7 @@ pub(crate) struct Permit(Arc<Mutex<Option<Place>>>);
 struct Place {
     now: Arc<Mutex<Counts>>,
     user: String,
+    amount: usize,
 }
 
 impl Permit {
@@ -83,9 +101,9 @@ fn release(place: &Mutex<Option<Place>>) {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.all = now.all.saturating_sub(1);
+        now.all = now.all.saturating_sub(self.amount);
         if let Some(own) = now.by_user.get_mut(&self.user) {
-            *own = own.saturating_sub(1);
+            *own = own.saturating_sub(self.amount);
             if *own == 0 {
                 now.by_user.remove(&self.user);
             }
@@ -109,6 +127,21 @@ mod tests {
         drop(ann);
         assert!(in_flight.enter("eve").is_some());
         assert!(InFlight::new(0).enter("ann").is_some());
+    }
+
+    #[test]
+    fn what_is_larger_than_all_is_served_alone() {
+        let room = InFlight::new(100);
+        let large = room.take("ann", 1000).unwrap();
+        assert!(room.take("ann", 1).is_none());
+        assert!(room.take("bob", 1).is_none());
+        drop(large);
+        let half = room.take("ann", 50).unwrap();
+        assert!(room.take("ann", 1).is_none());
+        let more = room.take("bob", 60).unwrap();
+        assert!(room.take("eve", 1).is_none());
+        drop((half, more));
+        assert!(room.take("eve", 1).is_some());
     }
 
     #[test]

@@ -11,18 +11,8 @@ pub(crate) const BODY_DEPTH: usize = 500;
 pub(crate) const STORED_DEPTH: usize = BODY_DEPTH + 10;
 /// The most operations of a JSON patch. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
-/// Time for a TLS handshake.
-pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time to send the head of a request.
-pub(crate) const HEAD: Duration = Duration::from_secs(30);
-/// Time between two requests of a connection.
-pub(crate) const IDLE: Duration = Duration::from_secs(180);
-/// The largest head of a request on HTTP/2. UPSTREAM: Go net/http (DefaultMaxHeaderBytes)
-pub(crate) const HEADER_BYTES: u32 = 1 << 20;
 /// Time to read the rest of a body whose answer is known.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-/// Streams of one HTTP/2 connection. UPSTREAM: apiserver pkg/server/secure_serving.go
-pub(crate) const STREAMS: u32 = 250;
 /// Time for one write, whatever the client asks for. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
 pub(crate) const WRITE: Duration = Duration::from_secs(34);
 /// Events of a watch that wait for a slow client; then its connection is not read from the store any
@@ -33,14 +23,3 @@ pub(crate) const WATCH_BACKLOG: usize = 100;
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(3);
 /// The largest object that is stored. UPSTREAM: etcd server/embed/config.go (DefaultMaxRequestBytes)
 pub(crate) const STORED_BYTES: usize = 3 * 512 * 1024;
-
-/// How many connections there may be: half of the descriptors a process may have, for the other half
-/// is for files and webhooks.
-pub(crate) fn connections() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().nth(3)?.parse::<usize>().ok());
-    soft.map_or(512, |files| files / 2).clamp(16, 8192)
-}

@@ -2,8 +2,10 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/negotiation/negotiate.go
 
-use http::HeaderMap;
+use std::borrow::Cow;
+
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use lockgate_go::mime;
 
 use crate::error::{Failure, Outcome, not_acceptable, unsupported_media_type};
@@ -23,6 +25,7 @@ pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) enum Encoding {
     Json { pretty: bool },
     Yaml,
+    Protobuf,
 }
 
 /// The part of an object that a response shows.
@@ -49,18 +52,26 @@ impl Wanted {
         encoding: Encoding::Json { pretty: false },
         view: View::Object,
     };
+
+    /// Returns true if an answer can be written while it is sent.
+    pub(crate) fn is_compact(self) -> bool {
+        self.encoding == Self::PLAIN.encoding
+    }
+}
+
+/// The forms that an endpoint can give.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    pub(crate) accepted: &'static [&'static str],
+    /// False where nothing can be read, so that there is no table either.
+    pub(crate) tables: bool,
 }
 
 /// Reads the `Accept` header. The first form that can be given is given.
-pub(crate) fn wanted(headers: &HeaderMap, query: &Query, accepted: &[&str]) -> Outcome<Wanted> {
-    let texts = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut clauses: Vec<Clause<'_>> = texts
-        .flat_map(|text| text.split(','))
-        .map(Clause::read)
-        .collect();
+pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcome<Wanted> {
+    let text = text(headers, &ACCEPT);
+    let texts = text.split(',').filter(|_| !text.is_empty());
+    let mut clauses: Vec<Clause<'_>> = texts.map(Clause::read).collect();
     if clauses.is_empty() {
         clauses.push(Clause::read("*/*"));
     }
@@ -69,21 +80,25 @@ pub(crate) fn wanted(headers: &HeaderMap, query: &Query, accepted: &[&str]) -> O
     let pretty = is_pretty(headers, query);
     clauses
         .iter()
-        .find_map(|clause| clause.satisfy(pretty))
-        .ok_or_else(|| not_acceptable(accepted))
+        .find_map(|clause| clause.satisfy(pretty, offer))
+        .ok_or_else(|| not_acceptable(offer.accepted))
 }
 
 fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(pretty) = query.flag("pretty") {
         return pretty;
     }
-    let agent = headers
-        .get(USER_AGENT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let agent = text(headers, &USER_AGENT);
     ["curl", "Wget", "Mozilla/5.0"]
         .iter()
         .any(|browser| agent.starts_with(browser))
+}
+
+/// The first header of a name, which is the one that counts. What is no text in it is none of the
+/// words that are known, and never as if nothing were there.
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Cow<'h, str> {
+    let bytes = headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
+    String::from_utf8_lossy(bytes)
 }
 
 /// One alternative of an `Accept` header.
@@ -126,15 +141,20 @@ impl<'t> Clause<'t> {
         clause
     }
 
-    fn satisfy(&self, pretty: bool) -> Option<Wanted> {
+    fn satisfy(&self, pretty: bool, offer: Offer) -> Option<Wanted> {
         let encoding = match self.media_type {
             JSON | "*/*" | "application/*" => Encoding::Json { pretty },
             YAML => Encoding::Yaml,
+            PROTOBUF => Encoding::Protobuf,
             _ => return None,
         };
+        let is_protobuf = encoding == Encoding::Protobuf;
         let known = self.group == "meta.k8s.io";
         let view = match (self.view, self.version) {
+            // Metadata has a message whatever it is of.
+            ("", _) if is_protobuf && !offer.accepted.contains(&PROTOBUF) => return None,
             ("", _) => View::Object,
+            ("Table", _) if is_protobuf || !offer.tables => return None,
             ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") if known => {
                 View::Metadata
             }
@@ -166,11 +186,11 @@ pub(crate) fn sent(headers: &HeaderMap, accepted: &[&str]) -> Outcome<Sent> {
 
 /// The media type of a body without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let text = text(headers, &CONTENT_TYPE);
     if text.is_empty() {
         return None;
     }
-    Some(mime::parse_media_type(text).unwrap_or_else(|_| text.to_owned()))
+    Some(mime::parse_media_type(&text).unwrap_or_else(|_| text.into_owned()))
 }
 
 /// The forms of a patch.
@@ -203,10 +223,7 @@ pub(crate) fn patch_type(headers: &HeaderMap, is_custom: bool) -> Outcome<PatchT
         unsupported_media_type(&allowed().map(|(name, _)| name).collect::<Vec<_>>())
     };
     // Parameters are cut off by hand here, not parsed. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
-    let text = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let text = text(headers, &CONTENT_TYPE);
     let name = text.split(';').next().unwrap_or_default();
     allowed()
         .find(|(known, _)| *known == name)
@@ -220,10 +237,15 @@ mod tests {
 
     use super::*;
 
+    const OFFER: Offer = Offer {
+        accepted: &ACCEPTED,
+        tables: true,
+    };
+
     fn accept(text: &str) -> Outcome<Wanted> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_str(text).unwrap());
-        wanted(&headers, &Query::default(), &ACCEPTED)
+        wanted(&headers, &Query::default(), OFFER)
     }
 
     #[test]
@@ -234,6 +256,14 @@ mod tests {
             ("*/*", (json, View::Object)),
             (
                 "application/vnd.kubernetes.protobuf,application/json",
+                (Encoding::Protobuf, View::Object),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                (Encoding::Protobuf, View::Metadata),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
                 (json, View::Object),
             ),
             (
@@ -275,11 +305,25 @@ mod tests {
     }
 
     #[test]
+    fn takes_nothing_that_is_there_for_absent() {
+        let headers = |name: HeaderName| {
+            let value = HeaderValue::from_bytes(b"application/json\xff").unwrap();
+            HeaderMap::from_iter([(name, value)])
+        };
+        let refused = sent(&headers(CONTENT_TYPE), &ACCEPTED).unwrap_err();
+        assert_eq!(refused.0.code, 415);
+        let query = Query::default();
+        let refused = wanted(&headers(ACCEPT), &query, OFFER).unwrap_err();
+        assert_eq!(refused.0.code, 406);
+        assert!(patch_type(&headers(CONTENT_TYPE), false).is_err());
+    }
+
+    #[test]
     fn prints_nicely_for_people() {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("curl/8.0"));
         let of = |query: &str| {
-            wanted(&headers, &Query::parse(query), &ACCEPTED)
+            wanted(&headers, &Query::parse(query), OFFER)
                 .unwrap()
                 .encoding
         };

@@ -99,7 +99,23 @@ const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 /// Verbs that were once part of paths: `/api/v1/watch/pods`.
 const IN_PATHS: [&str; 2] = ["proxy", "watch"];
 
+/// Subresources whose requests last as long as their connection.
+///
+/// UPSTREAM: kubernetes pkg/controlplane/apiserver/config.go (BasicLongRunningRequestCheck)
+const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+
 impl RequestInfo {
+    /// Returns true if the request lasts as long as its client wants.
+    pub(crate) fn is_long_running(&self) -> bool {
+        match self {
+            Self::Resource(target) | Self::Unrouted(target) => {
+                matches!(target.verb, Verb::Watch | Verb::Proxy)
+                    || LONG_RUNNING.contains(&target.subresource.as_str())
+            }
+            Self::NonResource { .. } => false,
+        }
+    }
+
     /// Reads the path and the method. None if the path cannot be read at all.
     pub(crate) fn read(method: &Method, path: &str, query: &Query) -> Option<Self> {
         // As a whole: an escaped slash separates segments like any other.

@@ -10,7 +10,7 @@ use crate::http::query::Query;
 use crate::registry::Snapshot;
 use crate::registry::document::Document;
 use crate::registry::openapi::document_url;
-use crate::respond::{page_not_found, with_type};
+use crate::respond::{page_not_found, plain_text, with_type};
 
 /// The media type of aggregated discovery.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -100,15 +100,30 @@ pub(super) fn openapi_document(
     }
 }
 
-/// Everything as OpenAPI v2, which is served in protobuf only.
+/// Everything as OpenAPI v2, in the first form that the client accepts.
+///
+/// UPSTREAM: kube-openapi pkg/handler/handler.go
 pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
-    let is_accepted = accepted(headers)
+    let mut forms = accepted(headers)
         .filter_map(|clause| clause.split(';').next())
-        .any(|clause| [v2::MEDIA_TYPE, v2::ANSWERED_TYPE].contains(&clause.trim()));
-    if !is_accepted {
-        return page_not_found();
+        .map(str::trim)
+        .peekable();
+    if forms.peek().is_none() {
+        return openapi(snapshot.openapi_v2(), headers, "no-cache, private");
     }
-    with_type(200, snapshot.openapi_v2().clone(), v2::ANSWERED_TYPE)
+    for form in forms {
+        match form {
+            "application/json" | "application/*" | "*/*" => {
+                return openapi(snapshot.openapi_v2(), headers, "no-cache, private");
+            }
+            v2::MEDIA_TYPE | v2::ANSWERED_TYPE => {
+                let document = snapshot.openapi_v2_protobuf().clone();
+                return with_type(200, document, v2::ANSWERED_TYPE);
+            }
+            _ => {}
+        }
+    }
+    plain_text(406, "")
 }
 
 fn openapi(document: &Document, headers: &HeaderMap, caching: &str) -> Response {

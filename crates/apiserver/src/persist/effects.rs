@@ -80,8 +80,8 @@ pub(crate) enum Effect {
     Enforce(Box<policies::Read>),
     /// An object as it is stored.
     Put(Kind, Named, Value),
-    /// The last state of an object that is gone; null if it cannot be read.
-    Removed(Kind, Named, Value),
+    /// An object is gone.
+    Removed(Kind, Named),
 }
 
 /// The namespace and the name of an object.
@@ -140,11 +140,7 @@ pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Option<Effe
             };
             Some(Effect::Unregister(kind, named))
         }
-        kind => {
-            // Only the addresses of a service are read from it.
-            let last = encoding::parse_entry(entry, resource.type_meta()).unwrap_or_default();
-            Some(Effect::Removed(kind, named, last))
-        }
+        kind => Some(Effect::Removed(kind, named)),
     }
 }
 
@@ -168,7 +164,7 @@ impl Effects {
             }
             Effect::Enforce(read) => policies::enforce(&self.engine, &read),
             Effect::Put(kind, named, object) => self.put(kind, &named, &object),
-            Effect::Removed(kind, named, last) => self.removed(kind, &named, &last),
+            Effect::Removed(kind, named) => self.removed(kind, &named),
         }
     }
 
@@ -181,7 +177,7 @@ impl Effects {
             Kind::Binding => self.rbac.set_binding(namespace, name, object),
             Kind::Definition => self.registry.define(name, custom::resources(object)),
             Kind::Service => {
-                self.addresses.reserve(object);
+                self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
             }
             Kind::Node(related) => {
@@ -192,7 +188,7 @@ impl Effects {
         }
     }
 
-    fn removed(&self, kind: Kind, Named { namespace, name }: &Named, last: &Value) {
+    fn removed(&self, kind: Kind, Named { namespace, name }: &Named) {
         match kind {
             // Prepared as `Effect::Unregister`.
             Kind::Registration => {}
@@ -202,7 +198,7 @@ impl Effects {
             Kind::Binding => self.rbac.remove_binding(namespace, name),
             Kind::Definition => self.registry.define(name, Vec::new()),
             Kind::Service => {
-                self.addresses.release(last);
+                self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
             }
             Kind::Node(related) => {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::decode::selection::Selection;
 use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
+use crate::heavy;
 use crate::http::limits;
 use crate::http::query::Query;
 use crate::persist::Storage;
@@ -38,14 +39,19 @@ struct Asked {
     continues: bool,
 }
 
-/// Lists the objects a request is about.
-pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
+/// Finds the objects a request is about.
+pub(crate) async fn find(storage: &Storage, request: &Request, query: &Query) -> Outcome<Found> {
     let resource = &request.resource;
     let selection = Selection::read(query, resource)?;
     let prefix = storage.prefix(resource, request.namespace());
     let asked = Asked::read(query, &prefix)?;
-    let found = collect(storage, resource, &selection, &prefix, &asked).await?;
+    collect(storage, resource, &selection, &prefix, &asked).await
+}
 
+/// Lists what was found.
+pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> Outcome<Reply> {
+    let resource = &request.resource;
+    let prefix = storage.prefix(resource, request.namespace());
     let is_custom = resource.is_custom();
     let mut metadata = found.metadata(&prefix);
     if resource.is_shown_as_stored() {
@@ -56,21 +62,56 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
         // UPSTREAM: lists of custom resources say so explicitly that there is no more.
         metadata["continue"] = "".into();
     }
-    let mut text = respond::list_head(resource.list_type(), &metadata);
+    // Custom resources are maps to Go, whose members are sorted.
+    let (mut text, end) = if is_custom {
+        let kind = json::to_string(&resource.names.list_kind);
+        let api_version = json::to_string(resource.api_version());
+        let metadata = json::to_string(&metadata);
+        (
+            format!("{{\"apiVersion\":{api_version},\"items\":["),
+            format!("],\"kind\":{kind},\"metadata\":{metadata}}}"),
+        )
+    } else {
+        let head = respond::list_head(resource.list_type(), &metadata);
+        (head, String::from("]}"))
+    };
+    let mut pauses = Pauses::default();
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
+        pauses.after(entry).await;
         let mut object = storage.decode(entry, resource).await?;
         if !is_custom && let Some(members) = object.as_object_mut() {
             members.remove("apiVersion");
             members.remove("kind");
         }
-        text.push_str(&json::to_string(&object));
+        heavy::run(entry.value.len(), || {
+            text.push_str(&json::to_string(&object))
+        });
     }
-    text.push_str("]}");
+    text.push_str(&end);
     Ok(Reply::list(text))
 }
+
+/// Lets others have their turn while many entries are read.
+#[derive(Debug, Default)]
+struct Pauses {
+    bytes: usize,
+}
+
+impl Pauses {
+    async fn after(&mut self, entry: &Entry) {
+        self.bytes += entry.value.len();
+        if self.bytes > BETWEEN_PAUSES {
+            self.bytes = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// About a millisecond of reading.
+const BETWEEN_PAUSES: usize = 64 << 10;
 
 /// The entries of a list, and where they are from.
 pub(crate) struct Found {
@@ -81,6 +122,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// The size of all entries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.value.len()).sum()
+    }
+
     fn metadata(&self, prefix: &str) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if self.more
@@ -151,7 +197,9 @@ async fn collect(
             found.entries.extend(page.entries);
         } else {
             let by_metadata = resource.is_shown_as_stored() && selection.is_about_metadata();
+            let mut pauses = Pauses::default();
             for entry in page.entries {
+                pauses.after(&entry).await;
                 let is_included = if by_metadata {
                     selection.includes_stored(&entry)?
                 } else {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockgate_go::json;
 use lockgate_go::quote::quote;
+use lockgate_kinds::protobuf;
 use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -20,7 +20,7 @@ use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, plain};
 use crate::http::body::{Body, Response};
 use crate::http::limits;
-use crate::http::negotiate::View;
+use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::read::list;
@@ -36,10 +36,13 @@ const DEFAULT_SECONDS: u64 = 1800;
 /// The longest that a watch lasts, whatever its client says: 30 years.
 const LONGEST_SECONDS: u64 = 30 * 365 * 24 * 3600;
 
+/// The media type of a stream of protobuf.
+const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
 /// The form in which a client wants objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown {
-    pub(crate) view: View,
+    pub(crate) wanted: Wanted,
     pub(crate) tables: Option<Tables>,
 }
 
@@ -52,6 +55,7 @@ struct EventStream {
     events: mpsc::Sender<Bytes>,
     bookmarks: bool,
     metadata_only: bool,
+    encoding: Encoding,
     tables: Option<Tables>,
     /// True until the first event is sent.
     is_first: AtomicBool,
@@ -113,7 +117,8 @@ pub(crate) async fn watch(
     let watch = match storage.store().watch(&prefix, after.min(current)).await {
         Ok(watch) => watch,
         Err(ReadError::Compacted(compacted)) => {
-            return Ok(ended_at_once(&too_old(after, compacted.oldest)));
+            let failure = too_old(after, compacted.oldest);
+            return Ok(ended_at_once(&failure, shown.wanted.encoding));
         }
         Err(error) => return Err(crate::error::read_failed(error, after.0)),
     };
@@ -125,7 +130,8 @@ pub(crate) async fn watch(
         selection,
         events,
         bookmarks,
-        metadata_only: shown.view == View::Metadata,
+        metadata_only: shown.wanted.view == View::Metadata,
+        encoding: shown.wanted.encoding,
         tables: shown.tables,
         is_first: AtomicBool::new(true),
     };
@@ -138,7 +144,7 @@ pub(crate) async fn watch(
         // Whether the client or the watch went first makes no difference.
         let _ = teller.run(watch, state, end).await;
     });
-    Ok(stream(receiver))
+    Ok(stream(Body::stream(receiver), shown.wanted.encoding))
 }
 
 /// A time between the default and twice of it, so that many watches do not end at once.
@@ -152,27 +158,43 @@ fn too_old(wanted: Revision, oldest: Revision) -> Failure {
     expired(format!("too old resource version: {wanted} ({oldest})"))
 }
 
-fn stream(receiver: mpsc::Receiver<Bytes>) -> Response {
-    let mut response = Response::new(Body::stream(receiver));
-    let json = http::HeaderValue::from_static("application/json");
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, json);
+fn stream(body: Body, encoding: Encoding) -> Response {
+    let mut response = Response::new(body);
+    // UPSTREAM: apiserver pkg/endpoints/handlers/watch.go. A stream of YAML is one of JSON.
+    let media_type = match encoding {
+        Encoding::Protobuf => STREAM,
+        Encoding::Json { .. } | Encoding::Yaml => "application/json",
+    };
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(media_type),
+    );
     response
 }
 
 /// A watch whose only event is an error.
-fn ended_at_once(failure: &Failure) -> Response {
-    let mut response = Response::new(Body::whole(line("ERROR", &json::to_string(&failure.0))));
-    let json = http::HeaderValue::from_static("application/json");
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, json);
-    response
+fn ended_at_once(failure: &Failure, encoding: Encoding) -> Response {
+    stream(Body::whole(error_event(failure, encoding)), encoding)
 }
 
-fn line(kind: &str, object: &str) -> String {
-    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+fn error_event(failure: &Failure, encoding: Encoding) -> Bytes {
+    let status = serde_json::to_value(&failure.0).unwrap_or_default();
+    event("ERROR", &status, encoding)
+}
+
+/// An event with its object: a line, or a frame.
+fn event(kind: &str, object: &Value, encoding: Encoding) -> Bytes {
+    if encoding != Encoding::Protobuf {
+        let object = respond::object_text(object);
+        return format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into();
+    }
+    match protobuf::encode(object) {
+        Ok(body) => protobuf::watch_frame(kind, &body).into(),
+        Err(error) => {
+            tracing::error!(%error, "an object cannot be written in protobuf");
+            Bytes::new()
+        }
+    }
 }
 
 /// The client is gone.
@@ -273,7 +295,8 @@ impl EventStream {
 
     /// Tells of a stored object, from its bytes where clients are shown those.
     async fn tell_stored(&self, kind: &str, entry: &Entry) -> Result<(), Gone> {
-        if !self.resource.is_shown_as_stored() || self.tables.is_some() {
+        let is_text = self.encoding != Encoding::Protobuf;
+        if !self.resource.is_shown_as_stored() || self.tables.is_some() || !is_text {
             return match self.storage.decode(entry, &self.resource).await {
                 Ok(object) => self.tell(kind, &object).await,
                 Err(failure) => self.fail(&failure).await,
@@ -292,11 +315,11 @@ impl EventStream {
             return self.fail(&failure).await;
         }
         line.push_str("}\n");
-        self.send(line).await
+        self.send(line.into()).await
     }
 
     async fn fail(&self, failure: &Failure) -> Result<(), Gone> {
-        self.send(line("ERROR", &json::to_string(&failure.0))).await
+        self.send(error_event(failure, self.encoding)).await
     }
 
     async fn tell(&self, kind: &str, object: &Value) -> Result<(), Gone> {
@@ -306,13 +329,17 @@ impl EventStream {
                 true => tables,
                 false => tables.without_headers(),
             };
-            json::to_string(&tables.of_object(&self.resource, object))
+            event(
+                kind,
+                &tables.of_object(&self.resource, object),
+                self.encoding,
+            )
         } else if self.metadata_only {
-            json::to_string(&respond::partial(object))
+            event(kind, &respond::partial(object), self.encoding)
         } else {
-            json::to_string(object)
+            event(kind, object, self.encoding)
         };
-        self.send(line(kind, &text)).await
+        self.send(text).await
     }
 
     async fn bookmark(&self, revision: Revision, initial: bool) -> Result<(), Gone> {
@@ -329,7 +356,7 @@ impl EventStream {
         self.tell("BOOKMARK", &object).await
     }
 
-    async fn send(&self, line: String) -> Result<(), Gone> {
-        self.events.send(line.into()).await.map_err(|_| Gone)
+    async fn send(&self, event: Bytes) -> Result<(), Gone> {
+        self.events.send(event).await.map_err(|_| Gone)
     }
 }

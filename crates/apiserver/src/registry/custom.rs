@@ -14,6 +14,7 @@ use lockgate_kinds::tree;
 use serde_json::Value;
 
 use crate::metadata;
+use crate::registry::kube_version::Place;
 use crate::registry::{Names, Resource, Rules, Shape, Subresource};
 use conversion::Conversion;
 
@@ -208,9 +209,10 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
     let storage = custom
         .storage_version()
         .map_or_else(String::new, |version| version.name.clone());
-    custom
-        .versions
-        .iter()
+    let mut versions: Vec<&Version> = custom.versions.iter().collect();
+    versions.sort_by_key(|version| Place::of(&version.name));
+    versions
+        .into_iter()
         .map(|version| {
             let schema = declared_schema(definition, &version.name);
             let mut resource = resource(

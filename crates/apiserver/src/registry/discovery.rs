@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::document::Document;
+use super::kube_version::Place;
 use super::{Resource, Snapshot, Subresource, api_version};
 
 /// Aggregated documents that were asked for.
@@ -52,6 +53,13 @@ fn grouped(snapshot: &Snapshot) -> Groups<'_> {
         {
             Some((_, resources)) => resources.push(resource),
             None => versions.push((&resource.version, vec![resource])),
+        }
+    }
+    // Definitions of one group may have different versions.
+    for (_, versions) in &mut groups {
+        let mut resources = versions.iter().flat_map(|(_, resources)| resources);
+        if resources.all(|resource| resource.is_custom()) {
+            versions.sort_by_key(|(version, _)| Place::of(version));
         }
     }
     groups

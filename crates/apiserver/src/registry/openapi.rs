@@ -23,7 +23,8 @@ use crate::version::GIT_VERSION;
 pub(crate) struct Cache {
     documents: BTreeMap<String, Entry>,
     index: OnceLock<Document>,
-    v2: OnceLock<Bytes>,
+    v2: OnceLock<Document>,
+    v2_protobuf: OnceLock<Bytes>,
 }
 
 #[derive(Debug)]
@@ -52,6 +53,7 @@ impl Cache {
             documents,
             index: OnceLock::new(),
             v2: OnceLock::new(),
+            v2_protobuf: OnceLock::new(),
         }
     }
 }
@@ -147,11 +149,22 @@ impl Snapshot {
         })
     }
 
-    /// Everything as OpenAPI v2, in protobuf.
-    pub(crate) fn openapi_v2(&self) -> &Bytes {
+    /// Everything as OpenAPI v2.
+    pub(crate) fn openapi_v2(&self) -> &Document {
         self.openapi
             .v2
-            .get_or_init(|| v2::document(self.resources.iter().filter_map(served)).into())
+            .get_or_init(|| Document::new(json::to_string(&self.openapi_v2_tree())))
+    }
+
+    /// The same in protobuf.
+    pub(crate) fn openapi_v2_protobuf(&self) -> &Bytes {
+        self.openapi
+            .v2_protobuf
+            .get_or_init(|| v2::to_protobuf(&self.openapi_v2_tree()).into())
+    }
+
+    fn openapi_v2_tree(&self) -> Value {
+        v2::document(self.resources.iter().filter_map(served))
     }
 }
 

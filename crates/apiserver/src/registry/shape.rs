@@ -177,7 +177,12 @@ impl Shape {
     pub(crate) fn complete(&self, value: &mut Value) {
         match self {
             Self::Custom(custom) => custom.prune(value),
-            Self::BuiltIn { .. } => self.apply_defaults(value),
+            Self::BuiltIn { ty, row } => {
+                self.apply_defaults(value);
+                if !is_stored_as_json(row) {
+                    ty.forget_empty(value);
+                }
+            }
             Self::Registration { .. } | Self::Plain(_) => {}
         }
     }
@@ -224,8 +229,10 @@ impl Shape {
     /// Returns true if two objects are semantically equal.
     pub(crate) fn semantically_equal(&self, one: &Value, other: &Value) -> bool {
         match self {
-            Self::BuiltIn { ty, .. } => semantically_equal(*ty, one, other),
-            _ => lockgate_admission::equality::typed(one, other),
+            Self::BuiltIn { ty, .. } | Self::Plain(ty) => semantically_equal(*ty, one, other),
+            Self::Registration { .. } => lockgate_admission::equality::typed(one, other),
+            // Go holds them as maps: a member that is empty is there all the same.
+            Self::Custom(_) => lockgate_admission::equality::custom(one, other),
         }
     }
 
@@ -271,6 +278,14 @@ impl Shape {
             (None, _) => String::new(),
         }
     }
+}
+
+/// Definitions and API services are JSON in etcd, everything else that is built in is protobuf, in which a
+/// list without elements is none.
+///
+/// UPSTREAM: kubernetes cmd/kube-apiserver/app (the codecs of apiextensions and of the aggregator)
+fn is_stored_as_json(row: &kinds::Resource) -> bool {
+    matches!(row.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
 }
 
 fn name_type(object: &mut Value, row: &kinds::Resource) {

@@ -20,6 +20,7 @@ use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_go::quote::quote;
+use lockgate_listener::{Phase, serve};
 use lockgate_plugins::in_tree::{self, Parts as PluginParts};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
@@ -43,8 +44,8 @@ use crate::conversion::Converter;
 use crate::error::Failure;
 use crate::heavy::Heavy;
 use crate::host::ServedKinds;
-use crate::http::in_flight::InFlight;
-use crate::http::listen;
+use crate::http::in_flight::{InFlight, ROOM};
+use crate::http::listen::Secure;
 use crate::http::tls::{self, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
@@ -124,8 +125,10 @@ pub struct Running {
     took: Duration,
     ca_pem: String,
     admin: (String, String),
-    stop: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     serving: JoinHandle<()>,
+    /// The threads of the controllers.
+    _controllers: Heavy,
 }
 
 impl Running {
@@ -151,9 +154,9 @@ impl Running {
         };
         let tls = identity.server_config(settings.client_ca_file.as_deref())?;
         let admin = identity.issue_to_user("admin", "system:masters")?;
-        let (stop, stopped) = watch::channel(false);
-        let drain = settings.drain;
-        let tasks = Tasks::new(stopped.clone());
+        let (phase, watched) = watch::channel(Phase::Serving);
+        let (connections, drain) = (settings.connections.clone(), settings.drain);
+        let tasks = Tasks::new(watched.clone());
         let controllers = controllers::Settings {
             enabled: settings.controllers,
             request_timeout: settings.request_timeout,
@@ -167,17 +170,21 @@ impl Running {
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
         let context = controllers::Context::new(writer, controllers, quotas);
-        controllers::start(context, &tasks);
-        let handler = Arc::clone(&pipeline);
-        let serving = tokio::spawn(listen::serve(listener, tls, handler, stopped, drain));
+        // What they do follows what others write, and may be as much work as they like.
+        let threads = threads("lockgate-controllers")?;
+        controllers::start(context, &tasks, &threads);
+        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure(tls)));
+        let serving = serve(listener, service, secure, connections, watched, drain);
+        let serving = tokio::spawn(serving);
         Ok(Self {
             pipeline,
             address,
             took: started.elapsed(),
             ca_pem: identity.ca_pem,
             admin,
-            stop,
+            phase,
             serving,
+            _controllers: threads,
         })
     }
 
@@ -276,10 +283,14 @@ impl Running {
 
     /// Lets requests end, and stops.
     pub async fn stop(self) {
-        let _ = self.stop.send(true);
+        let _ = self.phase.send(Phase::Closing);
         let _ = self.serving.await;
         self.pipeline.tasks.finish().await;
     }
+}
+
+fn threads(name: &'static str) -> Result<Heavy, StartError> {
+    Heavy::start(name).map_err(|_| StartError::Other("cannot start threads"))
 }
 
 fn build(
@@ -313,7 +324,7 @@ fn build(
         );
     }
     let resolver: Arc<dyn ServiceResolver> = Arc::new(resolver);
-    let proxies = Proxies::from_values(environment())
+    let proxies = Proxies::from_values(environment()?)
         .map_err(|error| StartError::Admission(error.to_string()))?;
     let caller_with = |credentials: Credentials| {
         Arc::new(HttpsCaller::new(CallerSettings {
@@ -490,7 +501,8 @@ fn build(
         requests,
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
-        heavy: Heavy::start().map_err(|_| StartError::Other("cannot start threads"))?,
+        room: InFlight::new(ROOM),
+        heavy: threads("lockgate-large-write")?,
         tasks,
         request_timeout: settings.request_timeout,
     };
@@ -558,9 +570,22 @@ fn audit(settings: &Settings) -> Result<Audit, StartError> {
     })
 }
 
-/// The environment, without what is no text.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    let variables = std::env::vars_os();
-    variables
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+/// The variables of the process that are text. Proxies are among them, and one that cannot be read would
+/// mean no proxy.
+fn environment() -> Result<Vec<(String, String)>, StartError> {
+    let mut variables = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let Ok(name) = name.into_string() else {
+            continue;
+        };
+        match value.into_string() {
+            Ok(value) => variables.push((name, value)),
+            Err(_) if name.to_ascii_uppercase().ends_with("_PROXY") => {
+                let why = format!("cannot use the environment variable `{name}`: it is not UTF-8");
+                return Err(StartError::Admission(why));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(variables)
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::allocate::Allocation;
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
-use crate::error::{Failure, Outcome, plain};
+use crate::error::{Failure, Outcome, internal, plain};
 use crate::metadata;
 use crate::persist::PersistError;
 use crate::request::Request;
@@ -106,6 +107,8 @@ pub(crate) struct Insertion<'i> {
     /// None before the mutated object was seen.
     generates_name: Option<bool>,
     attempts: usize,
+    /// The addresses and ports of a service, which are given back unless it is stored.
+    allocated: Option<Allocation>,
 }
 
 impl<'i> Insertion<'i> {
@@ -122,6 +125,7 @@ impl<'i> Insertion<'i> {
             cause,
             generates_name: None,
             attempts: 0,
+            allocated: None,
         }
     }
 
@@ -198,9 +202,15 @@ impl Recipe for Insertion<'_> {
             metadata::drop_duplicate_owner_references(object, true);
         }
         self.attempts += 1;
+        if resource.is_custom() {
+            metadata::drop_invalid(object)
+                .map_err(|_| internal("system metadata was not initialized"))?;
+        }
         metadata::fill(object);
         metadata::match_namespace(object, self.request.object_namespace())?;
-        self.writer.addresses.allocate(resource, object);
+        // What the attempt before took is free again.
+        self.allocated = None;
+        self.allocated = self.writer.addresses.allocate(resource, object);
         let gates = self.writer.gates;
         for warning in resource.shape.kind().warnings_on_prepare(object) {
             notes.warn(&warning);
@@ -221,13 +231,20 @@ impl Recipe for Insertion<'_> {
     }
 
     async fn persist(&mut self, mut object: Value) -> Outcome<Persisted<Inserted>> {
-        if !metadata::text(&object, "resourceVersion").is_empty() {
+        // UPSTREAM: apiserver pkg/storage/etcd3/store.go (Create): a dry run does not come as far, and what
+        // is no number is none that was set.
+        let told = metadata::text(&object, "resourceVersion").parse::<u64>();
+        if told.is_ok_and(|version| version != 0) && !self.options.is_dry_run() {
             return Err(plain(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
         self.request.resource.shape.complete(&mut object);
-        match self.insert(object).await? {
+        let inserted = self.insert(object).await?;
+        if matches!(inserted, Inserted::Created(_)) && !self.options.is_dry_run() {
+            Allocation::keep(&mut self.allocated);
+        }
+        match inserted {
             Inserted::Taken(_)
                 if self.generates_name == Some(true) && self.attempts < NAME_ATTEMPTS =>
             {

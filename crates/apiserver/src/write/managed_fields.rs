@@ -154,7 +154,7 @@ struct Conversion {
     result: Result<Value, String>,
 }
 
-fn not_applied(error: ApplyError) -> Failure {
+pub(super) fn not_applied(error: ApplyError) -> Failure {
     match error {
         ApplyError::Conflicts { message, causes } => {
             let causes = causes.into_iter().map(|cause| StatusCause {

@@ -22,7 +22,11 @@ use crate::write::update::{Change, New, check_name};
 
 /// Patches the object a request is about.
 pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -> Outcome<Reply> {
-    let PatchBody { patch, options } = body;
+    let PatchBody {
+        patch,
+        findings: of_text,
+        options,
+    } = body;
     let (resource, name) = (&request.resource, request.name());
     let namespace = if resource.is_namespace() {
         ""
@@ -33,10 +37,19 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
     let findings = Mutex::new(Vec::new());
     let make = |old: Option<&Value>| {
         if let Patch::Apply(configuration) = &patch {
+            if validation == FieldValidation::Strict && !of_text.is_empty() {
+                return Err(bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal \
+                     errors:\n  {}",
+                    of_text.join("\n  ")
+                )));
+            }
+            of_text.clone_into(&mut findings.lock().unwrap_or_else(PoisonError::into_inner));
             return Ok(New::Configuration(configuration.clone()));
         }
         let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
-        let (mut object, found) = patch.apply(old, &resource.shape)?;
+        let (mut object, unknown) = patch.apply(old, &resource.shape)?;
+        let found: Vec<String> = of_text.iter().cloned().chain(unknown).collect();
         strict(&patch, &object, &found, validation)?;
         *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
         resource.shape.apply_defaults(&mut object);

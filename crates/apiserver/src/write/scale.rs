@@ -9,8 +9,9 @@ use lockgate_api::admission::UserInfo;
 use serde_json::Value;
 
 use crate::config::FeatureGates;
+use crate::decode::patch::Patch;
 use crate::decode::write::{ScaleBody, ScaleChange};
-use crate::error::{Outcome, timeout};
+use crate::error::{Outcome, bad_request, timeout};
 use crate::metadata;
 use crate::registry::scale::{self, negative};
 use crate::registry::{Resource, Shape};
@@ -39,16 +40,31 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         let old = writer.storage.get(path).await?;
         let mut old_scale = scale::of(resource, &old)?;
         replicas.show(&old, &mut old_scale)?;
+        let applied = match &body.change {
+            ScaleChange::Patch(Patch::Apply(configuration)) => {
+                let applied =
+                    managed_fields::apply(body.ty, &body.options, &old_scale, configuration)?;
+                check_name(&applied, request.name())?;
+                Some(applied)
+            }
+            _ => None,
+        };
         let wanted = match &body.change {
             ScaleChange::Replace(scale) => scale.clone(),
-            ScaleChange::Patch(patch) => patch.apply(&old_scale, &shape)?.0,
+            ScaleChange::Patch(patch) => match &applied {
+                Some(applied) => shape.decode_value(applied.clone()).map_err(bad_request)?.0,
+                None => patch.apply(&old_scale, &shape)?.0,
+            },
         };
         let version = metadata::text(&wanted, "resourceVersion");
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
             return Err(resource.modified(request.name()));
         }
         let manager = body.options.manager();
-        let wanted = managed_fields::track(body.ty, manager, &old_scale, wanted);
+        let wanted = match applied {
+            Some(_) => wanted,
+            None => managed_fields::track(body.ty, manager, &old_scale, wanted),
+        };
         let submission = Submission::update(request, &body.options, Object::new(old_scale))
             .kind(body.kind.clone())
             .object(wanted);

@@ -15,6 +15,7 @@ use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
 use lockgate_store::{Entry, Revision};
 use serde_json::Value;
 
+use crate::allocate::Allocation;
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
@@ -251,6 +252,7 @@ impl<'c> Change<'c> {
             key,
             entry,
             old,
+            allocated: None,
         };
         run(&self.writer.admitter, self.request, submission, &mut recipe).await
     }
@@ -305,6 +307,8 @@ struct Replacement<'r> {
     key: &'r str,
     entry: Entry,
     old: Object,
+    /// The addresses and ports of a service, which are given back unless it is stored.
+    allocated: Option<Allocation>,
 }
 
 impl Recipe for Replacement<'_> {
@@ -316,6 +320,10 @@ impl Recipe for Replacement<'_> {
         } = self.change;
         let (resource, subresource) = (&request.resource, request.subresource());
         let old = self.old.value();
+        if resource.is_custom() {
+            // Without metadata the object has no version, which is told below.
+            let _ = metadata::drop_invalid(object);
+        }
         if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
             request.notes.warn(&warning);
         }
@@ -332,7 +340,7 @@ impl Recipe for Replacement<'_> {
         );
         if subresource.is_empty() {
             // A changed type may need addresses and ports that the old one did not.
-            writer.addresses.allocate(resource, object);
+            self.allocated = writer.addresses.allocate(resource, object);
         }
         strategy::check_update(resource, subresource, object, old)?;
         if subresource.is_empty() {
@@ -380,7 +388,10 @@ impl Recipe for Replacement<'_> {
             })
         };
         match written {
-            Ok(written) => Ok(Persisted::Done(Round::updated(written))),
+            Ok(written) => {
+                Allocation::keep(&mut self.allocated);
+                Ok(Persisted::Done(Round::updated(written)))
+            }
             Err(PersistError::Conflict) => Ok(Persisted::Done(Round::Lost)),
             Err(error) => Err(error.about(resource, request.name())),
         }

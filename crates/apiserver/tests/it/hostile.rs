@@ -133,9 +133,16 @@ async fn does_not_keep_streams_that_never_fit() {
             })
         })
         .collect();
+    let mut codes = Vec::new();
     for stream in streams {
-        assert_eq!(stream.await.unwrap(), 413);
+        codes.push(stream.await.unwrap());
     }
+    // What does not say how large it is takes the room of the largest, and there is room for some.
+    assert!(codes.contains(&413), "{codes:?}");
+    assert!(
+        codes.iter().all(|code| [413, 429].contains(code)),
+        "{codes:?}"
+    );
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 200_000_000, "{grown} bytes more");
 

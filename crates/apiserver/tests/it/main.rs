@@ -7,6 +7,8 @@
 )]
 
 mod access;
+mod allocations;
+mod answers;
 mod concurrency;
 mod custom;
 mod defaults;
@@ -14,12 +16,15 @@ mod durable;
 mod faults;
 mod garbage;
 mod hostile;
+mod hostile_advisories;
 mod hostile_audit;
 mod hostile_bounds;
+mod hostile_connections;
 mod hostile_definitions;
 mod hostile_identity;
 mod hostile_model;
 mod hostile_tokens;
+mod hostile_work;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
@@ -30,6 +35,7 @@ mod reads;
 mod roles;
 mod settings;
 mod shuffled;
+mod soak;
 mod subresources;
 mod support;
 mod versions;

@@ -119,3 +119,48 @@ fn a_closed_pipe() {
     assert!(output.status.success());
     assert!(output.stderr.is_empty());
 }
+
+/// `lockgate serve` with a variable of the environment.
+fn serve_with(name: &str, value: &[u8]) -> (tempfile::TempDir, std::process::Command) {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    let kubeconfig = folder.path().join("kubeconfig");
+    command
+        .args(["serve", "--secure-port=0"])
+        .arg(format!("--kubeconfig-out={}", kubeconfig.display()))
+        .env(name, std::ffi::OsStr::from_bytes(value));
+    (folder, command)
+}
+
+#[test]
+fn a_variable_that_is_no_text_stops_nothing() {
+    let (_folder, command) = serve_with("LC_SOMETHING", b"caf\xe9");
+    let mut served = super::served::Served::start(command);
+    assert_ne!(served.port(), 0);
+    served.kill();
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_refused_at_the_start() {
+    for (name, value, want) in [
+        (
+            "HTTPS_PROXY",
+            &b"socks5://proxy:1080"[..],
+            "proxy scheme \"socks5\" is not supported",
+        ),
+        ("https_proxy", b"http://[::1", "invalid proxy address"),
+        (
+            "HTTPS_PROXY",
+            b"http://pr\xe9xy:3128",
+            "`HTTPS_PROXY`: it is not UTF-8",
+        ),
+        ("no_proxy", b"\xff", "`no_proxy`: it is not UTF-8"),
+    ] {
+        let (_folder, mut command) = serve_with(name, value);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{name}: {text}");
+        assert!(text.contains(want), "{name}: {text}");
+    }
+}

@@ -55,7 +55,96 @@ fn finds_what_go_finds() {
             !want.is_empty(),
             "{pattern} on {text}"
         );
+        // The program for large patterns finds the same.
+        let program = Program::new(&parse::parse(pattern).unwrap()).unwrap();
+        let limit = usize::MAX;
+        assert_eq!(program.find_all(text, limit), want, "{pattern} on {text}");
+        assert_eq!(program.is_match(text), !want.is_empty());
     }
+}
+
+#[test]
+fn programs_find_what_automata_find() {
+    let atoms = [
+        "a", "b", "[ab]", "[^a]", ".", "^", "$", r"\b", r"\B", "(?:ab)", "é", "(?m:^)", "(?m:$)",
+        "",
+    ];
+    let repeats = [
+        "", "*", "+", "?", "*?", "+?", "??", "{2}", "{1,3}", "{2,}?", "{0}",
+    ];
+    let texts = ["", "a", "ab", "aab\nba", "é aé", "abababab", "\n\n", "ba b"];
+    let mut seed = 1_u64;
+    let mut pick = |bound: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed % bound as u64).unwrap()
+    };
+    let mut compared = 0;
+    for _ in 0..3000 {
+        let mut part = || {
+            let mut text = String::new();
+            for _ in 0..=pick(3) {
+                let (atom, repeat) = (atoms[pick(atoms.len())], repeats[pick(repeats.len())]);
+                text.push_str(&format!("(?:{atom}){repeat}"));
+            }
+            text
+        };
+        let pattern = match part().len() % 3 {
+            0 => part(),
+            1 => format!("{}|{}", part(), part()),
+            _ => format!("(?:{}|{})*{}", part(), part(), part()),
+        };
+        let hir = parse::parse(&pattern).unwrap();
+        let Some(Engine::Automata { automata, .. }) = automata(&hir) else {
+            continue;
+        };
+        let program = Program::new(&hir).unwrap();
+        for text in texts {
+            let want: Vec<_> = automata
+                .find_iter(text)
+                .map(|found| found.range())
+                .collect();
+            let want: Vec<&str> = want.into_iter().map(|range| &text[range]).collect();
+            assert_eq!(
+                program.find_all(text, usize::MAX),
+                want,
+                "{pattern} on {text:?}"
+            );
+            let place = automata.find(text).map(|found| found.range());
+            assert_eq!(program.find(text, 0), place, "{pattern} on {text:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 10_000, "{compared}");
+}
+
+#[test]
+fn large_patterns_are_small_programs() {
+    let regex = Regex::new(r"^[a-z\pL]{1,900}$").unwrap();
+    assert!(matches!(*regex.engine, Engine::Program { .. }), "{regex:?}");
+    assert!(regex.is_match("größe"));
+    assert!(!regex.is_match("1"));
+    assert!(!regex.is_match(&"x".repeat(901)));
+    let Engine::Program { program, .. } = &*regex.engine else {
+        panic!("an automaton");
+    };
+    assert!(program.memory() < 64 << 10, "{}", program.memory());
+}
+
+#[test]
+fn patterns_without_room_still_match() {
+    // Far more than there is room for: a million instructions each.
+    let patterns: Vec<Regex> = (0..20)
+        .map(|number| Regex::new(&format!("^(?:{})$", "a{1000}b".repeat(300 + number))).unwrap())
+        .collect();
+    let kept = |engine: &Engine| !matches!(engine, Engine::Source(_));
+    assert!(patterns.iter().any(|regex| !kept(&regex.engine)));
+    let last = patterns.last().unwrap();
+    assert!(last.is_match(&format!("{}b", "a".repeat(1000)).repeat(319)));
+    assert!(!last.is_match(&format!("{}b", "a".repeat(1000)).repeat(318)));
+    assert_eq!(last.find("a"), None);
+    drop(patterns);
 }
 
 #[test]

@@ -31,6 +31,16 @@ impl Schemas {
         name
     }
 
+    /// Adds the metadata of objects and of lists, to which schemas of definitions refer.
+    pub(super) fn add_metadata(&mut self) {
+        let of = |kind: &str, group: &str| type_of(group, "v1", kind)?.field("metadata");
+        for field in [of("PartialObjectMetadata", "meta.k8s.io"), of("Status", "")] {
+            if let Some(field) = field {
+                self.name(field.ty());
+            }
+        }
+    }
+
     /// The schemas by their names.
     pub(super) fn finish(mut self) -> Map<String, Value> {
         while let Some(ty) = self.waiting.pop() {

@@ -1,10 +1,10 @@
 //! Who the caller is to whom.
 
-use lockgate_testkit::WebhookServer;
 use lockgate_testkit::certs::Authority;
+use lockgate_testkit::{Answer, WebhookServer};
 use lockgate_webhook_client::call::Caller as _;
 use lockgate_webhook_client::credentials::{Credentials, Material, TokenFile, User};
-use lockgate_webhook_client::{HttpsCaller, Settings};
+use lockgate_webhook_client::{HttpsCaller, Redirects, Settings};
 
 use crate::support::{AMPLE, answer, failure, url_config};
 
@@ -57,6 +57,54 @@ async fn shows_a_certificate_to_those_who_ask() {
         server.url("/")
     );
     assert_eq!(error.message, want);
+}
+
+#[tokio::test]
+async fn shows_nothing_to_whom_a_webhook_points() {
+    let authority = Authority::new("clients");
+    let identity = authority.issue(&["caller"]);
+    // Both trust the same clients: whoever asked for a certificate elsewhere would get it.
+    let start = || async {
+        WebhookServer::builder()
+            .client_ca(authority.pem())
+            .start()
+            .await
+    };
+    let (webhook, other) = (start().await, WebhookServer::start().await);
+    let wants_certificate = start().await;
+    let roots = [webhook.ca_pem(), other.ca_pem(), wants_certificate.ca_pem()].concat();
+    for code in [301, 302, 303, 307, 308] {
+        let caller = HttpsCaller::new(Settings {
+            credentials: Credentials::new(
+                [User {
+                    name: String::from("*"),
+                    token: Some(String::from("secret")),
+                    client_certificate: Some(Material::Data(
+                        identity.certificate_pem.clone().into_bytes(),
+                    )),
+                    client_key: Some(Material::Data(identity.key_pem.clone().into_bytes())),
+                    ..User::default()
+                }],
+                None,
+            ),
+            redirects: Redirects::Follow,
+            ..Settings::default()
+        });
+        let config = url_config(&webhook.url("/"), &roots);
+        let client = caller.client(&config).unwrap();
+        webhook.script("/", [Answer::redirect(code, &other.url("/there"))]);
+        assert_eq!(answer(client.as_ref()).await.code, 200);
+        let came = other.requests().pop().unwrap();
+        assert_eq!(came.header("authorization"), None, "{code}");
+        let first = webhook.requests().pop().unwrap();
+        assert_eq!(first.header("authorization"), Some("Bearer secret"));
+
+        webhook.script("/", [Answer::redirect(code, &wants_certificate.url("/"))]);
+        let error = failure(client.as_ref(), AMPLE).await;
+        let want = "remote error: tls: certificate required";
+        assert!(error.message.ends_with(want), "{}", error.message);
+    }
+    assert_eq!(wants_certificate.requests().len(), 0);
 }
 
 #[tokio::test]

@@ -21,7 +21,8 @@ pub struct Limits {
     /// The longest a review may take, reading it included. The API server's own patience, which it
     /// sends along, makes it shorter.
     pub request_timeout: Duration,
-    /// How many connections there may be; further ones are closed at once.
+    /// How many connections there may be. For further ones the caller with the most loses its oldest
+    /// idle one; while all are busy they are closed at once.
     pub connections: usize,
     /// How many reviews one webhook answers at a time.
     pub in_flight: usize,
@@ -138,6 +139,18 @@ impl Limits {
     pub fn queued(mut self, count: usize) -> Self {
         self.queued = count;
         self
+    }
+
+    /// The limits of connections.
+    pub(super) fn listener(&self) -> lockgate_listener::Limits {
+        lockgate_listener::Limits {
+            connections: self.connections,
+            handshake: self.handshake_timeout,
+            head: self.header_timeout,
+            idle: self.idle_timeout,
+            header_bytes: self.header_bytes,
+            streams: self.streams,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use http::{Method, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use lockgate_listener::{Phase, Service};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -20,7 +21,6 @@ use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 
 use super::credentials::Credentials;
-use super::listen::{Phase, Service};
 use super::metrics::Metrics;
 use super::reviews::{plain, respond};
 use super::{Check, ProbePaths};
@@ -191,10 +191,11 @@ pub(super) struct Probes {
 
 impl Service for Probes {
     type Peer = ();
+    type Body = Full<Bytes>;
 
     async fn answer(
-        &self,
-        (): &(),
+        self: Arc<Self>,
+        _: Arc<()>,
         request: http::Request<Incoming>,
     ) -> http::Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -224,10 +225,6 @@ impl Service for Probes {
         }
         plain(StatusCode::NOT_FOUND, "there is nothing here\n")
     }
-
-    fn connected(&self, _: i64) {}
-
-    fn refused(&self) {}
 }
 
 impl Probes {

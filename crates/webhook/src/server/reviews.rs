@@ -1,5 +1,7 @@
 //! Answers the requests of the API server: who calls, what for, how much, how long; then the webhook.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +10,7 @@ use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHE
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
+use lockgate_listener::{Connected, Handshake, Service, shake_tls};
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
@@ -21,7 +24,6 @@ use super::deadline::deadline;
 use super::decision;
 use super::gate::{Gate, Shed};
 use super::limits::Limits;
-use super::listen::{Connected, Handshake, Service, shake_tls};
 use super::metrics::{Metrics, PerWebhook};
 use crate::webhooks::{Webhook, Webhooks};
 
@@ -211,8 +213,13 @@ impl Reviews {
 
 impl Service for Reviews {
     type Peer = Caller;
+    type Body = Full<Bytes>;
 
-    async fn answer(&self, caller: &Caller, request: http::Request<Incoming>) -> Response {
+    async fn answer(
+        self: Arc<Self>,
+        caller: Arc<Caller>,
+        request: http::Request<Incoming>,
+    ) -> Response {
         self.review(*caller, request).await
     }
 
@@ -226,35 +233,30 @@ impl Service for Reviews {
 }
 
 /// Shakes hands with the certificate of the moment.
-pub(super) struct Secure {
-    pub(super) credentials: Arc<Credentials>,
-    pub(super) limits: Limits,
-}
+pub(super) struct Secure(pub(super) Arc<Credentials>);
 
 impl Handshake<Caller> for Secure {
     type Stream = TlsStream<TcpStream>;
 
-    async fn shake(&self, socket: TcpStream) -> Option<Connected<Self::Stream, Caller>> {
-        let tls = self.credentials.tls()?;
-        let config = Arc::clone(&tls.config);
-        let stream = shake_tls(socket, config, self.limits.handshake_timeout).await?;
-        let session = stream.get_ref().1;
-        let is_http2 = session.alpn_protocol() == Some(b"h2");
-        let auth = self.credentials.auth();
-        let peer = if auth.client_ca.is_none() || auth.names.is_empty() {
-            Caller::Allowed
-        } else {
+    async fn shake(
+        &self,
+        socket: TcpStream,
+        _: SocketAddr,
+    ) -> io::Result<Connected<Self::Stream, Caller>> {
+        let tls = self.0.tls();
+        let tls = tls.ok_or_else(|| io::Error::other("there is no certificate yet"))?;
+        let auth = self.0.auth();
+        shake_tls(socket, Arc::clone(&tls.config), |session| {
+            if auth.client_ca.is_none() || auth.names.is_empty() {
+                return Caller::Allowed;
+            }
             let certificate = session.peer_certificates().and_then(<[_]>::first);
             match certificate.is_some_and(|shown| has_name(shown, &auth.names)) {
                 true => Caller::Allowed,
                 false => Caller::WrongName,
             }
-        };
-        Some(Connected {
-            stream,
-            peer,
-            is_http2,
         })
+        .await
     }
 }
 

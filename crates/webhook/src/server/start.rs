@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockgate_listener::{Phase, Plain, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -14,7 +15,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::certificates::Source;
 use super::credentials::Credentials;
 use super::limits::Limits;
-use super::listen::{Phase, Plain, serve};
 use super::metrics::Metrics;
 use super::probes::{Health, Probes};
 use super::reviews::{Reviews, Secure};
@@ -193,7 +193,7 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
         if service.metrics_path.is_some() {
             metrics_address = Some(bound);
         }
-        let limits = Limits::default().connections(PROBE_CONNECTIONS);
+        let limits = Limits::default().connections(PROBE_CONNECTIONS).listener();
         // Probes are answered to the last: it is they who tell that the server goes.
         let (alive, phase) = watch::channel(Phase::Serving);
         others.spawn(async move {
@@ -217,15 +217,12 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
         server.limits.clone(),
         Arc::clone(&metrics),
     ));
-    let secure = Arc::new(Secure {
-        credentials,
-        limits: server.limits.clone(),
-    });
+    let secure = Arc::new(Secure(credentials));
     let serving = serve(
         listener,
         reviews,
         secure,
-        server.limits,
+        server.limits.listener(),
         watched,
         server.drain,
     );

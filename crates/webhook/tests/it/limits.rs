@@ -6,7 +6,9 @@ use lockgate_webhook::server::{Limits, Server};
 use lockgate_webhook::testing::{Served, serve_with};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Client, PATIENCE, gated, metric, post, review, send, until, webhooks};
+use crate::support::{
+    Client, Connection, PATIENCE, gated, metric, post, review, send, until, webhooks,
+};
 
 async fn limited(limits: Limits) -> (Served, Client) {
     let served = serve_with(Server::new(webhooks()).limits(limits)).await;
@@ -171,23 +173,43 @@ async fn a_large_head_is_refused() {
 }
 
 #[tokio::test]
-async fn further_connections_are_closed_at_once() {
-    let (served, client) = limited(Limits::default().connections(2)).await;
-    let mut first = client.connect(served.address()).await.unwrap();
-    let _second = client.connect(served.address()).await.unwrap();
+async fn further_connections_are_closed_at_once_while_all_are_busy() {
+    let (webhooks, gate) = gated();
+    let limits = Limits::default().connections(2);
+    let served = serve_with(Server::new(webhooks).limits(limits)).await;
+    let client = Client::trusting(served.ca_bundle());
+    let in_flight = "controller_runtime_webhook_requests_in_flight{webhook=\"/gated\"}";
+    let mut busy = Vec::new();
+    for count in [1.0, 2.0] {
+        let mut connection = client.connect(served.address()).await.unwrap();
+        busy.push(tokio::spawn(async move {
+            let answer = send(&mut connection, post("/gated", review())).await;
+            (answer.unwrap().code, connection)
+        }));
+        until("it is asked", || async {
+            metric(&served.metrics_text(), in_flight) == Some(count)
+        })
+        .await;
+    }
     assert!(client.connect(served.address()).await.is_err());
     let refused = "admission_webhook_refused_connections_total";
     assert_eq!(metric(&served.metrics_text(), refused), Some(1.0));
-    assert_eq!(
-        send(&mut first, post("/validate", review()))
-            .await
-            .unwrap()
-            .code,
-        200
-    );
-    drop(first);
+    gate.open();
+    let mut idle = Vec::new();
+    for answer in busy {
+        let (code, connection) = answer.await.unwrap();
+        assert_eq!(code, 200);
+        idle.push(connection);
+    }
+    // Idle ones make room.
     until("there is room", || async {
-        client.review(served.address(), "/validate").await.is_ok()
+        client.connect(served.address()).await.is_ok()
+    })
+    .await;
+    let connections = "admission_webhook_connections";
+    until("one is closed", || async {
+        metric(&served.metrics_text(), connections) <= Some(2.0)
+            && idle.iter().any(Connection::is_closed)
     })
     .await;
     served.stop().await;

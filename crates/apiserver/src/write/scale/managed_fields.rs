@@ -4,9 +4,11 @@ use lockgate_kinds::managed_fields::{FieldManager, OneVersion, ScalePaths, Shape
 use lockgate_kinds::typed::Type;
 use serde_json::Value;
 
+use crate::decode::options::WriteOptions;
 use crate::error::{Outcome, internal};
 use crate::metadata;
 use crate::registry::{Resource, Shape, Snapshot};
+use crate::write::managed_fields::not_applied;
 
 /// The path of the replicas in every version of a resource.
 pub(crate) struct Replicas(Vec<(String, Vec<String>)>);
@@ -73,17 +75,41 @@ impl Replicas {
     }
 }
 
-/// Updates the managed fields of a scale.
-pub(crate) fn track(ty: Type, manager: &str, live: &Value, new: Value) -> Value {
-    let fields = FieldManager {
+/// The field manager of scales.
+fn manager(ty: Type) -> FieldManager<'static> {
+    FieldManager {
         shape: Owned::BuiltIn(ty),
         api_version: "autoscaling/v1",
         kind: "Scale",
         subresource: "scale",
         reset: None,
         versions: &OneVersion,
-    };
-    fields.update(Some(live), new, manager, metadata::now())
+    }
+}
+
+/// Updates the managed fields of a scale.
+pub(crate) fn track(ty: Type, name: &str, live: &Value, new: Value) -> Value {
+    manager(ty).update(Some(live), new, name, metadata::now())
+}
+
+/// Applies a configuration to a scale.
+pub(crate) fn apply(
+    ty: Type,
+    options: &WriteOptions,
+    live: &Value,
+    configuration: &Value,
+) -> Outcome<Value> {
+    let force = options.force.unwrap_or_default();
+    let now = metadata::now();
+    manager(ty)
+        .apply(
+            Some(live),
+            configuration,
+            &options.field_manager,
+            force,
+            now,
+        )
+        .map_err(not_applied)
 }
 
 fn set(object: &mut Value, entries: Option<Value>) {

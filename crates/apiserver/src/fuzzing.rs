@@ -1,0 +1,187 @@
+//! Doors for the fuzz targets: what is read from a request before anybody is authorized. No part of
+//! the API of this crate.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use lockgate_api::access::FixedAuthorizer;
+use lockgate_api::admission::UserInfo;
+use lockgate_store::{MemoryStore, Store as _};
+use serde_json::{Value, json};
+
+use crate::authn::service_account::{Claims, ISSUER, Signer};
+use crate::authn::tokens::Tokens;
+use crate::authn::{ANONYMOUS, Authenticator, impersonation};
+use crate::encoding;
+use crate::http::listen::Peer;
+use crate::http::negotiate::{self, Offer, Sent};
+use crate::http::query::Query;
+use crate::http::request_info::{RequestInfo, Target};
+
+/// The meaning of a method, a path and a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// The path cannot be read.
+    Unreadable,
+    /// A path outside the resources, as authorization knows it.
+    Path(String),
+    /// A resource.
+    Resource {
+        /// Something is served there.
+        is_served: bool,
+        /// Verb, group, version, namespace, resource, subresource and name.
+        parts: [String; 7],
+        /// The name that authorization is asked about.
+        asked_name: String,
+    },
+}
+
+/// Reads a request line.
+#[must_use]
+pub fn meaning(method: &Method, path: &str, query: &str) -> Meaning {
+    let query = Query::parse(query);
+    let resource = |target: Target, is_served| Meaning::Resource {
+        is_served,
+        asked_name: target.asked_name(&query),
+        parts: [
+            target.verb.name().to_owned(),
+            target.group,
+            target.version,
+            target.namespace,
+            target.resource,
+            target.subresource,
+            target.name,
+        ],
+    };
+    match RequestInfo::read(method, path, &query) {
+        None => Meaning::Unreadable,
+        Some(RequestInfo::NonResource { path, .. }) => Meaning::Path(path),
+        Some(RequestInfo::Resource(target)) => resource(target, true),
+        Some(RequestInfo::Unrouted(target)) => resource(target, false),
+    }
+}
+
+/// Reads the form of a body from its headers: JSON or another one. None if there is no such form.
+#[must_use]
+pub fn is_json(headers: &HeaderMap) -> Option<bool> {
+    let sent = negotiate::sent(headers, &negotiate::ACCEPTED).ok()?;
+    Some(sent == Sent::Json)
+}
+
+/// Reads the form of an answer, and of a patch. Returns `true` for each that there is.
+#[must_use]
+pub fn negotiate(headers: &HeaderMap, query: &str) -> (bool, bool) {
+    let offer = Offer {
+        accepted: &negotiate::ACCEPTED,
+        tables: true,
+    };
+    let wanted = negotiate::wanted(headers, &Query::parse(query), offer);
+    (
+        wanted.is_ok(),
+        negotiate::patch_type(headers, false).is_ok(),
+    )
+}
+
+/// The user to be taken for, asked by one who may do everything or nothing; an error is a code.
+///
+/// # Errors
+///
+/// The request is refused.
+pub fn impersonate(headers: &HeaderMap, may: bool) -> Result<Option<UserInfo>, i32> {
+    let authorizer = match may {
+        true => FixedAuthorizer::AllowAll,
+        false => FixedAuthorizer::DenyAll,
+    };
+    impersonation::impersonate(&UserInfo::default(), headers, &authorizer)
+        .map_err(|failure| failure.0.code)
+}
+
+/// Authenticates with tokens. There is an account, `robot` in `shop` with the uid `7`, a pod `web`
+/// with the uid `8`, and a token `known` of the user `ann`.
+#[derive(Debug)]
+pub struct Accounts {
+    authenticator: Authenticator,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Accounts {
+    /// The accounts, with a key of their own.
+    ///
+    /// # Panics
+    ///
+    /// There are no random numbers.
+    #[must_use]
+    pub fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime without I/O needs nothing");
+        let store = MemoryStore::new();
+        runtime.block_on(async {
+            for (key, uid) in [
+                ("/core/serviceaccounts/shop/robot", "7"),
+                ("/core/pods/shop/web", "8"),
+            ] {
+                let object = json!({"metadata": {"name": "x", "uid": uid}});
+                let created = store.create(key, encoding::encode(&object), None).await;
+                created.expect("the store is empty");
+            }
+        });
+        let tokens = Tokens::parse("known,ann,1\n").expect("a file of one line");
+        let signer = Signer::new().expect("random numbers");
+        let authenticator = Authenticator {
+            tokens,
+            signer: Arc::new(signer),
+            store: Arc::new(store),
+            anonymous: true,
+        };
+        Self {
+            authenticator,
+            runtime,
+        }
+    }
+
+    /// Signs claims with the key of the server. None if they are none.
+    #[must_use]
+    pub fn sign(&self, claims: &Value) -> Option<String> {
+        let claims: Claims = serde_json::from_value(claims.clone()).ok()?;
+        self.authenticator.signer.sign(&claims)
+    }
+
+    /// The issuer of the server.
+    #[must_use]
+    pub fn issuer(&self) -> &'static str {
+        ISSUER
+    }
+
+    /// The user of a token.
+    #[must_use]
+    pub fn user_of(&self, token: &str) -> Option<String> {
+        let verified = self.runtime.block_on(self.authenticator.token(token, &[]));
+        verified.ok().map(|verified| verified.user.username)
+    }
+
+    /// The user of a request: nobody if none is shown, none if it is turned away.
+    #[must_use]
+    pub fn authenticate(&self, headers: &HeaderMap) -> Option<String> {
+        let peer = Peer {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            certificate: None,
+        };
+        let user = self
+            .runtime
+            .block_on(self.authenticator.authenticate(&peer, headers));
+        user.ok().map(|user| user.username)
+    }
+
+    /// The name of nobody.
+    #[must_use]
+    pub fn nobody(&self) -> &'static str {
+        ANONYMOUS
+    }
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self::new()
+    }
+}

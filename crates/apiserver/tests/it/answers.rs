@@ -1,0 +1,785 @@
+//! Single answers, each as kube-apiserver gives it.
+
+use http::Method;
+use lockgate_kinds::protobuf::Envelope;
+use lockgate_testkit::{Answer as Script, WebhookServer};
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PARTIAL: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+#[tokio::test]
+async fn a_resource_version_is_refused_where_an_object_is_stored() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let versioned = |version: &str| {
+        let mut object = config_map("a");
+        object["metadata"]["resourceVersion"] = version.into();
+        object
+    };
+    let tried = client
+        .post(&format!("{CONFIG_MAPS}?dryRun=All"), &versioned("5"))
+        .await
+        .expect(201);
+    assert_eq!(tried["metadata"]["resourceVersion"], "5");
+    client.post(CONFIG_MAPS, &versioned("5")).await.refused(
+        500,
+        "",
+        "resourceVersion should not be set on objects to be created",
+    );
+    client
+        .post(CONFIG_MAPS, &versioned("abc"))
+        .await
+        .expect(201);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn lists_without_elements_are_null_where_they_are_always_told() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    for (name, rules) in [("null", Value::Null), ("empty", json!([]))] {
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        let made = client.create(CLUSTER_ROLES, role).await;
+        assert_eq!(made.get("rules"), Some(&Value::Null), "{name}");
+        let read = client.get(&format!("{CLUSTER_ROLES}/{name}")).await;
+        assert_eq!(read.json().get("rules"), Some(&Value::Null), "{name}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn built_in_kinds_begin_with_their_kind_and_custom_ones_are_sorted() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    let made = client.post(CONFIG_MAPS, &config_map("a")).await;
+    let widget = json!({
+        "kind": "Widget", "apiVersion": "example.com/v1", "metadata": {"name": "w"}, "spec": {},
+    });
+    let custom = client.post(WIDGETS, &widget).await;
+    let patch = json!({"data": {"b": "2"}});
+    let one = format!("{CONFIG_MAPS}/a");
+    let table = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let partial = (
+        "accept",
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    );
+    for (answer, beginning) in [
+        (made, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":"#),
+        (
+            client.patch(&one, "merge", &patch).await,
+            r#"{"kind":"ConfigMap","apiVersion":"v1","#,
+        ),
+        (
+            client.get(&one).await,
+            r#"{"kind":"ConfigMap","apiVersion":"v1","#,
+        ),
+        (
+            client.request(Method::GET, &one, &[table], "").await,
+            r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","#,
+        ),
+        (
+            client.request(Method::GET, &one, &[partial], "").await,
+            r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#,
+        ),
+        (
+            client.delete(&one).await,
+            r#"{"kind":"Status","apiVersion":"v1","#,
+        ),
+        (client.get("/api/v1").await, r#"{"kind":"APIResourceList","#),
+        (
+            custom,
+            r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":"#,
+        ),
+        (
+            client.get(WIDGETS).await,
+            r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"#,
+        ),
+    ] {
+        let text = answer.text();
+        assert!(text.starts_with(beginning), "{text}\n  not\n{beginning}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reviews_have_no_table() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    client
+        .with("accept", table)
+        .post(path, &review)
+        .await
+        .refused(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml, \
+         application/vnd.kubernetes.protobuf",
+        );
+    client
+        .with("accept", &format!("{table},application/json"))
+        .post(path, &review)
+        .await
+        .expect(201);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_timeout_that_is_none_is_refused_everywhere() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let stranger = Client::anonymous(&server).await;
+    for client in [client, stranger] {
+        for path in ["/version", "/healthz", CONFIG_MAPS] {
+            client
+                .get(&format!("{path}?timeout=invalid"))
+                .await
+                .refused(
+                    400,
+                    "BadRequest",
+                    "invalid timeout specified in the request URL - time: invalid duration \"invalid\"",
+                );
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn head_is_answered_where_upstream_has_a_route_for_it() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    for (path, code) in [
+        ("/version", 405),
+        ("/api", 405),
+        ("/api/v1", 405),
+        ("/apis/apps/v1", 405),
+        ("/api/v1/namespaces/default", 405),
+        (CONFIG_MAPS, 405),
+        ("/apis", 200),
+        ("/apis/apps", 200),
+        ("/apis/example.com/v1", 200),
+        (WIDGETS, 200),
+        ("/healthz", 200),
+        ("/readyz", 200),
+        ("/openapi/v3", 200),
+        ("/nope", 404),
+    ] {
+        let answer = client.request(Method::HEAD, path, &[], "").await;
+        assert_eq!(answer.code, code, "{path}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_scale_can_be_applied() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client.create(DEPLOYMENTS, deployment("d")).await;
+    let scale = |name: &str, spec: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": name}, "spec": spec});
+    let path = |name: &str, force: bool| {
+        format!("{DEPLOYMENTS}/{name}/scale?fieldManager=s&force={force}")
+    };
+    let manager = client.get(&format!("{DEPLOYMENTS}/d")).await.json()["metadata"]["managedFields"]
+        [0]["manager"]
+        .clone();
+    let three = scale("d", json!({"replicas": 3}));
+    client
+        .patch(&path("d", false), "apply", &three)
+        .await
+        .refused(
+            409,
+            "Conflict",
+            &format!(
+                "Apply failed with 1 conflict: conflict with {manager} using autoscaling/v1: .spec.replicas"
+            ),
+        );
+    let applied = client
+        .patch(&path("d", true), "apply", &three)
+        .await
+        .expect(200);
+    assert_eq!(applied["kind"], "Scale");
+    assert_eq!(applied["spec"], json!({"replicas": 3}));
+    let parent = client.get(&format!("{DEPLOYMENTS}/d")).await.expect(200);
+    assert_eq!(parent["spec"]["replicas"], 3);
+    let owner = parent["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["manager"] == "s")
+        .unwrap();
+    assert_eq!(
+        (
+            &owner["operation"],
+            &owner["subresource"],
+            &owner["apiVersion"]
+        ),
+        (&json!("Apply"), &json!("scale"), &json!("apps/v1"))
+    );
+    assert_eq!(owner["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+    client
+        .patch(&path("d", true), "apply", &deployment("d"))
+        .await
+        .refused(
+            400,
+            "BadRequest",
+            "invalid object type: apps/v1, Kind=Deployment",
+        );
+    client
+        .patch(&path("d", true), "apply", &scale("other", json!({})))
+        .await
+        .refused(
+            400,
+            "BadRequest",
+            "the name of the object (other) does not match the name on the URL (d)",
+        );
+    client
+        .patch(&path("nope", true), "apply", &scale("nope", json!({})))
+        .await
+        .refused(404, "NotFound", "deployments.apps \"nope\" not found");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn keys_that_stand_twice_in_a_patch_are_found() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    let yaml = "apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  foo: foo1\n  foo: foo2\n  deep:\n  - a: 1\n    a: 2\n";
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let path = format!("{WIDGETS}/w?fieldManager=m");
+    client
+        .request(
+            Method::PATCH,
+            &format!("{path}&fieldValidation=Strict"),
+            &headers,
+            yaml,
+        )
+        .await
+        .refused(
+            400,
+            "BadRequest",
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  \
+             line 7: key \"foo\" already set in map\n  line 10: key \"a\" already set in map",
+        );
+    let answer = client
+        .request(
+            Method::PATCH,
+            &format!("{path}&fieldValidation=Warn"),
+            &headers,
+            yaml,
+        )
+        .await;
+    assert_eq!(
+        answer.warnings(),
+        [
+            "line 7: key \"foo\" already set in map",
+            "line 10: key \"a\" already set in map"
+        ]
+    );
+    assert_eq!(answer.expect(201)["spec"]["foo"], "foo2");
+    client.create(CONFIG_MAPS, config_map("c")).await;
+    let strict = format!("{CONFIG_MAPS}/c?fieldValidation=Strict");
+    let merge = [("content-type", "application/merge-patch+json")];
+    let twice = r#"{"data":{"x":"1","x":"2"}}"#;
+    let answer = client.request(Method::PATCH, &strict, &merge, twice).await;
+    assert_eq!(answer.code, 422);
+    assert!(
+        answer
+            .text()
+            .contains(r#"strict decoding error: duplicate field \"data.x\""#),
+        "{}",
+        answer.text()
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn versions_of_definitions_are_in_the_order_of_their_stability() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let versions = json!([
+        open_version("v1beta1", false),
+        open_version("foo", false),
+        open_version("v1", true),
+        open_version("v10", false),
+        open_version("v2", false),
+    ]);
+    client.create(DEFINITIONS, definition(versions)).await;
+    let group = client.get("/apis/example.com").await.expect(200);
+    let listed: Vec<&str> = group["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|version| version["version"].as_str().unwrap())
+        .collect();
+    assert_eq!(listed, ["v10", "v2", "v1", "v1beta1", "foo"]);
+    assert_eq!(group["preferredVersion"]["version"], "v10");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_rule_for_a_version_that_is_not_served_is_equivalent() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut hidden = open_version("v2", false);
+    hidden["served"] = false.into();
+    client
+        .create(
+            DEFINITIONS,
+            definition(json!([open_version("v1", true), hidden])),
+        )
+        .await;
+    let hooks = WebhookServer::start().await;
+    hooks.script("/", [Script::allow()]);
+    let mut configuration = hook(
+        "ValidatingWebhookConfiguration",
+        "hidden",
+        &hooks.url("/"),
+        hooks.ca_pem(),
+    );
+    configuration["webhooks"][0]["matchPolicy"] = "Equivalent".into();
+    configuration["webhooks"][0]["rules"] = json!([{
+        "apiGroups": ["example.com"], "apiVersions": ["v2"], "operations": ["*"],
+        "resources": ["widgets"],
+    }]);
+    client.create(VALIDATING, configuration).await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    client.create(WIDGETS, widget).await;
+    let review = hooks.requests()[0].json();
+    assert_eq!(review["request"]["kind"]["version"], "v2");
+    assert_eq!(review["request"]["requestKind"]["version"], "v1");
+    assert_eq!(review["request"]["object"]["apiVersion"], "example.com/v2");
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn new_nodes_are_tainted() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let node = client
+        .create("/api/v1/nodes", json!({"metadata": {"name": "n"}}))
+        .await;
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn addresses_are_kept_by_services_that_are_stored_alone() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let service = |name: &str, kind: &str| json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}});
+    let ports = |service: &Value| service["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
+    let tried = client
+        .post(&format!("{SERVICES}?dryRun=All"), &service("a", "NodePort"))
+        .await
+        .expect(201);
+    let made = client.create(SERVICES, service("a", "NodePort")).await;
+    assert_eq!(
+        (&made["spec"]["clusterIP"], ports(&made)),
+        (&tried["spec"]["clusterIP"], ports(&tried)),
+        "a dry run keeps nothing"
+    );
+    // A name that is taken, and a service that is refused.
+    client.post(SERVICES, &service("a", "NodePort")).await;
+    let mut wrong = service("b", "NodePort");
+    wrong["spec"]["ports"][0]["port"] = 0.into();
+    client.post(SERVICES, &wrong).await;
+    let next = client.create(SERVICES, service("b", "NodePort")).await;
+    assert_eq!(ports(&next), ports(&made) + 1, "failures keep nothing");
+    // A port that a service gives up is free, also when it is only tried at first.
+    let path = format!("{SERVICES}/b");
+    let plain = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": null}]}});
+    for query in ["?dryRun=All", ""] {
+        client
+            .patch(&format!("{path}{query}"), "merge", &plain)
+            .await
+            .expect(200);
+    }
+    let third = client.create(SERVICES, service("c", "NodePort")).await;
+    assert_eq!(ports(&third), ports(&next));
+    server.stop().await;
+}
+
+/// A definition whose versions prune, with a webhook that patches what is created.
+async fn patched_by(
+    client: &Client,
+    hooks: &WebhookServer,
+    group: &str,
+    resource: &str,
+    patch: &Value,
+) {
+    client.delete(&format!("{MUTATING}/patching")).await;
+    hooks.script("/patch", [Script::patch(patch)]);
+    let mut configuration = hook(
+        "MutatingWebhookConfiguration",
+        "patching",
+        &hooks.url("/patch"),
+        hooks.ca_pem(),
+    );
+    configuration["webhooks"][0]["rules"] = json!([{
+        "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+        "resources": [resource],
+    }]);
+    client.create(MUTATING, configuration).await;
+}
+
+#[tokio::test]
+async fn metadata_that_a_webhook_spoils_is_dropped() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+    for (path, value) in [
+        ("/metadata/labels", json!(5)),
+        ("/metadata/labels", json!({"a": 5})),
+        ("/metadata/annotations", json!(["a"])),
+        ("/metadata/finalizers", json!("x")),
+        ("/metadata/generateName", json!(5)),
+        ("/metadata/uid", json!(5)),
+        ("/metadata/creationTimestamp", json!("bad")),
+        ("/metadata/deletionGracePeriodSeconds", json!("x")),
+        ("/metadata/managedFields", json!("x")),
+    ] {
+        patched_by(
+            &client,
+            &hooks,
+            "example.com",
+            "widgets",
+            &add(path, value.clone()),
+        )
+        .await;
+        let made = client.create(WIDGETS, widget.clone()).await;
+        assert_ne!(made.pointer(path), Some(&value), "{path}");
+        let changed = client
+            .patch(&format!("{WIDGETS}/w"), "merge", &json!({"spec": {"a": 1}}))
+            .await
+            .expect(200);
+        assert_ne!(changed.pointer(path), Some(&value), "{path}");
+        assert_eq!(changed["metadata"]["uid"], made["metadata"]["uid"]);
+        client.delete(&format!("{WIDGETS}/w")).await.expect(200);
+    }
+    let refused = |patch: Value| {
+        let (client, hooks, widget) = (&client, &hooks, &widget);
+        async move {
+            patched_by(client, hooks, "example.com", "widgets", &patch).await;
+            let answer = client.post(WIDGETS, widget).await;
+            let status = answer.json();
+            (
+                answer.code,
+                status["message"].as_str().unwrap_or_default().to_owned(),
+            )
+        }
+    };
+    assert_eq!(
+        refused(add("/metadata/name", json!(5))).await,
+        (
+            422,
+            String::from(
+                "Widget.example.com \"\" is invalid: metadata.name: Required value: name or generateName is required"
+            )
+        )
+    );
+    assert_eq!(
+        refused(add("/metadata", json!("x"))).await,
+        (
+            500,
+            String::from("Internal error occurred: system metadata was not initialized")
+        )
+    );
+    let references = add("/metadata/ownerReferences", json!([{"name": 5}]));
+    let (code, message) = refused(references).await;
+    assert_eq!(code, 422);
+    assert!(
+        message.ends_with("metadata.ownerReferences.uid: Invalid value: \"\": must not be empty]"),
+        "{message}"
+    );
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_audit_log_tells_what_a_patch_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let server = start_with(lockgate_apiserver::Settings {
+        audit_log_path: Some(log.clone()),
+        ..settings()
+    })
+    .await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let mut version = open_version("v1", true);
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {
+            "a": {"type": "integer"},
+            "d": {"type": "string", "default": "x"},
+            "l": {"type": "array", "items": {"type": "string"}},
+            "n": {"type": "string", "nullable": true},
+        },
+    }}});
+    client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"a": 1},
+    });
+    let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+    let remove = |path: &str| json!({"op": "remove", "path": path});
+    let empty = json!({"metadata": {"name": "w"}});
+    for (name, custom, patch, mutated) in [
+        (
+            "unknown to the schema",
+            true,
+            add("/spec/zzz", json!(1)),
+            true,
+        ),
+        ("the same", true, add("/spec/a", json!(1)), false),
+        (
+            "another kind of number",
+            true,
+            add("/spec/a", json!(1.0)),
+            true,
+        ),
+        ("an empty list", true, add("/spec/l", json!([])), true),
+        ("null", true, add("/spec/n", Value::Null), true),
+        ("a default", true, remove("/spec/d"), true),
+        (
+            "empty labels",
+            true,
+            add("/metadata/labels", json!({})),
+            true,
+        ),
+        ("empty data", false, add("/data", json!({})), false),
+        ("unknown to the type", false, add("/zzz", json!(1)), false),
+        ("data", false, add("/data", json!({"a": "b"})), true),
+    ] {
+        let (group, resource, path, object) = if custom {
+            ("example.com", "widgets", WIDGETS, &widget)
+        } else {
+            ("", "configmaps", CONFIG_MAPS, &empty)
+        };
+        patched_by(&client, &hooks, group, resource, &json!([patch])).await;
+        let answer = client.post(path, object).await;
+        assert_eq!(answer.code, 201, "{name}: {}", answer.text());
+        let id = answer.header("audit-id").to_owned();
+        client.delete(&format!("{path}/w")).await.expect(200);
+        let text = std::fs::read_to_string(&log).unwrap();
+        let event: Value = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .find(|event| event["auditID"] == id && event["stage"] == "ResponseComplete")
+            .unwrap();
+        let key = "mutation.webhook.admission.k8s.io/round_0_index_0";
+        let told = event["annotations"][key].as_str().unwrap();
+        let told: Value = serde_json::from_str(told).unwrap();
+        assert_eq!(told["mutated"], mutated, "{name}");
+    }
+    hooks.stop().await;
+    server.stop().await;
+}
+
+fn opened(answer: &Answer, code: u16) -> Value {
+    assert_eq!(answer.code, code, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), PROTOBUF);
+    let envelope = Envelope::open(&answer.bytes).unwrap();
+    envelope.object().unwrap_or_else(|| {
+        // Lists have no table of their own; their type is told by the envelope.
+        json!({"apiVersion": envelope.api_version, "kind": envelope.kind})
+    })
+}
+
+#[tokio::test]
+async fn built_in_kinds_are_answered_in_protobuf() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let typed = client.with("accept", PROTOBUF);
+    let made = opened(&typed.post(PODS, &pod("p")).await, 201);
+    let path = format!("{PODS}/p");
+    assert_eq!(made, client.get(&path).await.expect(200));
+    assert_eq!(opened(&typed.get(&path).await, 200), made);
+    let list = opened(&typed.get(PODS).await, 200);
+    assert_eq!(list["kind"], "PodList");
+    let missing = opened(&typed.get(&format!("{PODS}/nope")).await, 404);
+    assert_eq!(missing["message"], "pods \"nope\" not found");
+    assert_eq!(missing["details"]["name"], "nope");
+    // Metadata of anything has a message, custom resources have none.
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    client.create(WIDGETS, widget).await;
+    let partial = client.with("accept", PARTIAL);
+    let shown = opened(&partial.get(&format!("{WIDGETS}/w")).await, 200);
+    assert_eq!(shown["kind"], "PartialObjectMetadata");
+    assert_eq!(shown["metadata"]["name"], "w");
+    let listed = opened(&partial.get(WIDGETS).await, 200);
+    assert_eq!(listed["kind"], "PartialObjectMetadataList");
+    let refused = typed.get(&format!("{WIDGETS}/w")).await;
+    assert_eq!(refused.code, 406);
+    let either = client.with("accept", &format!("{PROTOBUF},application/json"));
+    let widget = either.get(&format!("{WIDGETS}/w")).await;
+    assert_eq!(widget.expect(200)["kind"], "Widget");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn watches_are_framed_in_protobuf() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client.create(CONFIG_MAPS, config_map("a")).await;
+    let accept = format!("{PROTOBUF};stream=watch");
+    let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1");
+    let headers = [("accept", accept.as_str())];
+    let answer = client.request(Method::GET, &path, &headers, "").await;
+    assert_eq!(answer.code, 200);
+    assert_eq!(answer.header("content-type"), accept);
+    let length = u32::from_be_bytes(answer.bytes[..4].try_into().unwrap());
+    let frame = &answer.bytes[4..4 + usize::try_from(length).unwrap()];
+    // The type, and then the object with its envelope.
+    assert_eq!(&frame[..7], b"\x0a\x05ADDED");
+    let start = frame.windows(4).position(|part| part == b"k8s\0").unwrap();
+    let object = Envelope::open(&frame[start..]).unwrap().object().unwrap();
+    assert_eq!(
+        object,
+        client.get(&format!("{CONFIG_MAPS}/a")).await.expect(200)
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn health_is_told_check_by_check() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    for path in ["healthz", "livez", "readyz"] {
+        let told = client.get(&format!("/{path}?verbose")).await.text();
+        for check in [
+            "ping",
+            "etcd",
+            "poststarthook/crd-informer-synced",
+            "poststarthook/rbac/bootstrap-roles",
+        ] {
+            assert!(told.contains(&format!("[+]{check} ok\n")), "{told}");
+            let one = client.get(&format!("/{path}/{check}")).await;
+            assert_eq!((one.code, one.text().as_str()), (200, "ok"));
+        }
+        assert!(told.ends_with(&format!("{path} check passed\n")), "{told}");
+        assert_eq!(client.get(&format!("/{path}/nope")).await.code, 404);
+    }
+    assert_eq!(client.get("/readyz/shutdown").await.code, 200);
+    assert_eq!(client.get("/livez/shutdown").await.code, 404);
+    let told = client
+        .get("/readyz?verbose&exclude=etcd&exclude=nope")
+        .await
+        .text();
+    assert!(told.contains("[+]etcd excluded: ok\n"), "{told}");
+    assert!(
+        told.contains(
+            "warn: some health checks cannot be excluded: no matches for \"nope\"\nreadyz check passed\n"
+        ),
+        "{told}"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn definitions_are_published_as_openapi_v2() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let schema = json!({
+        "type": "object", "description": "A widget.",
+        "properties": {"spec": {"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer", "minimum": 1, "description": "Its size."},
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "none": {"type": "string", "nullable": true, "default": "x"},
+        }}},
+    });
+    let mut strict = open_version("v1", true);
+    strict["schema"]["openAPIV3Schema"] = schema;
+    client
+        .create(
+            DEFINITIONS,
+            definition(json!([strict, open_version("v2", false)])),
+        )
+        .await;
+    let document = client.get("/openapi/v2").await;
+    let etag = document.header("etag").to_owned();
+    let document = document.expect(200);
+    assert_eq!(document["swagger"], "2.0");
+    let definitions = &document["definitions"];
+    let told = &definitions["com.example.v1.Widget"];
+    assert_eq!(told["description"], "A widget.");
+    assert_eq!(
+        told["properties"]["spec"],
+        json!({"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer", "minimum": 1, "description": "Its size."},
+            "open": {"x-kubernetes-preserve-unknown-fields": true},
+            "none": {},
+        }})
+    );
+    assert_eq!(
+        definitions["com.example.v2.Widget"],
+        json!({
+            "type": "object",
+            "x-kubernetes-group-version-kind":
+                [{"group": "example.com", "version": "v2", "kind": "Widget"}],
+        })
+    );
+    let pod = &definitions["io.k8s.api.core.v1.Pod"];
+    assert_eq!(
+        pod["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "version": "v1", "kind": "Pod"}])
+    );
+    // Every reference leads somewhere.
+    let text = document.to_string();
+    for place in text.split("\"#/definitions/").skip(1) {
+        let (name, _) = place.split_once('"').unwrap();
+        assert!(definitions[name].is_object(), "{name}");
+    }
+    let same = client.with("if-none-match", &etag).get("/openapi/v2").await;
+    assert_eq!(same.code, 304);
+    // A version that is not served any more is not told either.
+    let patch = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    client.patch(&path, "json", &patch).await.expect(200);
+    let document = client.get("/openapi/v2").await.expect(200);
+    let definitions = &document["definitions"];
+    assert!(definitions["com.example.v1.Widget"].is_object());
+    assert_eq!(definitions.get("com.example.v2.Widget"), None);
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let answer = client.with("accept", protobuf).get("/openapi/v2").await;
+    assert_eq!(answer.code, 200);
+    let name = b"com.example.v1.Widget";
+    assert!(answer.bytes.windows(name.len()).any(|part| part == name));
+    server.stop().await;
+}

@@ -1,0 +1,302 @@
+//! The activity of a connection: it waits for a request, reads a head, answers, or waits for its
+//! client to read.
+
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::limits::Limits;
+
+/// The activity of one connection.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    born: Instant,
+    idle: Duration,
+    head: Duration,
+    /// On HTTP/2 bytes come that are no request.
+    has_heads: bool,
+    /// `true` if nothing was asked yet.
+    fresh: AtomicBool,
+    /// Requests on which the server works.
+    working: AtomicUsize,
+    in_head: AtomicBool,
+    /// In milliseconds since it was born.
+    until: AtomicU64,
+    /// Told when nothing is worked on.
+    is_idle: Arc<AtomicBool>,
+}
+
+impl Activity {
+    pub(crate) fn new(limits: &Limits, is_http2: bool, is_idle: Arc<AtomicBool>) -> Self {
+        let activity = Self {
+            born: Instant::now(),
+            idle: limits.idle,
+            head: limits.head,
+            has_heads: !is_http2,
+            fresh: AtomicBool::new(true),
+            working: AtomicUsize::new(0),
+            in_head: AtomicBool::new(false),
+            until: AtomicU64::new(0),
+            is_idle,
+        };
+        // Whoever shakes hands has something to say.
+        activity.wait(activity.head);
+        activity
+    }
+
+    /// How often a connection is to be looked at.
+    pub(crate) fn tick(&self) -> Duration {
+        let shortest = self.idle.min(self.head) / 4;
+        shortest.clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+
+    /// Gives a connection that said nothing yet no more than this time for its first request.
+    pub(crate) fn hurry(&self, time: Duration) {
+        self.wait(time.min(self.head));
+    }
+
+    /// Returns `true` if nothing was asked yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh.load(Ordering::Acquire)
+    }
+
+    /// Returns `true` if the client did nothing for too long. What the server works on has a deadline
+    /// of its own.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over_after(self.elapsed())
+    }
+
+    fn is_over_after(&self, milliseconds: u64) -> bool {
+        let is_idle = self.working.load(Ordering::Acquire) == 0;
+        is_idle && milliseconds > self.until.load(Ordering::Acquire)
+    }
+
+    fn elapsed(&self) -> u64 {
+        milliseconds(self.born.elapsed())
+    }
+
+    fn wait(&self, time: Duration) {
+        let until = self.elapsed().saturating_add(milliseconds(time));
+        self.until.store(until, Ordering::Release);
+    }
+
+    fn bytes_came(&self) {
+        let is_idle = self.working.load(Ordering::Acquire) == 0;
+        if self.has_heads && is_idle && !self.in_head.swap(true, Ordering::AcqRel) {
+            self.wait(self.head);
+        }
+    }
+
+    fn begin(&self) {
+        self.working.fetch_add(1, Ordering::AcqRel);
+        self.is_idle.store(false, Ordering::Release);
+    }
+
+    fn end(&self) {
+        self.wait(self.idle);
+        if self.working.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.is_idle.store(true, Ordering::Release);
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A request that is being answered, until its answer is handed over or dropped.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    activity: Arc<Activity>,
+    /// `false` while the client is to read what it got.
+    is_working: bool,
+}
+
+impl Busy {
+    pub(crate) fn begin(activity: &Arc<Activity>) -> Self {
+        activity.begin();
+        activity.fresh.store(false, Ordering::Release);
+        activity.in_head.store(false, Ordering::Release);
+        Self {
+            activity: Arc::clone(activity),
+            is_working: true,
+        }
+    }
+
+    fn set_working(&mut self, is_working: bool) {
+        if self.is_working != is_working {
+            self.is_working = is_working;
+            if is_working {
+                self.activity.begin();
+            } else {
+                self.activity.end();
+            }
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.set_working(false);
+    }
+}
+
+/// The body of an answer. Whose turn it is follows from how it is asked for: after a piece it is the
+/// client's, who must make room for the next one; else it is the server's.
+#[derive(Debug)]
+pub(crate) struct Answer<B> {
+    body: B,
+    busy: Option<Busy>,
+}
+
+impl<B> Answer<B> {
+    pub(crate) fn new(body: B, busy: Busy) -> Self {
+        Self {
+            body,
+            busy: Some(busy),
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        if let Some(busy) = &mut this.busy {
+            busy.set_working(true);
+        }
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        match &polled {
+            Poll::Pending => {}
+            Poll::Ready(Some(Ok(_))) => {
+                if let Some(busy) = &mut this.busy {
+                    busy.set_working(false);
+                }
+            }
+            Poll::Ready(_) => this.busy = None,
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection that notices when something comes.
+pub(crate) struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        Self { stream, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.activity.bytes_came();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(time: Duration) -> u64 {
+        milliseconds(time)
+    }
+
+    #[test]
+    fn ends_connections_that_say_nothing() {
+        let limits = Limits::default();
+        let idle = Arc::new(AtomicBool::new(true));
+        let activity = Arc::new(Activity::new(&limits, false, Arc::clone(&idle)));
+        assert!(!activity.is_over_after(after(limits.head / 2)));
+        assert!(activity.is_over_after(after(limits.head * 2)));
+        // An answer may take its time, and then there is time for another request.
+        let mut busy = Busy::begin(&activity);
+        assert!(!idle.load(Ordering::Acquire));
+        assert!(!activity.is_over_after(after(limits.idle * 2)));
+        // While its client does not read it, time runs.
+        busy.set_working(false);
+        assert!(idle.load(Ordering::Acquire));
+        assert!(!activity.is_over_after(after(limits.idle / 2)));
+        assert!(activity.is_over_after(after(limits.idle * 2)));
+        busy.set_working(true);
+        assert!(!activity.is_over_after(after(limits.idle * 2)));
+        drop(busy);
+        assert!(idle.load(Ordering::Acquire));
+        assert!(!activity.is_over_after(after(limits.idle / 2)));
+        assert!(activity.is_over_after(after(limits.idle * 2)));
+        // The head of a request has less time than that, however often a byte of it comes.
+        activity.bytes_came();
+        let until = activity.until.load(Ordering::Acquire);
+        assert!(until < after(limits.idle / 2));
+        activity.bytes_came();
+        assert_eq!(activity.until.load(Ordering::Acquire), until);
+    }
+}

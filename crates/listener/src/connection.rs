@@ -1,0 +1,183 @@
+//! One connection, from its socket to its end.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::activity::{Activity, Answer, Busy, Watched};
+use crate::limits::Limits;
+use crate::places::Place;
+use crate::service::{Connected, Handshake, Phase, Service};
+
+/// How long a connection that was taken at the last moment has for its first request.
+/// UPSTREAM: Go net/http (closeIdleConns)
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How much of an answer is buffered for a client that does not read it, for each stream.
+const SEND_BYTES: usize = 64 << 10;
+
+/// A connection and all it needs.
+pub(crate) struct Connection<S, H> {
+    pub(crate) service: Arc<S>,
+    pub(crate) handshake: Arc<H>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) phase: watch::Receiver<Phase>,
+    pub(crate) place: Place,
+    pub(crate) address: SocketAddr,
+}
+
+impl<S, H> Connection<S, H>
+where
+    S: Service,
+    H: Handshake<S::Peer>,
+{
+    pub(crate) async fn run(self, socket: TcpStream) {
+        // Answers are small: waiting to fill a packet only delays them.
+        if socket.set_nodelay(true).is_err() {
+            return;
+        }
+        let address = self.address;
+        let shaking = self.handshake.shake(socket, address);
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(self.limits.handshake, shaking) => shaken,
+            () = self.place.lost() => return,
+        };
+        let connected = match shaken {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => {
+                tracing::debug!(%address, %error, "handshake failed");
+                return;
+            }
+            Err(_) => {
+                tracing::debug!(%address, "handshake timed out");
+                return;
+            }
+        };
+        self.service.connected(1);
+        let counted = Counted(&*self.service);
+        self.serve(connected).await;
+        drop(counted);
+    }
+
+    async fn serve(&self, connected: Connected<H::Stream, S::Peer>) {
+        let Connected {
+            stream,
+            peer,
+            is_http2,
+        } = connected;
+        let activity = Arc::new(Activity::new(&self.limits, is_http2, self.place.idle()));
+        let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
+        let peer = Arc::new(peer);
+        let (service, phase) = (Arc::clone(&self.service), self.phase.clone());
+        let busy_with = Arc::clone(&activity);
+        let answer = service_fn(move |request| {
+            let busy = Busy::begin(&busy_with);
+            let (service, peer) = (Arc::clone(&service), Arc::clone(&peer));
+            let phase = phase.clone();
+            async move {
+                let mut response = service.answer(peer, request).await;
+                // Whoever keeps connections to a server that goes away finds another one this way.
+                if !is_http2 && *phase.borrow() != Phase::Serving {
+                    let close = http::HeaderValue::from_static("close");
+                    response
+                        .headers_mut()
+                        .insert(http::header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response.map(|body| Answer::new(body, busy)))
+            }
+        });
+        let header_bytes = self.limits.header_bytes;
+        let ended = if is_http2 {
+            let connection = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(self.limits.streams)
+                .max_pending_accept_reset_streams(20)
+                .max_local_error_reset_streams(64)
+                .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+                .max_send_buf_size(SEND_BYTES)
+                .serve_connection(io, answer);
+            let close = http2::Connection::graceful_shutdown;
+            self.watch(connection, close, &activity, is_http2).await
+        } else {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                // Its clock also runs while nothing is asked: ours tells the two apart.
+                .header_read_timeout(None)
+                .max_header_size(header_bytes)
+                .max_buf_size(header_bytes.max(SEND_BYTES))
+                .serve_connection(io, answer);
+            let close = http1::Connection::graceful_shutdown;
+            self.watch(connection, close, &activity, is_http2).await
+        };
+        if let Err(error) = ended {
+            tracing::debug!(address = %self.address, %error, "connection closed");
+        }
+    }
+
+    /// Runs a connection until it ends, is idle for too long, loses its place, or is to be closed.
+    async fn watch<C>(
+        &self,
+        connection: C,
+        close: fn(Pin<&mut C>),
+        activity: &Activity,
+        is_http2: bool,
+    ) -> hyper::Result<()>
+    where
+        C: Future<Output = hyper::Result<()>>,
+    {
+        let mut connection = pin!(connection);
+        let mut phase = self.phase.clone();
+        // HTTP/2 has a word for going away, which is said as soon as that is known; on HTTP/1 each
+        // answer says it.
+        let born = *phase.borrow_and_update();
+        let is_over = move |now: Phase| match is_http2 {
+            true => now != born || now == Phase::Closing,
+            false => now == Phase::Closing,
+        };
+        let mut closing = false;
+        let mut clock = tokio::time::interval(activity.tick());
+        clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => return ended,
+                () = self.place.lost() => {
+                    tracing::debug!(address = %self.address, "connection closed for another peer");
+                    return Ok(());
+                }
+                _ = phase.wait_for(|phase| is_over(*phase)), if !closing => {
+                    closing = true;
+                    // Whoever has just come in has a question: it is heard, and its answer closes.
+                    if is_http2 || !activity.is_fresh() {
+                        close(connection.as_mut());
+                    } else {
+                        activity.hurry(LAST_WORDS);
+                    }
+                }
+                _ = clock.tick() => {
+                    if activity.is_over() {
+                        tracing::debug!(address = %self.address, "idle connection closed");
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Counts a connection for as long as it is there, however it ends.
+struct Counted<'s, S: Service>(&'s S);
+
+impl<S: Service> Drop for Counted<'_, S> {
+    fn drop(&mut self) {
+        self.0.connected(-1);
+    }
+}

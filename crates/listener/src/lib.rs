@@ -1,0 +1,139 @@
+//! Accepts connections, shakes hands, hands requests on, and lets go in the end.
+//!
+//! ```text
+//!   socket ──► a place ──► handshake ──► HTTP/1.1 or HTTP/2 ──► Service::answer
+//!                 │            │              │
+//!              the cap      a time      a head, another request and the
+//!                                       reading of answers have a time each
+//! ```
+//!
+//! Whoever is connected must say something: the head of a request within a time, another request
+//! before the connection is idle for too long, and an answer must be read. There are so many places,
+//! and when there are no more, the peer that has most of them loses its oldest idle connection:
+//! nobody is shut out by another.
+//!
+//! Knows nothing of what is asked and answered: that is for the [`Service`].
+//!
+//! ```no_run
+//! use std::convert::Infallible;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use lockgate_listener::{Incoming, Limits, Phase, Plain, Service, serve};
+//! # use std::pin::Pin;
+//! # use std::task::{Context, Poll};
+//! # struct Text(Option<bytes::Bytes>);
+//! # impl hyper::body::Body for Text {
+//! #     type Data = bytes::Bytes;
+//! #     type Error = Infallible;
+//! #     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>)
+//! #         -> Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Infallible>>> {
+//! #         Poll::Ready(self.0.take().map(|bytes| Ok(hyper::body::Frame::data(bytes))))
+//! #     }
+//! # }
+//!
+//! struct Hello;
+//!
+//! impl Service for Hello {
+//!     type Peer = ();
+//!     type Body = Text;
+//!
+//!     async fn answer(self: Arc<Self>, _: Arc<()>, _: http::Request<Incoming>) -> http::Response<Text> {
+//!         http::Response::new(Text(Some("hello\n".into())))
+//!     }
+//! }
+//!
+//! # async fn run() -> std::io::Result<()> {
+//! let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let (phase, watched) = tokio::sync::watch::channel(Phase::Serving);
+//! let serving = serve(socket, Arc::new(Hello), Arc::new(Plain), Limits::default(), watched, Duration::from_secs(5));
+//! # drop(phase);
+//! serving.await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod limits;
+
+mod activity;
+mod places;
+mod service;
+
+mod connection;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use hyper::body::Incoming;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use limits::Limits;
+pub use service::{Connected, Handshake, Phase, Plain, Service, shake_tls};
+
+use connection::Connection;
+use places::Places;
+
+/// The pause after a connection that could not be accepted: out of descriptors, most likely, and
+/// others need time to end.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until the phase is [`Phase::Closing`], or whoever sets it is gone; then waits for what is
+/// under way, no longer than `drain`.
+pub async fn serve<S, H>(
+    listener: TcpListener,
+    service: Arc<S>,
+    handshake: Arc<H>,
+    limits: Limits,
+    mut phase: watch::Receiver<Phase>,
+    drain: Duration,
+) where
+    S: Service,
+    H: Handshake<S::Peer>,
+{
+    let places = Places::new(limits.connections);
+    let limits = Arc::new(limits);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = phase.wait_for(|phase| *phase == Phase::Closing) => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        let (socket, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Some(place) = places.take(address.ip()) else {
+            // At once, rather than after a time: whoever calls can decide sooner.
+            tracing::debug!(%address, "connection limit reached");
+            service.refused();
+            continue;
+        };
+        let connection = Connection {
+            service: Arc::clone(&service),
+            handshake: Arc::clone(&handshake),
+            limits: Arc::clone(&limits),
+            phase: phase.clone(),
+            place,
+            address,
+        };
+        connections.spawn(connection.run(socket));
+    }
+    drop(listener);
+    let ended = tokio::time::timeout(drain, async {
+        while connections.join_next().await.is_some() {}
+    });
+    if ended.await.is_err() {
+        tracing::warn!(
+            left = connections.len(),
+            "drain timeout reached, closing connections"
+        );
+    }
+    connections.shutdown().await;
+}

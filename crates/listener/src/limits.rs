@@ -1,0 +1,46 @@
+//! How much connections may take, and for how long they are waited for.
+
+use std::time::Duration;
+
+/// The limits of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// How many connections there may be.
+    pub connections: usize,
+    /// Time for a handshake.
+    pub handshake: Duration,
+    /// Time to send the head of a request, or the first one after the handshake.
+    pub head: Duration,
+    /// Time between two requests, and between two pieces of an answer that its client reads.
+    pub idle: Duration,
+    /// The largest head of a request.
+    pub header_bytes: usize,
+    /// Streams of one HTTP/2 connection.
+    pub streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: connections(),
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(180),
+            // Go reads 1 MiB. Half a head is held for whoever sends it, and a thousand clients may
+            // send one; proxies in front of an API server let through half of this.
+            header_bytes: 128 << 10,
+            // UPSTREAM: apiserver pkg/server/secure_serving.go
+            streams: 250,
+        }
+    }
+}
+
+/// Half of the descriptors a process may have, for the other half is for files and for calls to others.
+fn connections() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3)?.parse::<usize>().ok());
+    soft.map_or(512, |files| files / 2).clamp(16, 8192)
+}

@@ -1,0 +1,115 @@
+//! Those who answer, and those who make a connection of a socket.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// How far a server is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It serves.
+    Serving,
+    /// Serves on, and closes connections after an answer.
+    Draining,
+    /// Takes nothing new.
+    Closing,
+}
+
+/// Answers the requests of connections.
+pub trait Service: Send + Sync + 'static {
+    /// The properties of a connection.
+    type Peer: Send + Sync + 'static;
+    /// The bodies of answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers one request.
+    fn answer(
+        self: Arc<Self>,
+        peer: Arc<Self::Peer>,
+        request: http::Request<Incoming>,
+    ) -> impl Future<Output = http::Response<Self::Body>> + Send;
+
+    /// Called with how many connections there are more or less.
+    fn connected(&self, _change: i64) {}
+
+    /// Called for each connection that was closed because there are too many.
+    fn refused(&self) {}
+}
+
+/// Makes connections of sockets.
+pub trait Handshake<P>: Send + Sync + 'static {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Shakes hands. It is given up when [`Limits::handshake`](crate::Limits) is over.
+    fn shake(
+        &self,
+        socket: TcpStream,
+        address: SocketAddr,
+    ) -> impl Future<Output = io::Result<Connected<Self::Stream, P>>> + Send;
+}
+
+/// A connection on which requests may come.
+#[derive(Debug)]
+pub struct Connected<S, P> {
+    /// The connection.
+    pub stream: S,
+    /// Its properties, for the service.
+    pub peer: P,
+    /// Which protocol was agreed on.
+    pub is_http2: bool,
+}
+
+/// Plain HTTP/1.1 without authentication.
+#[derive(Debug)]
+pub struct Plain;
+
+impl Handshake<()> for Plain {
+    type Stream = TcpStream;
+
+    async fn shake(
+        &self,
+        stream: TcpStream,
+        _: SocketAddr,
+    ) -> io::Result<Connected<TcpStream, ()>> {
+        Ok(Connected {
+            stream,
+            peer: (),
+            is_http2: false,
+        })
+    }
+}
+
+/// Shakes hands with TLS; `peer` is read from the session.
+///
+/// # Errors
+///
+/// The client speaks no TLS, or does not prove what it should.
+pub async fn shake_tls<P>(
+    socket: TcpStream,
+    config: Arc<ServerConfig>,
+    peer: impl FnOnce(&rustls::ServerConnection) -> P + Send,
+) -> io::Result<Connected<TlsStream<TcpStream>, P>> {
+    let stream = TlsAcceptor::from(config).accept(socket).await?;
+    let session = stream.get_ref().1;
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let peer = peer(session);
+    Ok(Connected {
+        stream,
+        peer,
+        is_http2,
+    })
+}
