@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-16s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: ## Show a dozen requests passing two sample webhooks
@@ -36,6 +36,14 @@ conformance: ## Run the recordings only; VECTORS=DIR and SCENARIOS=DIR run other
 	$(CARGO) test --locked -p lockgate-cel
 	$(if $(SCENARIOS),LOCKGATE_SCENARIOS=$(abspath $(SCENARIOS))) \
 	$(CARGO) test --locked -p lockgate-apiserver --test conformance
+
+.PHONY: conformance-go
+conformance-go: tools ## Run controller-runtime's envtest on the drop-in; REAL=DIR also on the real pair
+	REAL=$(if $(REAL),$(abspath $(REAL))) conformance/go/run.sh envtest
+
+.PHONY: envtest-release
+envtest-release: tools ## Build the archive and index for setup-envtest into OUT; the archive will be at BASE_URL
+	tools/envtest-release.sh "$(or $(OUT),target/envtest-release)" "$(or $(BASE_URL),http://localhost)"
 
 .PHONY: clients
 clients: tools ## Run every client in every installed version

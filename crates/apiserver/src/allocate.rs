@@ -1,22 +1,23 @@
 //! Cluster IPs and node ports of services.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::config::ServiceRange;
 use crate::registry::Resource;
 
-/// Addresses are from 10.96.0.0/12, the range that most clusters use.
-const FIRST: u32 = u32::from_be_bytes([10, 96, 0, 1]);
-const LAST: u32 = u32::from_be_bytes([10, 111, 255, 254]);
 /// Ports of nodes are from 30000 to 32767.
 const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// The addresses and ports that are allocated.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Addresses(Arc<Mutex<Taken>>);
+pub(crate) struct Addresses {
+    range: ServiceRange,
+    taken: Arc<Mutex<Taken>>,
+}
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -58,6 +59,15 @@ impl Taken {
     }
 }
 
+/// The write that needs addresses and ports.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Purpose {
+    /// A dry run gets ports that no service can have.
+    pub(crate) is_dry_run: bool,
+    /// The service is created.
+    pub(crate) is_new: bool,
+}
+
 /// Addresses and ports that were allocated for a service that is not stored yet. They are free again when
 /// this is dropped, unless they are kept.
 #[derive(Debug)]
@@ -82,17 +92,28 @@ impl Drop for Allocation {
 }
 
 impl Addresses {
+    /// All addresses of a range, none of them allocated.
+    pub(crate) fn new(range: ServiceRange) -> Self {
+        Self {
+            range,
+            taken: Arc::default(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn address(&self) -> Option<Ipv4Addr> {
         let mut taken = self.lock();
-        let next = taken.addresses.last().map_or(FIRST, |last| last + 1);
-        let free = if next <= LAST {
+        let (first, last) = self.range.bounds();
+        // Others may have been named by clients.
+        let highest = taken.addresses.range(first..=last).next_back();
+        let next = highest.map_or(first, |highest| highest + 1);
+        let free = if next <= last {
             Some(next)
         } else {
-            (FIRST..=LAST).find(|candidate| !taken.addresses.contains(candidate))
+            (first..=last).find(|candidate| !taken.addresses.contains(candidate))
         };
         let free = free?;
         taken.addresses.insert(free);
@@ -132,19 +153,24 @@ impl Addresses {
     /// Allocates the cluster IP and the node ports of a service that names none.
     ///
     /// What was allocated is given back when it is dropped before the service is stored.
-    pub(crate) fn allocate(&self, resource: &Resource, object: &mut Value) -> Option<Allocation> {
+    pub(crate) fn allocate(
+        &self,
+        resource: &Resource,
+        object: &mut Value,
+        purpose: Purpose,
+    ) -> Option<Allocation> {
         if !resource.is("", "services") {
             return None;
         }
         let mut held = Held::default();
-        self.allocate_for(object, &mut held);
+        self.allocate_for(object, &mut held, purpose);
         Some(Allocation {
             addresses: self.clone(),
             held,
         })
     }
 
-    fn allocate_for(&self, object: &mut Value, held: &mut Held) {
+    fn allocate_for(&self, object: &mut Value, held: &mut Held, purpose: Purpose) {
         let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
             return;
         };
@@ -167,7 +193,10 @@ impl Addresses {
             Some(address) => address.to_owned(),
         };
         spec.insert(String::from("clusterIP"), address.clone().into());
-        spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+        let addresses = spec.entry("clusterIPs").or_insert(Value::Null);
+        if addresses.as_array().is_none_or(Vec::is_empty) {
+            *addresses = json!([address]);
+        }
         // A service without an address has its families decided by its selector, or by nobody.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
@@ -179,34 +208,46 @@ impl Addresses {
             spec.entry("ipFamilyPolicy")
                 .or_insert_with(|| "RequireDualStack".into());
         }
+        // UPSTREAM: kubernetes pkg/registry/core/service/portallocator/operation.go
+        let mut dry = 32_768;
+        let mut next_port = || {
+            if purpose.is_dry_run {
+                dry += 1;
+                return Some(dry);
+            }
+            let port = self.port()?;
+            held.ports.insert(port);
+            Some(port)
+        };
         let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
-        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
-        if kind == "LoadBalancer"
-            && local
-            && checked.unwrap_or_default() == 0
-            && let Some(number) = self.port()
-        {
-            held.ports.insert(number);
-            spec.insert(String::from("healthCheckNodePort"), number.into());
-        }
         let wants_ports = spec
             .get("allocateLoadBalancerNodePorts")
             .and_then(Value::as_bool);
         if kind == "NodePort" || (kind == "LoadBalancer" && wants_ports != Some(false)) {
+            // Protocols of a new service share the port of a node.
+            let mut known: BTreeMap<i64, i64> = BTreeMap::new();
             let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
-            for port in ports.into_iter().flatten() {
-                let missing = port
-                    .get("nodePort")
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default()
-                    == 0;
-                if missing
-                    && let (Some(number), Some(members)) = (self.port(), port.as_object_mut())
-                {
-                    held.ports.insert(number);
-                    members.insert(String::from("nodePort"), number.into());
+            for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+                let number = |key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
+                let (own, mut node) = (number("port"), number("nodePort"));
+                if node == 0 {
+                    let shared = known.get(&own).copied().filter(|_| purpose.is_new);
+                    let Some(found) = shared.or_else(&mut next_port) else {
+                        continue;
+                    };
+                    node = found;
+                    port.insert(String::from("nodePort"), node.into());
                 }
+                known.entry(own).or_insert(node);
             }
+        }
+        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
+        if kind == "LoadBalancer"
+            && local
+            && checked.unwrap_or_default() == 0
+            && let Some(number) = next_port()
+        {
+            spec.insert(String::from("healthCheckNodePort"), number.into());
         }
     }
 }
@@ -228,6 +269,19 @@ mod tests {
         assert_eq!(addresses.port(), Some(30_000));
         addresses.remove("n", "a");
         assert!(!addresses.lock().addresses.contains(&(FIRST + 1)));
+    }
+
+    #[test]
+    fn stays_in_its_range() {
+        let addresses = Addresses::new(ServiceRange::parse("10.0.0.0/29").unwrap());
+        addresses.set("shop", "far", &json!({"spec": {"clusterIP": "10.9.9.9"}}));
+        let all: Vec<String> =
+            std::iter::from_fn(|| Some(addresses.address()?.to_string())).collect();
+        assert_eq!(all.len(), 6);
+        assert_eq!((all[0].as_str(), all[5].as_str()), ("10.0.0.1", "10.0.0.6"));
+        addresses.set("shop", "web", &json!({"spec": {"clusterIP": "10.0.0.3"}}));
+        addresses.remove("shop", "web");
+        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 0, 0, 3)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! shows a token that nobody knows is turned away. Then a user may be asked to be taken for another.
 
 pub(crate) mod impersonation;
+pub(crate) mod keys;
 pub(crate) mod service_account;
 pub(crate) mod tokens;
 
@@ -17,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::authn::service_account::{ISSUER, Signer, Verified, intersect};
+use crate::authn::service_account::{Signer, Verified, intersect};
 use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
@@ -55,14 +56,10 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
     ) -> Result<Verified, String> {
-        let own = [ISSUER.to_owned()];
-        let wanted = if audiences.is_empty() {
-            &own
-        } else {
-            audiences
-        };
+        let own = self.signer.audiences();
+        let wanted = if audiences.is_empty() { own } else { audiences };
         // A token of the file says nothing of audiences: it is for this server.
-        let meant = intersect(&own, wanted);
+        let meant = intersect(own, wanted);
         let mut verified = match self.tokens.find(token) {
             Some(user) if !meant.is_empty() => Verified {
                 user,
@@ -170,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn knows_tokens_and_nobody() {
         let tokens = Tokens::parse("secret,ann,7,\"one,two\"\n").unwrap();
-        let signer = Arc::new(Signer::new().unwrap());
+        let signer = Arc::new(Signer::generate().unwrap());
         let authenticator = Authenticator {
             tokens,
             signer,
@@ -203,7 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_nobody_away_when_told_to() {
-        let signer = Arc::new(Signer::new().unwrap());
+        let signer = Arc::new(Signer::generate().unwrap());
         let authenticator = Authenticator {
             tokens: Tokens::default(),
             signer,

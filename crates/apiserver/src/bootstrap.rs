@@ -11,6 +11,7 @@ use lockgate_store::{Entry, List, Revision};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::allocate::Purpose;
 use crate::config::Controllers;
 use crate::controllers::{namespace_defaults, role_aggregation};
 use crate::encoding;
@@ -175,7 +176,9 @@ async fn missing_objects(
         let object = &mut write.object;
         resource.shape.apply_defaults(object);
         metadata::fill(object);
-        writer.addresses.allocate(resource, object);
+        writer
+            .addresses
+            .allocate(resource, object, Purpose::default());
         strategy::prepare_create(resource, object, &UserInfo::default(), writer.gates);
         strategy::canonicalize(resource, object);
         missing.push(write);

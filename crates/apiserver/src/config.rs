@@ -28,14 +28,99 @@ pub enum AuthorizationMode {
 /// A service reference that is resolved to an address of your choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceMapping {
-    /// The namespace of the service.
+    /// The namespace of the service; `*` in it stands for any text.
     pub namespace: String,
-    /// Its name.
+    /// Its name; `*` in it stands for any text.
     pub name: String,
     /// Its port; none for every port.
     pub port: Option<i32>,
     /// `host:port` to call instead.
     pub address: String,
+}
+
+/// The way from a Service to the address of a webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServiceRouting {
+    /// To a ready endpoint of its EndpointSlices, and to its ClusterIP when it has none: what
+    /// kube-proxy does for kube-apiserver, without kube-proxy.
+    #[default]
+    EndpointsOrClusterIp,
+    /// To a ready endpoint only, as `--enable-aggregator-routing` of kube-apiserver does.
+    Endpoints,
+}
+
+/// The addresses that Services get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceRange {
+    first: Ipv4Addr,
+    last: Ipv4Addr,
+}
+
+impl ServiceRange {
+    /// The addresses of a CIDR such as `10.0.0.0/24`, without its network and broadcast address.
+    /// Returns `None` unless it is an IPv4 range with at least two addresses left.
+    #[must_use]
+    pub fn parse(cidr: &str) -> Option<Self> {
+        let (address, bits) = cidr.split_once('/')?;
+        let (address, bits): (Ipv4Addr, u32) = (address.parse().ok()?, bits.parse().ok()?);
+        if !(4..=30).contains(&bits) {
+            return None;
+        }
+        let hosts = u32::MAX >> bits;
+        let network = u32::from(address) & !hosts;
+        Some(Self {
+            first: (network + 1).into(),
+            last: (network + hosts - 1).into(),
+        })
+    }
+
+    pub(crate) fn bounds(self) -> (u32, u32) {
+        (self.first.into(), self.last.into())
+    }
+}
+
+impl Default for ServiceRange {
+    /// 10.96.0.0/12, the range of most clusters.
+    fn default() -> Self {
+        Self {
+            first: Ipv4Addr::new(10, 96, 0, 1),
+            last: Ipv4Addr::new(10, 111, 255, 254),
+        }
+    }
+}
+
+/// A serving certificate and its key, as PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServingFiles {
+    /// The certificate, followed by its intermediates.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// The tokens of service accounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceAccounts {
+    /// The issuer of new tokens, and further ones whose tokens are accepted.
+    pub issuers: Vec<String>,
+    /// The audiences of this server; the issuers if there are none.
+    pub api_audiences: Vec<String>,
+    /// The private key that signs tokens, as PEM. None is `sa.key` in the folder of the certificates,
+    /// or a key in memory.
+    pub signing_key_file: Option<PathBuf>,
+    /// Public keys, private keys or certificates that verify tokens; the signing key if there are none.
+    pub key_files: Vec<PathBuf>,
+}
+
+impl Default for ServiceAccounts {
+    fn default() -> Self {
+        Self {
+            issuers: vec![String::from("https://kubernetes.default.svc.cluster.local")],
+            api_audiences: Vec::new(),
+            signing_key_file: None,
+            key_files: Vec::new(),
+        }
+    }
 }
 
 /// Feature gates, with the defaults of v1.36.
@@ -261,6 +346,8 @@ pub struct Settings {
     pub secure_port: u16,
     /// Where certificates are kept, and the key that signs tokens. None keeps them in memory, for servers that live as long as a test.
     pub cert_dir: Option<PathBuf>,
+    /// The serving certificate, when it is not issued by the server's own authority.
+    pub serving_files: Option<ServingFiles>,
     /// The limits of connections.
     pub connections: ConnectionLimits,
     /// Further names and addresses the server's certificate is for.
@@ -271,6 +358,8 @@ pub struct Settings {
     pub token_auth_file: Option<PathBuf>,
     /// Further tokens, for servers that are started by a program.
     pub tokens: Vec<(String, UserInfo)>,
+    /// The tokens of service accounts.
+    pub service_accounts: ServiceAccounts,
     /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,
     /// The authorization mode.
@@ -298,8 +387,13 @@ pub struct Settings {
     pub tolerations: DefaultTolerationSeconds,
     /// The timeout of a request. That of kube-apiserver.
     pub request_timeout: Duration,
-    /// Service references that are resolved to other addresses.
+    /// Service references that are resolved to other addresses. The first that matches is used, and
+    /// those without `*` come first.
     pub services: Vec<ServiceMapping>,
+    /// The way to Services that are not mapped.
+    pub service_routing: ServiceRouting,
+    /// The ClusterIPs to allocate.
+    pub service_range: ServiceRange,
     /// The treatment of redirects from webhooks. They are refused: following them would let a webhook make the
     /// server call what it should not.
     pub webhook_redirects: Redirects,
@@ -321,11 +415,13 @@ impl Default for Settings {
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             secure_port: 6443,
             cert_dir: None,
+            serving_files: None,
             connections: ConnectionLimits::default(),
             extra_hosts: Vec::new(),
             client_ca_file: None,
             token_auth_file: None,
             tokens: Vec::new(),
+            service_accounts: ServiceAccounts::default(),
             anonymous_auth: true,
             authorization_mode: AuthorizationMode::Rbac,
             max_requests_inflight: 400,
@@ -340,11 +436,41 @@ impl Default for Settings {
             tolerations: DefaultTolerationSeconds::default(),
             request_timeout: Duration::from_secs(60),
             services: Vec::new(),
+            service_routing: ServiceRouting::default(),
+            service_range: ServiceRange::default(),
             webhook_redirects: Redirects::Refuse,
             controllers: Controllers::default(),
             namespace_grace: Duration::from_millis(500),
             observer: None,
             drain: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_service_ranges() {
+        let shown = |cidr| {
+            ServiceRange::parse(cidr).map(|ServiceRange { first, last }| format!("{first} {last}"))
+        };
+        assert_eq!(shown("10.0.0.0/24").unwrap(), "10.0.0.1 10.0.0.254");
+        assert_eq!(shown("10.0.0.77/29").unwrap(), "10.0.0.73 10.0.0.78");
+        assert_eq!(
+            ServiceRange::parse("10.96.0.0/12"),
+            Some(ServiceRange::default())
+        );
+        for wrong in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/31",
+            "10.0.0.0/3",
+            "fd00::/112",
+            "x/24",
+        ] {
+            assert_eq!(ServiceRange::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -10,7 +10,7 @@ use lockgate_api::admission::UserInfo;
 use lockgate_store::{MemoryStore, Store as _};
 use serde_json::{Value, json};
 
-use crate::authn::service_account::{Claims, ISSUER, Signer};
+use crate::authn::service_account::{Claims, Signer};
 use crate::authn::tokens::Tokens;
 use crate::authn::{ANONYMOUS, Authenticator, impersonation};
 use crate::encoding;
@@ -127,7 +127,7 @@ impl Accounts {
             }
         });
         let tokens = Tokens::parse("known,ann,1\n").expect("a file of one line");
-        let signer = Signer::new().expect("random numbers");
+        let signer = Signer::generate().expect("random numbers");
         let authenticator = Authenticator {
             tokens,
             signer: Arc::new(signer),
@@ -149,8 +149,8 @@ impl Accounts {
 
     /// The issuer of the server.
     #[must_use]
-    pub fn issuer(&self) -> &'static str {
-        ISSUER
+    pub fn issuer(&self) -> &str {
+        self.authenticator.signer.issuer()
     }
 
     /// The user of a token.

@@ -103,9 +103,11 @@ pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
 pub use config::{
-    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, ServiceMapping, Settings,
+    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, ServiceAccounts,
+    ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
 };
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;
+pub use version::KUBERNETES_VERSION;

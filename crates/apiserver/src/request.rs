@@ -8,6 +8,8 @@ use lockgate_admission::audit::Annotations;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::warnings::Warnings;
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::typed::Empties;
+use serde_json::Value;
 
 use crate::authz::Authorized;
 use crate::http::request_info::{Target, Verb};
@@ -112,6 +114,7 @@ pub(crate) struct Notes(Mutex<Recorded>);
 pub(crate) struct Recorded {
     pub(crate) warnings: Warnings,
     pub(crate) annotations: Vec<Annotations>,
+    empties: Empties,
 }
 
 impl Notes {
@@ -122,6 +125,16 @@ impl Notes {
     /// Adds a warning to the response.
     pub(crate) fn warn(&self, text: &str) {
         self.lock().warnings.add(text);
+    }
+
+    /// Keeps the empty lists and maps that the object was sent with, which rules see and nobody else.
+    pub(crate) fn sent_with(&self, empties: Empties) {
+        self.lock().empties = empties;
+    }
+
+    /// Puts empty lists and maps back for the rules of the kind.
+    pub(crate) fn restore_empties(&self, object: &mut Value) {
+        self.lock().empties.restore(object);
     }
 
     /// Adds the warnings and annotations of a run of admission.

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+/// The version of Kubernetes whose API is served.
+pub const KUBERNETES_VERSION: &str = "v1.36.4";
+
 /// The version as `kubectl version` shows it.
 pub(crate) const GIT_VERSION: &str = concat!("v1.36.4+lockgate-", env!("CARGO_PKG_VERSION"));
 

@@ -1,10 +1,14 @@
 //! The command line: which commands there are, and running one.
 
-use std::io;
+use std::ffi::OsString;
+use std::{io, iter};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{Stop, cel, completions, demo, dev, lint, manifests, plugins, serve};
+use crate::commands::envtest::Entry;
+use crate::commands::{
+    Stop, cel, completions, demo, dev, envtest, lint, manifests, plugins, serve,
+};
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
 
@@ -45,6 +49,8 @@ pub enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run a webhook locally with an API server that calls it
     Dev(dev::DevArgs),
+    /// Stand in for the control plane of envtest
+    Envtest(envtest::EnvtestArgs),
     /// Validate webhook configurations and policies as an API server would
     Lint(lint::LintArgs),
     /// Generate webhook configurations from markers in source code
@@ -61,14 +67,28 @@ pub enum Command {
     Completions(completions::CompletionsArgs),
 }
 
+/// Runs what the program was started as: the program of a name that it stands in for, or the command that
+/// its arguments name.
+#[must_use]
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let program = arguments.next().unwrap_or_default();
+    match Entry::of(&program) {
+        Some(entry) => report(entry.run(arguments.collect())),
+        None => run(&Cli::parse_from(iter::once(program).chain(arguments))),
+    }
+}
+
 /// Runs the command and reports its error, if it has one.
 #[must_use]
 pub fn run(cli: &Cli) -> ExitCode {
     let mut printer = Printer::to_stdout(cli.global.color);
-    let result = dispatch(cli, &mut printer).and_then(|code| {
+    report(dispatch(cli, &mut printer).and_then(|code| {
         printer.flush()?;
         Ok(code)
-    });
+    }))
+}
+
+fn report(result: Result<ExitCode, Stop>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Done,
@@ -91,6 +111,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
         Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
         Command::Dev(args) => dev::run(args, printer),
+        Command::Envtest(args) => envtest::run(args, printer),
         Command::Demo => demo::run(printer),
         Command::Version => {
             printer.line(&format!("lockgate {}", env!("CARGO_PKG_VERSION")))?;

@@ -4,6 +4,7 @@ pub mod cel;
 pub mod completions;
 pub mod demo;
 pub mod dev;
+pub mod envtest;
 pub mod lint;
 pub mod manifests;
 pub mod plugins;

@@ -49,6 +49,15 @@ enum Format {
 }
 
 impl LogArgs {
+    /// As `-v` given so often.
+    #[must_use]
+    pub fn with_verbosity(verbose: u8) -> Self {
+        Self {
+            verbose,
+            ..Self::default()
+        }
+    }
+
     /// Installs the subscriber of the process. `RUST_LOG` takes precedence over the flags.
     ///
     /// # Errors

@@ -1,12 +1,9 @@
-//! Entry point: parse, run, map to an exit code.
-
-use clap::Parser as _;
-use lockgate_cli::args::{Cli, run};
+//! Entry point: run, map to an exit code.
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    run(&Cli::parse()).into()
+    lockgate_cli::args::main(std::env::args_os()).into()
 }

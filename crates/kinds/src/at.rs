@@ -13,8 +13,9 @@ use lockgate_go::json::to_string;
 use lockgate_go::quantity::Quantity;
 
 use crate::checks::wire;
+use crate::equality::semantically_equal;
 use crate::object::Object;
-use crate::tree;
+use crate::typed::{Type, internal_form, member_type};
 
 /// A value with its path.
 #[derive(Debug, Clone, Copy)]
@@ -138,12 +139,9 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
+    /// Both say the same; a list without elements is like none.
     pub(crate) fn same(&self, other: &At<'_, '_>) -> bool {
-        match (self.value, other.value) {
-            (Some(one), Some(other)) => tree::equal(one, other),
-            (None, None) => true,
-            _ => false,
-        }
+        alike(self.value, other.value)
     }
 
     /// The value as Go prints it inside an error.
@@ -203,6 +201,11 @@ impl<'p, 'v> At<'p, 'v> {
         detail: impl Into<String>,
     ) {
         errors.push(FieldError::invalid(&self.path, shown, detail));
+    }
+
+    /// The check itself failed.
+    pub(crate) fn internal(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
+        errors.push(FieldError::internal(&self.path, detail));
     }
 
     pub(crate) fn not_supported(&self, errors: &mut FieldErrors, set: &[&str]) {
@@ -369,11 +372,60 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The value must equal that of the old object.
+    /// The value must equal that of the old object; both are compared and printed by their type.
+    pub(crate) fn immutable_typed(
+        &self,
+        errors: &mut FieldErrors,
+        old: &At<'_, '_>,
+        ty: Option<Type>,
+    ) {
+        let value = |at: &At<'_, '_>| at.value.cloned().unwrap_or(Value::Null);
+        if let Some(ty) = ty
+            && !semantically_equal(ty, &value(self), &value(old))
+        {
+            let shown = internal_form(ty, self.value);
+            self.invalid_as(errors, Shown::Rendered(&shown), "field is immutable");
+        }
+    }
+
+    /// The label selector must be that of the old object.
+    pub(crate) fn immutable_selector(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
+        let ty = member_type("apps", "Deployment", &["spec", "selector"]);
+        self.immutable_typed(errors, old, ty);
+    }
+
+    /// The value, which is no list and no map, must equal that of the old object.
     pub(crate) fn immutable(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
         if !self.same(old) {
             self.invalid_or_null(errors, "field is immutable");
         }
+    }
+}
+
+/// Recurses as deep as the objects, whose depth their reader bounds.
+fn alike(one: Option<&Value>, other: Option<&Value>) -> bool {
+    let there = |value: Option<&'_ Value>| {
+        value.is_some_and(|value| {
+            !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+        })
+    };
+    match (one, other) {
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            one.iter()
+                .all(|(key, value)| alike(Some(value), other.get(key)))
+                && other
+                    .iter()
+                    .all(|(key, value)| one.contains_key(key) || !there(Some(value)))
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .zip(other)
+                    .all(|(one, other)| alike(Some(one), Some(other)))
+        }
+        _ if !there(one) || !there(other) => there(one) == there(other),
+        _ => one == other,
     }
 }
 

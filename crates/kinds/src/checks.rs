@@ -136,20 +136,6 @@ pub(crate) fn immutable(
     }
 }
 
-/// `spec.selector` may not change.
-pub(crate) fn immutable_selector(errors: &mut FieldErrors, object: &Object, old: &Object) {
-    let selector = |object| {
-        let selector = get(object, "spec").and_then(|spec: &Object| spec.get("selector"));
-        selector.unwrap_or(&Value::Null)
-    };
-    let (new, old) = (selector(object), selector(old));
-    if !tree::equal(new, old) {
-        let spec = Path::root("spec");
-        let detail = "field is immutable";
-        invalid_selector(errors, &spec.child("selector"), Some(new), detail);
-    }
-}
-
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
     or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
     regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -159,6 +145,25 @@ pub(crate) const LABEL_NAMES: NameRules = NameRules {
     name: check_label,
     prefix: check_label_prefix,
 };
+
+/// The rules for names that newer code checks, which counts bytes and says so.
+///
+/// UPSTREAM: apimachinery pkg/api/validate/strfmt.go (LongName)
+pub(crate) const LONG_NAMES: NameRules = NameRules {
+    name: check_long_name,
+    // The name that was made is checked, not its beginning.
+    prefix: |_| Vec::new(),
+};
+
+fn check_long_name(name: &str) -> Vec<String> {
+    let mut messages = check_subdomain(name);
+    for message in &mut messages {
+        if let Some(start) = message.strip_suffix(" characters") {
+            *message = format!("{start} bytes");
+        }
+    }
+    messages
+}
 
 /// Checks a DNS-1123 label.
 pub(crate) fn check_label(value: &str) -> Vec<String> {
@@ -540,6 +545,40 @@ pub(crate) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// The types of the PEM blocks in a text.
+///
+/// UPSTREAM: encoding/pem (Decode)
+pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
+    const END: &str = "-----";
+    let text = String::from_utf8_lossy(bytes);
+    let mut types = Vec::new();
+    let mut open: Option<(&str, String)> = None;
+    for line in text.lines() {
+        let line = line.trim_end();
+        if let Some(kind) = line
+            .strip_prefix("-----BEGIN ")
+            .and_then(|rest| rest.strip_suffix(END))
+        {
+            open = Some((kind, String::new()));
+        } else if let Some(kind) = line
+            .strip_prefix("-----END ")
+            .and_then(|rest| rest.strip_suffix(END))
+        {
+            if let Some((begun, body)) = open.take()
+                && begun == kind
+                && lockgate_go::base64::decode(&body).is_ok()
+            {
+                types.push(kind.to_owned());
+            }
+        } else if let Some((_, body)) = &mut open
+            && !line.contains(':')
+        {
+            body.push_str(line);
+        }
+    }
+    types
 }
 
 /// Checks the name of a CSI driver beyond its presence and length.

@@ -71,6 +71,12 @@ pub trait Kind: fmt::Debug + Send + Sync {
         NewStatus::Reset
     }
 
+    /// Sets what depends on the cluster around a new or changed object, before the server allocates
+    /// and prepares. Errors end the write before the other rules are asked.
+    fn begin(&self, _value: &mut Value, _old: Option<&Value>) -> FieldErrors {
+        FieldErrors::new()
+    }
+
     /// Warnings about what [`Kind::prepare_create`] is going to change. They are given even if the object
     /// is refused afterwards.
     fn warnings_on_prepare(&self, _value: &Value) -> Vec<String> {
@@ -127,6 +133,14 @@ pub trait Kind: fmt::Debug + Send + Sync {
         }
     }
 
+    /// The rules for a changed `status`, beyond metadata.
+    fn validate_status(&self, _errors: &mut FieldErrors, _new: &Written<'_>, _old: &Written<'_>) {}
+
+    /// The group that errors about invalid objects name, if it is not that of the resource.
+    fn error_group(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Warnings about a new object that is valid.
     fn warnings_on_create(&self, _new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         Vec::new()
@@ -154,7 +168,8 @@ pub trait Kind: fmt::Debug + Send + Sync {
     }
 
     /// Validates a changed object after the metadata that every kind has: by default its metadata by
-    /// the kind's own rules, then, if the object changed as a whole, [`Kind::validate`].
+    /// the kind's own rules, then [`Kind::validate`] if the object changed as a whole, and
+    /// [`Kind::validate_status`] if its status did.
     fn validate_update(
         &self,
         subresource: &str,
@@ -163,8 +178,10 @@ pub trait Kind: fmt::Debug + Send + Sync {
         context: &Context<'_>,
     ) -> FieldErrors {
         let mut errors = self.validate_metadata_update(new, old);
-        if subresource.is_empty() {
-            self.validate(&mut errors, new, Some(old), context);
+        match subresource {
+            "" => self.validate(&mut errors, new, Some(old), context),
+            "status" => self.validate_status(&mut errors, new, old),
+            _ => {}
         }
         errors
     }
@@ -305,6 +322,8 @@ pub struct Context<'r> {
     pub match_conditions: bool,
     /// Configurations from manifest files exist, so their names are reserved.
     pub static_manifests: bool,
+    /// The namespace of the object has the label that grants admin access to devices.
+    pub admin_access: bool,
 }
 
 impl fmt::Debug for Context<'_> {
@@ -327,6 +346,7 @@ impl<'r> Context<'r> {
             policies: &Unchecked,
             match_conditions: true,
             static_manifests: false,
+            admin_access: false,
         }
     }
 }

@@ -37,6 +37,7 @@
 #![warn(missing_docs)]
 
 pub mod tree;
+mod unified_diff;
 
 pub mod typed;
 

@@ -17,7 +17,6 @@ mod tests;
 use serde_json::Value;
 
 use lockgate_api::field::{FieldErrors, Path};
-use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::meta::validation::{
     NameRules, PATH_SEGMENT_NAMES, validate_metadata, validate_metadata_update,
 };
@@ -42,7 +41,10 @@ pub fn name_rules(resource: &Resource) -> NameRules {
 pub fn prepare_create(resource: &Resource, value: &mut Value, context: &Context<'_>) {
     if matches!(
         resource.generation,
-        Generation::CreateOnly | Generation::Members(_)
+        Generation::CreateOnly
+            | Generation::Members(_)
+            | Generation::Sent(_)
+            | Generation::Exact(_)
     ) {
         set_generation(value, 1);
     }
@@ -80,10 +82,15 @@ pub fn prepare_update(
             _ => {}
         }
     });
+    let counts = matches!(subresource, "" | "ephemeralcontainers" | "resize");
+    let counts_first = matches!(resource.generation, Generation::Sent(_));
+    if counts && counts_first {
+        raise_generation(resource, value, old);
+    }
     resource
         .rules
         .prepare_update(subresource, value, old, context);
-    if matches!(subresource, "" | "ephemeralcontainers" | "resize") {
+    if counts && !counts_first {
         raise_generation(resource, value, old);
     }
     with(value, |object| restore_metadata(object, old_object));
@@ -92,6 +99,12 @@ pub fn prepare_update(
 /// Sets what is set right after validation.
 pub fn canonicalize(resource: &Resource, value: &mut Value) {
     resource.rules.canonicalize(value);
+    // Storage is protobuf, which knows no empty lists and maps; definitions are stored as JSON.
+    if resource.group != "apiextensions.k8s.io"
+        && let Some(ty) = type_of_resource(resource)
+    {
+        ty.forget_empties(value);
+    }
 }
 
 /// Validates an object that is created.
@@ -100,13 +113,8 @@ pub fn validate_create(resource: &Resource, value: &Value, context: &Context<'_>
     let new = Written::new(value, resource.namespaced);
     let mut errors = resource.rules.validate_create(&new, context);
     if errors.is_empty() {
-        // The name by the rules of every kind, after those of this kind. The rest is valid already.
-        let names = ObjectMeta {
-            name: new.metadata.name,
-            generate_name: new.metadata.generate_name,
-            ..ObjectMeta::default()
-        };
-        errors = validate_metadata(&names, PATH_SEGMENT_NAMES, &Path::root("metadata"));
+        // The rules of every kind, after those of this kind.
+        errors = validate_metadata(&new.metadata, PATH_SEGMENT_NAMES, &Path::root("metadata"));
     }
     errors
 }
@@ -197,10 +205,14 @@ fn reset_status(resource: &Resource, value: &mut Value) {
 
 /// Raises the generation if a member that counts has changed.
 fn raise_generation(resource: &Resource, value: &mut Value, old: &Value) {
-    let (Generation::Members(members) | Generation::UpdateOnly(members)) = resource.generation
+    let (Generation::Members(members)
+    | Generation::UpdateOnly(members)
+    | Generation::Sent(members)
+    | Generation::Exact(members)) = resource.generation
     else {
         return;
     };
+    let is_exact = matches!(resource.generation, Generation::Exact(_));
     let changed = members.iter().any(|path| {
         let pointer = format!("/{}", path.replace('.', "/"));
         let find = |value: &Value| value.pointer(&pointer).cloned().unwrap_or_default();
@@ -210,8 +222,8 @@ fn raise_generation(resource: &Resource, value: &mut Value, old: &Value) {
                 Some(Some(ty?.field(name)?.ty()))
             });
         match ty.flatten() {
-            Some(ty) => !semantically_equal(ty, &find(value), &find(old)),
-            None => find(value) != find(old),
+            Some(ty) if !is_exact => !semantically_equal(ty, &find(value), &find(old)),
+            _ => find(value) != find(old),
         }
     });
     if !changed {

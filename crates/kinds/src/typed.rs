@@ -6,6 +6,8 @@
 
 mod data;
 mod decode;
+mod empties;
+mod internal;
 mod micro_time;
 mod scalar;
 #[rustfmt::skip]
@@ -20,6 +22,8 @@ use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
 pub use decode::{Decoded, MAX_FINDINGS};
+pub use empties::Empties;
+pub(crate) use internal::{internal_diff, internal_form};
 
 /// A type of the API; a handle into the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,6 +90,13 @@ pub fn type_of(group: &str, version: &str, kind: &str) -> Option<Type> {
         | "ListOptions" => find("meta.k8s.io", "v1"),
         _ => None,
     })
+}
+
+/// The type of the member at a path of a kind's newest version.
+pub(crate) fn member_type(group: &str, kind: &str, path: &[&str]) -> Option<Type> {
+    let ty = type_of(group, "v1", kind)?;
+    path.iter()
+        .try_fold(ty, |ty, key| Some(ty.field(key)?.ty()))
 }
 
 impl Type {

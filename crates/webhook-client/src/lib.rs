@@ -49,8 +49,8 @@ mod caller;
 pub use self::caller::HttpsCaller;
 pub use self::proxy::{Proxies, ProxyError};
 pub use self::resolve::{
-    ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, ResolveError, Service,
-    ServicePort, ServiceResolver, Services,
+    ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, ProxyResolver, ResolveError,
+    Service, ServicePort, ServiceResolver, Services,
 };
 pub use self::settings::{MAX_ANSWER_BYTES, Redirects, Settings};
 pub use self::target::split_authority;

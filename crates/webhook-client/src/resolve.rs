@@ -61,7 +61,17 @@ impl ServiceResolver for DnsResolver {
 #[derive(Debug)]
 pub struct MappedResolver {
     addresses: HashMap<(String, String, Option<i32>), String>,
+    /// Those with a pattern, in the order in which they are tried.
+    patterns: Vec<Pattern>,
     rest: Arc<dyn ServiceResolver>,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    namespace: String,
+    name: String,
+    port: Option<i32>,
+    address: String,
 }
 
 impl MappedResolver {
@@ -70,15 +80,27 @@ impl MappedResolver {
     pub fn new(rest: Arc<dyn ServiceResolver>) -> Self {
         Self {
             addresses: HashMap::new(),
+            patterns: Vec::new(),
             rest,
         }
     }
 
-    /// Sends a service to `address`; without a port, on all ports that are not mapped themselves.
+    /// Sends a service to `address`; without a port, on all ports that are not mapped themselves. A
+    /// `*` in the namespace or in the name stands for any text. Services that are named come before
+    /// patterns, and of these the first that matches decides.
     #[must_use]
     pub fn map(mut self, namespace: &str, name: &str, port: Option<i32>, address: &str) -> Self {
-        let key = (namespace.to_owned(), name.to_owned(), port);
-        self.addresses.insert(key, address.to_owned());
+        if namespace.contains('*') || name.contains('*') {
+            self.patterns.push(Pattern {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                port,
+                address: address.to_owned(),
+            });
+        } else {
+            let key = (namespace.to_owned(), name.to_owned(), port);
+            self.addresses.insert(key, address.to_owned());
+        }
         self
     }
 }
@@ -89,11 +111,38 @@ impl ServiceResolver for MappedResolver {
             let key = (namespace.to_owned(), name.to_owned(), port);
             self.addresses.get(&key)
         };
-        match on(Some(port)).or_else(|| on(None)) {
+        let pattern = || {
+            let mut patterns = self.patterns.iter();
+            let found = patterns.find(|pattern| {
+                pattern.port.is_none_or(|mapped| mapped == port)
+                    && matches(&pattern.namespace, namespace)
+                    && matches(&pattern.name, name)
+            });
+            found.map(|pattern| &pattern.address)
+        };
+        match on(Some(port)).or_else(|| on(None)).or_else(pattern) {
             Some(address) => Ok(address.clone()),
             None => self.rest.resolve(namespace, name, port),
         }
     }
+}
+
+/// Returns true if a text matches a pattern, in which `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
 }
 
 /// A Service as the resolver sees it.
@@ -128,17 +177,34 @@ pub struct ClusterIpResolver<S>(pub S);
 
 impl<S: Services> ServiceResolver for ClusterIpResolver<S> {
     fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError> {
+        cluster_ip(&find(&self.0, namespace, name)?, name, port)
+    }
+}
+
+fn cluster_ip(service: &Service, name: &str, port: i32) -> Result<String, ResolveError> {
+    if let Some(external) = &service.external_name {
+        return Ok(join_host_port(external, port));
+    }
+    // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is
+    // looked at before the port.
+    if matches!(service.cluster_ip.as_str(), "" | "None") {
+        return Err(ResolveError::Unroutable(service.cluster_ip.clone()));
+    }
+    find_port(service, name, port)?;
+    Ok(join_host_port(&service.cluster_ip, port))
+}
+
+/// Goes to a ready pod behind the ClusterIP of a service, and to the ClusterIP itself when there is
+/// none: what kube-apiserver and kube-proxy do together, for a server that has no kube-proxy.
+#[derive(Debug)]
+pub struct ProxyResolver<S>(pub S);
+
+impl<S: Services> ServiceResolver for ProxyResolver<S> {
+    fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError> {
         let service = find(&self.0, namespace, name)?;
-        if let Some(external) = &service.external_name {
-            return Ok(join_host_port(external, port));
-        }
-        // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is
-        // looked at before the port.
-        if matches!(service.cluster_ip.as_str(), "" | "None") {
-            return Err(ResolveError::Unroutable(service.cluster_ip));
-        }
-        find_port(&service, name, port)?;
-        Ok(join_host_port(&service.cluster_ip, port))
+        let address = cluster_ip(&service, name, port)?;
+        let endpoint = find_port(&service, name, port).ok().and_then(endpoint);
+        Ok(endpoint.unwrap_or(address))
     }
 }
 
@@ -152,17 +218,20 @@ impl<S: Services> ServiceResolver for EndpointResolver<S> {
         if service.external_name.is_some() {
             return Err(ResolveError::ExternalName);
         }
-        let endpoints = &find_port(&service, name, port)?.endpoints;
-        let none = || ResolveError::NoEndpoints(name.to_owned());
-        let first = endpoints.first().ok_or_else(none)?;
-        let six = first.starts_with('[');
-        let primary: Vec<&String> = endpoints
-            .iter()
-            .filter(|endpoint| endpoint.starts_with('[') == six)
-            .collect();
-        let chosen = primary.get(random_below(primary.len())).ok_or_else(none)?;
-        Ok((*chosen).clone())
+        let port = find_port(&service, name, port)?;
+        endpoint(port).ok_or_else(|| ResolveError::NoEndpoints(name.to_owned()))
     }
+}
+
+/// One of the endpoints of the primary family.
+fn endpoint(port: &ServicePort) -> Option<String> {
+    let six = port.endpoints.first()?.starts_with('[');
+    let endpoints = port.endpoints.iter();
+    let primary: Vec<&String> = endpoints
+        .filter(|endpoint| endpoint.starts_with('[') == six)
+        .collect();
+    let chosen = primary.get(random_below(primary.len()))?;
+    Some((*chosen).clone())
 }
 
 fn find(services: &impl Services, namespace: &str, name: &str) -> Result<Service, ResolveError> {
@@ -267,6 +336,27 @@ mod tests {
     }
 
     #[test]
+    fn goes_where_kube_proxy_would() {
+        assert_eq!(
+            resolved(&ProxyResolver(One(service())), "s", 443),
+            "10.1.0.1:8443"
+        );
+        let mut service = service();
+        service.ports[0].endpoints.clear();
+        let empty = ProxyResolver(One(service.clone()));
+        assert_eq!(resolved(&empty, "s", 443), "10.0.0.1:443");
+        assert_eq!(
+            resolved(&empty, "s", 1),
+            "no service port 1 found for service \"s\""
+        );
+        service.cluster_ip = String::from("None");
+        assert_eq!(
+            resolved(&ProxyResolver(One(service)), "s", 443),
+            "cannot route to service with ClusterIP \"None\""
+        );
+    }
+
+    #[test]
     fn goes_to_an_endpoint_of_the_primary_family() {
         let endpoints = EndpointResolver(One(service()));
         for _ in 0..20 {
@@ -288,5 +378,34 @@ mod tests {
         assert_eq!(resolved(&mapped, "s", 443), "127.0.0.1:1");
         assert_eq!(resolved(&mapped, "s", 8443), "127.0.0.1:2");
         assert_eq!(resolved(&mapped, "x", 443), "x.ns.svc:443");
+    }
+
+    #[test]
+    fn maps_by_pattern() {
+        let mapped = MappedResolver::new(Arc::new(DnsResolver))
+            .map("*", "hook-*", Some(443), "127.0.0.1:1")
+            .map("n*", "*", None, "127.0.0.1:2")
+            .map("ns", "s", None, "127.0.0.1:3");
+        for (name, port, expected) in [
+            ("hook-a", 443, "127.0.0.1:1"),
+            ("hook-a", 8443, "127.0.0.1:2"),
+            ("s", 443, "127.0.0.1:3"),
+            ("x", 1, "127.0.0.1:2"),
+        ] {
+            assert_eq!(resolved(&mapped, name, port), expected);
+        }
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*a", "a", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("a", "ab", false),
+            ("*b", "ab", true),
+            ("**", "x", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
     }
 }

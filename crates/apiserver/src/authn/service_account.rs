@@ -8,20 +8,12 @@ use lockgate_api::admission::UserInfo;
 use lockgate_api::meta::time::Time;
 use lockgate_go::quote::quote;
 use lockgate_store::{ReadAt, Store};
-use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
-    UnparsedPublicKey,
-};
-use rustls::pki_types::PrivatePkcs8KeyDer;
-use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
+use super::keys::{Header, SigningKey, VerifyingKey};
+use crate::config::ServiceAccounts;
 use crate::encoding;
 use crate::metadata;
-
-/// The issuer of tokens, and their audience unless a request names another.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// By how many seconds clocks may differ.
 ///
@@ -93,37 +85,69 @@ pub(crate) struct Verified {
     pub(crate) audiences: Vec<String>,
 }
 
-/// Signs tokens and verifies its own.
+/// Signs tokens, and verifies those of its issuers.
+#[derive(Debug)]
 pub(crate) struct Signer {
-    key: EcdsaKeyPair,
-    random: SystemRandom,
+    key: SigningKey,
+    /// The keys that verify tokens.
+    keys: Vec<VerifyingKey>,
+    /// The issuer of new tokens, and further ones whose tokens are accepted.
+    issuers: Vec<String>,
+    /// The audiences of this server.
+    audiences: Vec<String>,
 }
 
 impl Signer {
-    /// A signer with a key of its own.
-    pub(crate) fn new() -> Option<Self> {
-        let random = SystemRandom::new();
-        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.as_ref(), &random)
-            .ok()?;
-        Some(Self { key, random })
+    /// A signer for these issuers. The key itself verifies tokens unless others are named, and the
+    /// issuers are the audiences unless others are named.
+    pub(crate) fn new(
+        key: SigningKey,
+        mut keys: Vec<VerifyingKey>,
+        issuers: Vec<String>,
+        audiences: Vec<String>,
+    ) -> Self {
+        if keys.is_empty() {
+            keys.push(key.verifying().clone());
+        }
+        let audiences = match audiences.is_empty() {
+            true => issuers.clone(),
+            false => audiences,
+        };
+        Self {
+            key,
+            keys,
+            issuers,
+            audiences,
+        }
     }
 
-    /// A signer with a key that is kept, as PEM: it verifies the tokens that others made with it.
-    pub(crate) fn with_key(pem: &str) -> Option<Self> {
-        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok()?;
-        let random = SystemRandom::new();
-        let der = key.secret_pkcs8_der();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &random).ok()?;
-        Some(Self { key, random })
+    /// A signer with a key of its own and the default issuer. Returns `None` without an entropy source.
+    pub(crate) fn generate() -> Option<Self> {
+        let issuers = ServiceAccounts::default().issuers;
+        let key = SigningKey::generate()?;
+        Some(Self::new(key, Vec::new(), issuers, Vec::new()))
+    }
+
+    /// The issuer of new tokens.
+    pub(crate) fn issuer(&self) -> &str {
+        self.issuers.first().map(String::as_str).unwrap_or_default()
+    }
+
+    /// The audiences of this server, and of tokens unless a request names others.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
     }
 
     /// Signs the claims of a token.
     pub(crate) fn sign(&self, claims: &Claims) -> Option<String> {
-        let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","typ":"JWT"}"#);
+        let header = serde_json::to_string(&self.key.header()).ok()?;
         let claims = serde_json::to_string(claims).ok()?;
-        let text = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
-        let signature = self.key.sign(&self.random, text.as_bytes()).ok()?;
+        let text = format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode(header),
+            URL_SAFE_NO_PAD.encode(claims)
+        );
+        let signature = self.key.sign(text.as_bytes())?;
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
@@ -138,7 +162,7 @@ impl Signer {
             };
             let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
             let claims: Claims = serde_json::from_slice(&payload).ok()?;
-            (claims.issuer == ISSUER).then_some(claims)
+            self.issuers.contains(&claims.issuer).then_some(claims)
         };
         let Some(claims) = claimed() else {
             return Ok(None);
@@ -146,16 +170,13 @@ impl Signer {
         let is_signed = || {
             let (text, signature) = token.rsplit_once('.')?;
             let header = URL_SAFE_NO_PAD.decode(text.split_once('.')?.0).ok()?;
-            let header: serde_json::Value = serde_json::from_slice(&header).ok()?;
-            if header.get("alg")?.as_str()? != "ES256" {
-                return None;
-            }
+            let header: Header = serde_json::from_slice(&header).ok()?;
             let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-            let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key());
-            public.verify(text.as_bytes(), &signature).ok()
+            let mut keys = self.keys.iter();
+            keys.find(|key| key.verifies(&header, text.as_bytes(), &signature))
         };
         match is_signed() {
-            Some(()) => Ok(Some(claims)),
+            Some(_) => Ok(Some(claims)),
             None => Err(String::from(
                 "go-jose/go-jose: error in cryptographic primitive",
             )),
@@ -174,7 +195,7 @@ impl Signer {
             return Ok(None);
         };
         if claims.audiences.is_empty() {
-            claims.audiences = vec![ISSUER.to_owned()];
+            claims.audiences.clone_from(&self.audiences);
         }
         let meant = intersect(&claims.audiences, audiences);
         if meant.is_empty() {
@@ -337,18 +358,14 @@ fn user(claims: Claims) -> UserInfo {
     }
 }
 
-impl std::fmt::Debug for Signer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Signer").finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use lockgate_store::MemoryStore;
     use serde_json::json;
 
     use super::*;
+
+    const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
     fn ours() -> Vec<String> {
         vec![ISSUER.to_owned()]
@@ -410,7 +427,7 @@ mod tests {
 
     #[tokio::test]
     async fn accepts_its_own_tokens_while_they_are_good() {
-        let signer = Signer::new().unwrap();
+        let signer = Signer::generate().unwrap();
         let store = store().await;
         let now = metadata::now().unix_seconds();
         let robot = "system:serviceaccount:shop:robot";
@@ -461,7 +478,7 @@ mod tests {
 
     #[tokio::test]
     async fn accepts_no_other_tokens() {
-        let signer = Signer::new().unwrap();
+        let signer = Signer::generate().unwrap();
         let store = store().await;
         let token = signer.sign(&claims()).unwrap();
         assert_eq!(
@@ -471,7 +488,7 @@ mod tests {
             )
         );
         let broken = "go-jose/go-jose: error in cryptographic primitive";
-        let other = Signer::new().unwrap();
+        let other = Signer::generate().unwrap();
         assert_eq!(told(&other, &store, &token, &ours()).await, broken);
         let (text, signature) = token.rsplit_once('.').unwrap();
         let forged = format!("{text}.AAAA");

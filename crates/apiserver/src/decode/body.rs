@@ -9,6 +9,7 @@ use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::Envelope;
+use lockgate_kinds::typed::Empties;
 use serde_json::Value;
 
 use crate::decode::options::FieldValidation;
@@ -108,6 +109,8 @@ impl<'k> Expected<'k> {
 pub(crate) struct Decoded {
     pub(crate) object: Value,
     pub(crate) warnings: Vec<String>,
+    /// The empty lists and maps that the object was sent with.
+    pub(crate) empties: Empties,
 }
 
 /// Decodes a body as an object of an expected kind, with the defaults of its version.
@@ -136,11 +139,11 @@ pub(crate) fn decode(
         )));
     }
     decode_typed(found, expected, validation, || match &parsed {
-        Parsed::Document(document) => expected.shape.decode(document.root()),
+        Parsed::Document(document) => expected.shape.decode_with_empties(document.root()),
         // Protobuf bodies have no unknown-field findings.
         Parsed::Protobuf(envelope) => {
             let decoded = expected.shape.decode_protobuf(envelope.raw);
-            decoded.map(|object| (object, Vec::new()))
+            decoded.map(|object| (object, Vec::new(), Empties::default()))
         }
     })
 }
@@ -156,7 +159,9 @@ pub(crate) fn decode_element(
         return Err(bad_request(ParseError::TooDeep.to_string()));
     }
     let found = TypeMeta::read(root).map_err(|error| bad_request(error.to_string()))?;
-    decode_typed(found, expected, validation, || expected.shape.decode(root))
+    decode_typed(found, expected, validation, || {
+        expected.shape.decode_with_empties(root)
+    })
 }
 
 /// Decodes an object that says of itself that it is of the type `found`.
@@ -164,7 +169,7 @@ fn decode_typed(
     mut found: TypeMeta,
     expected: Expected<'_>,
     validation: FieldValidation,
-    decode: impl FnOnce() -> Result<(Value, Vec<String>), String>,
+    decode: impl FnOnce() -> Result<(Value, Vec<String>, Empties), String>,
 ) -> Outcome<Decoded> {
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
@@ -190,7 +195,7 @@ fn decode_typed(
             expected.api_version()
         )));
     }
-    let (object, findings) = decode().map_err(|error| cannot(&error))?;
+    let (object, findings, empties) = decode().map_err(|error| cannot(&error))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -199,10 +204,12 @@ fn decode_typed(
         FieldValidation::Warn => Ok(Decoded {
             object,
             warnings: findings,
+            empties,
         }),
         _ => Ok(Decoded {
             object,
             warnings: Vec::new(),
+            empties,
         }),
     }
 }

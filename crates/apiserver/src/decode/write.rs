@@ -223,6 +223,7 @@ impl Encoded<'_> {
         for warning in &decoded.warnings {
             notes.warn(warning);
         }
+        notes.sent_with(decoded.empties);
         Ok(decoded.object)
     }
 

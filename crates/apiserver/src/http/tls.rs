@@ -2,6 +2,8 @@
 //!
 //! Missing certificates are made; with a folder they are stored there, so that a kubeconfig survives a restart.
 
+mod users;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +11,12 @@ use std::sync::Arc;
 use lockgate_certs::{Authority, Error, Leaf, Pair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::config::ServingFiles;
 use crate::{metadata, private_file};
+use users::Users;
 
 /// The server's certificate is renewed at a start when it ends within so many days.
 const RENEW_DAYS: u32 = 90;
@@ -57,11 +60,13 @@ fn material(what: &str) -> impl Fn(Error) -> TlsError {
 /// The authority of a server, and what it issued to itself.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// The certificate of the authority, which clients trust.
-    pub(crate) ca_pem: String,
+    /// The certificate of the authority.
+    ca_pem: String,
     ca_key_pem: String,
     certificate_pem: String,
     key_pem: String,
+    /// The serving certificate is one of the authority above.
+    is_own: bool,
 }
 
 impl Identity {
@@ -114,6 +119,7 @@ impl Identity {
             ca_key_pem,
             certificate_pem,
             key_pem,
+            is_own: true,
         })
     }
 
@@ -126,7 +132,31 @@ impl Identity {
             ca_key_pem,
             certificate_pem,
             key_pem,
+            is_own: true,
         })
+    }
+
+    /// The same authority with a serving certificate from files, which another may have issued.
+    pub(crate) fn serving(mut self, files: &ServingFiles) -> Result<Self, TlsError> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|source| TlsError::File {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        self.certificate_pem = read(&files.certificate)?;
+        self.key_pem = read(&files.key)?;
+        self.is_own = false;
+        Ok(self)
+    }
+
+    /// The certificates that clients verify the server with.
+    pub(crate) fn trust_pem(&self) -> &str {
+        match self.is_own {
+            true => &self.ca_pem,
+            // With the authority at its end, or its own authority.
+            false => &self.certificate_pem,
+        }
     }
 
     /// Issues a client certificate to a user in a group.
@@ -149,11 +179,13 @@ impl Identity {
             why,
         };
         let mut roots = RootCertStore::empty();
+        let mut trusted = Vec::new();
         let mut trust = |what: &str, pem: &str| -> Result<(), TlsError> {
             for certificate in certificates(what, pem)? {
                 roots
-                    .add(certificate)
+                    .add(certificate.clone())
                     .map_err(|error| wrong(what, error.to_string()))?;
+                trusted.push(certificate);
             }
             Ok(())
         };
@@ -166,18 +198,15 @@ impl Identity {
             trust(&format!("`{}`", path.display()), &pem)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| wrong("the authorities of users", error.to_string()))?;
+        let verifier = Users::new(trusted, roots, Arc::clone(&provider))
+            .map_err(|error| wrong("the authorities of users", error.to_string()))?;
         let chain = certificates("the server's certificate", &self.certificate_pem)?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
             .map_err(|error| wrong("the server's key", error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong("the server's protocol versions", error.to_string()))?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(Arc::new(verifier))
             .with_single_cert(chain, key)
             .map_err(|error| wrong("the server's certificate", error.to_string()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -1,5 +1,5 @@
 //! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! services and their endpoints, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub(crate) enum Kind {
     Binding,
     Definition,
     Service,
+    EndpointSlice,
     /// Something that nodes are authorized by.
     Node(Related),
 }
@@ -61,6 +62,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ) => Kind::Registration,
         ("", "namespaces") => Kind::Namespace,
         ("", "services") => Kind::Service,
+        ("discovery.k8s.io", "endpointslices") => Kind::EndpointSlice,
         ("", "pods") => Kind::Node(Related::Pod),
         ("", "persistentvolumes") => Kind::Node(Related::Volume),
         ("storage.k8s.io", "volumeattachments") => Kind::Node(Related::Attachment),
@@ -180,6 +182,7 @@ impl Effects {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
             }
+            Kind::EndpointSlice => self.services.set_slice(namespace, name, object),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set(related, namespace, name, object);
@@ -201,6 +204,7 @@ impl Effects {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
             }
+            Kind::EndpointSlice => self.services.remove_slice(namespace, name),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove(related, namespace, name);

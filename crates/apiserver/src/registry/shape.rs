@@ -10,7 +10,7 @@ use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::kind::Kind;
 use lockgate_kinds::managed_fields::Shape as Owned;
 use lockgate_kinds::resource as kinds;
-use lockgate_kinds::typed::{Type, type_of};
+use lockgate_kinds::typed::{Empties, Type, type_of};
 use lockgate_kinds::{conversion, protobuf, table};
 use serde_json::Value;
 
@@ -64,25 +64,37 @@ impl Shape {
 
     /// Reads an object with the defaults of its version; also what a strict reader minds.
     pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
-        match self {
+        let (object, findings, _) = self.decode_with_empties(root)?;
+        Ok((object, findings))
+    }
+
+    /// The same, with the empty lists and maps that are left out of the object.
+    pub(crate) fn decode_with_empties(
+        &self,
+        root: document::Value<'_>,
+    ) -> Result<(Value, Vec<String>, Empties), String> {
+        let (object, findings) = match self {
             Self::BuiltIn { ty, row } => {
-                let decoded = ty.decode(root)?;
+                let decoded = ty.decode_with_empties(root)?;
                 let mut object = decoded.value;
                 name_type(&mut object, row);
+                // Defaults are for what is absent, which empty lists are not.
                 row.rules.apply_defaults(&mut object);
-                Ok((object, decoded.findings))
+                let empties = ty.take_empties(&mut object);
+                return Ok((object, decoded.findings, empties));
             }
             Self::Registration { kind, version, .. } => {
                 let decoded =
                     codec::decode(root, *kind, *version).map_err(|error| error.to_string())?;
                 let findings = decoded.findings.iter().map(ToString::to_string).collect();
-                Ok((codec::to_json(decoded.value, *version), findings))
+                (codec::to_json(decoded.value, *version), findings)
             }
             Self::Plain(ty) => ty
                 .decode(root)
-                .map(|decoded| (decoded.value, decoded.findings)),
-            Self::Custom(custom) => custom.decode(root),
-        }
+                .map(|decoded| (decoded.value, decoded.findings))?,
+            Self::Custom(custom) => custom.decode(root)?,
+        };
+        Ok((object, findings, Empties::default()))
     }
 
     /// Reads a protobuf message with the defaults of its version.

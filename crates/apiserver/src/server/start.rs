@@ -10,7 +10,7 @@ use lockgate_admission::engine::Engine;
 use lockgate_admission::host::Host;
 use lockgate_admission::https::credentials::{self, Credentials};
 use lockgate_admission::https::{
-    ClusterIpResolver, HttpsCaller, MappedResolver, Proxies, ServiceResolver,
+    EndpointResolver, HttpsCaller, MappedResolver, Proxies, ProxyResolver, ServiceResolver,
     Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
@@ -33,12 +33,13 @@ use crate::allocate::Addresses;
 use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
+use crate::authn::keys::{SigningKey, verifying_keys};
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
-use crate::config::{AuthorizationMode, Controllers, FeatureGates, Settings};
+use crate::config::{AuthorizationMode, Controllers, FeatureGates, ServiceRouting, Settings};
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
@@ -112,6 +113,12 @@ pub enum StartError {
     /// Stored objects that the server is made from cannot be read or written.
     #[error("cannot restore the stored objects: {0}")]
     Restore(String),
+    /// A key of service account tokens.
+    #[error("cannot use `{path}`: it holds no P-256, P-384 or RSA key")]
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
     /// The key that signs tokens.
     #[error("{0}")]
     Other(&'static str),
@@ -152,6 +159,10 @@ impl Running {
             Some(folder) => Identity::load_or_make(folder, &hosts)?,
             None => Identity::make(&hosts)?,
         };
+        let identity = match &settings.serving_files {
+            Some(files) => identity.serving(files)?,
+            None => identity,
+        };
         let tls = identity.server_config(settings.client_ca_file.as_deref())?;
         let admin = identity.issue_to_user("admin", "system:masters")?;
         let (phase, watched) = watch::channel(Phase::Serving);
@@ -161,12 +172,12 @@ impl Running {
             enabled: settings.controllers,
             request_timeout: settings.request_timeout,
             namespace_grace: settings.namespace_grace,
-            ca_pem: identity.ca_pem.as_str().into(),
+            ca_pem: identity.trust_pem().into(),
         };
         let (pipeline, quotas) = build(settings, store, address, tasks.clone())?;
         let pipeline = Arc::new(pipeline);
         let writer = pipeline.writer.for_controllers();
-        bootstrap::load(&writer, controllers.enabled, &identity.ca_pem)
+        bootstrap::load(&writer, controllers.enabled, identity.trust_pem())
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
         let context = controllers::Context::new(writer, controllers, quotas);
@@ -180,7 +191,7 @@ impl Running {
             pipeline,
             address,
             took: started.elapsed(),
-            ca_pem: identity.ca_pem,
+            ca_pem: identity.trust_pem().to_owned(),
             admin,
             phase,
             serving,
@@ -314,7 +325,10 @@ fn build(
         AuthorizationMode::AlwaysAllow => Arc::new(FixedAuthorizer::AllowAll),
     };
     let services = ServiceCache::default();
-    let mut resolver = MappedResolver::new(Arc::new(ClusterIpResolver(services.clone())));
+    let mut resolver = MappedResolver::new(match settings.service_routing {
+        ServiceRouting::EndpointsOrClusterIp => Arc::new(ProxyResolver(services.clone())),
+        ServiceRouting::Endpoints => Arc::new(EndpointResolver(services.clone())),
+    });
     for mapping in &settings.services {
         resolver = resolver.map(
             &mapping.namespace,
@@ -417,15 +431,7 @@ fn build(
         .enable(settings.enable_plugins.iter().map(String::as_str))
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
-    let signer = match &settings.cert_dir {
-        Some(folder) => Signer::with_key(&tls::token_key(folder)?).ok_or(StartError::Other(
-            "cannot use `sa.key`: it is not a P-256 private key",
-        ))?,
-        None => Signer::new().ok_or(StartError::Other(
-            "cannot generate the token signing key: no entropy source",
-        ))?,
-    };
-    let signer = Arc::new(signer);
+    let signer = Arc::new(signer(&settings)?);
     let mut anonymous = settings.anonymous_auth;
     // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
     if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
@@ -439,7 +445,7 @@ fn build(
         anonymous,
     });
     let audit = audit(&settings)?;
-    let addresses = Arc::new(Addresses::default());
+    let addresses = Arc::new(Addresses::new(settings.service_range));
     let requests = Arc::new(Requests::default());
     let storage = Storage::new(Shared {
         store,
@@ -539,6 +545,32 @@ fn read(path: &std::path::Path) -> Result<String, StartError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// The signer of tokens, and the keys that verify them.
+fn signer(settings: &Settings) -> Result<Signer, StartError> {
+    let accounts = &settings.service_accounts;
+    let unusable = |path: &std::path::Path| StartError::Key {
+        path: path.to_owned(),
+    };
+    let key = match (&accounts.signing_key_file, &settings.cert_dir) {
+        (Some(file), _) => SigningKey::from_pem(&read(file)?).ok_or_else(|| unusable(file))?,
+        (None, Some(folder)) => SigningKey::from_pem(&tls::token_key(folder)?)
+            .ok_or_else(|| unusable(&folder.join("sa.key")))?,
+        (None, None) => SigningKey::generate().ok_or(StartError::Other(
+            "cannot generate the token signing key: no entropy source",
+        ))?,
+    };
+    let mut others = Vec::new();
+    for file in &accounts.key_files {
+        let keys = verifying_keys(&read(file)?);
+        if keys.is_empty() {
+            return Err(unusable(file));
+        }
+        others.extend(keys);
+    }
+    let (issuers, audiences) = (accounts.issuers.clone(), accounts.api_audiences.clone());
+    Ok(Signer::new(key, others, issuers, audiences))
 }
 
 fn tokens(settings: &Settings) -> Result<Tokens, StartError> {

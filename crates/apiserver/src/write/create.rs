@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::allocate::Allocation;
+use crate::allocate::{Allocation, Purpose};
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
@@ -208,9 +208,15 @@ impl Recipe for Insertion<'_> {
         }
         metadata::fill(object);
         metadata::match_namespace(object, self.request.object_namespace())?;
+        notes.restore_empties(object);
+        strategy::begin(resource, object, None)?;
+        let purpose = Purpose {
+            is_dry_run: self.options.is_dry_run(),
+            is_new: true,
+        };
         // What the attempt before took is free again.
         self.allocated = None;
-        self.allocated = self.writer.addresses.allocate(resource, object);
+        self.allocated = self.writer.addresses.allocate(resource, object, purpose);
         let gates = self.writer.gates;
         for warning in resource.shape.kind().warnings_on_prepare(object) {
             notes.warn(&warning);

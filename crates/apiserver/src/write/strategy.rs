@@ -105,6 +105,12 @@ pub(crate) fn mark_scheduled(object: &mut Value) {
     }
 }
 
+/// Sets what depends on the cluster, before addresses are allocated; may refuse the object.
+pub(crate) fn begin(resource: &Resource, object: &mut Value, old: Option<&Value>) -> Outcome<()> {
+    let errors = resource.shape.kind().begin(object, old);
+    refuse(resource, object, &errors)
+}
+
 /// Sets what belongs to the server in a new object.
 pub(crate) fn prepare_create(
     resource: &Resource,
@@ -162,9 +168,10 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
     if errors.is_empty() {
         return Ok(());
     }
+    let group = resource.shape.kind().error_group();
     Err(invalid(
         resource.kind(),
-        resource.group(),
+        group.unwrap_or(resource.group()),
         metadata::text(object, "name"),
         errors,
     ))
@@ -188,7 +195,10 @@ pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Valu
 
 /// Sets what is set after validation.
 pub(crate) fn canonicalize(resource: &Resource, object: &mut Value) {
-    resource.shape.kind().canonicalize(object);
+    match resource.shape.row() {
+        Some(row) => built_in::canonicalize(row, object),
+        None => resource.shape.kind().canonicalize(object),
+    }
 }
 
 /// Restores and sets what belongs to the server in a changed object.

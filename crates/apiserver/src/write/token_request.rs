@@ -8,7 +8,7 @@ use lockgate_api::meta::time::Time;
 use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
-use crate::authn::service_account::{Bound, Claims, ISSUER, Reference, Signer};
+use crate::authn::service_account::{Bound, Claims, Reference, Signer};
 use crate::decode::write::PartBody;
 use crate::error::{Outcome, bad_request, conflict, internal, invalid, not_found};
 use crate::metadata;
@@ -109,7 +109,7 @@ impl Recipe for Issue<'_> {
             return Err(conflict(GROUP, KIND, name, &why));
         }
         if texts(token_request, "/spec/audiences").is_empty() {
-            token_request["spec"]["audiences"] = json!([ISSUER]);
+            token_request["spec"]["audiences"] = json!(self.signer.audiences());
         }
         let created = Time::from_unix_seconds(self.now).to_string();
         metadata::change(token_request, |metadata| {
@@ -138,7 +138,7 @@ impl Recipe for Issue<'_> {
             audiences: texts(&token_request, "/spec/audiences"),
             expires: Some(expires),
             issued: Some(self.now),
-            issuer: ISSUER.to_owned(),
+            issuer: self.signer.issuer().to_owned(),
             id: RandomIds.uid(),
             kubernetes: bound,
             not_before: Some(self.now),

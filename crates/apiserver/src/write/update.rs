@@ -15,7 +15,7 @@ use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
 use lockgate_store::{Entry, Revision};
 use serde_json::Value;
 
-use crate::allocate::Allocation;
+use crate::allocate::{Allocation, Purpose};
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
@@ -330,6 +330,10 @@ impl Recipe for Replacement<'_> {
         writer.confirm_no_escalation(request, object, Some(old))?;
         self.change.check_version(object, self.entry.revision)?;
         metadata::match_namespace(object, request.object_namespace())?;
+        request.notes.restore_empties(object);
+        if subresource.is_empty() {
+            strategy::begin(resource, object, Some(old))?;
+        }
         strategy::prepare_update(
             resource,
             subresource,
@@ -340,15 +344,21 @@ impl Recipe for Replacement<'_> {
         );
         if subresource.is_empty() {
             // A changed type may need addresses and ports that the old one did not.
-            self.allocated = writer.addresses.allocate(resource, object);
+            let purpose = Purpose {
+                is_dry_run: self.change.options.is_dry_run(),
+                is_new: false,
+            };
+            self.allocated = writer.addresses.allocate(resource, object, purpose);
         }
         strategy::check_update(resource, subresource, object, old)?;
         if subresource.is_empty() {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;
         }
-        for warning in strategy::warnings_on_update(resource, object, old) {
-            request.notes.warn(&warning);
+        if subresource.is_empty() {
+            for warning in strategy::warnings_on_update(resource, object, old) {
+                request.notes.warn(&warning);
+            }
         }
         strategy::canonicalize(resource, object);
         ignore_timestamp_only_change(object, old);

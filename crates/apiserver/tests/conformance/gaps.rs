@@ -6,6 +6,16 @@ use std::collections::BTreeMap;
 struct File {
     #[serde(default)]
     scenario: Vec<Entry>,
+    #[serde(default)]
+    gap: Vec<Vector>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vector {
+    suite: String,
+    id: String,
+    reason: String,
 }
 
 #[derive(serde::Deserialize)]
@@ -35,8 +45,20 @@ pub(crate) enum Verdict {
 impl Gaps {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        Self::of(file.scenario)
+    }
+
+    /// The vectors of a suite that differ.
+    pub(crate) fn of_suite(text: &str, suite: &str) -> Result<Self, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        let entries = file.gap.into_iter().filter(|gap| gap.suite == suite);
+        let entry = |Vector { id, reason, .. }| Entry { name: id, reason };
+        Self::of(entries.map(entry).collect())
+    }
+
+    fn of(entries: Vec<Entry>) -> Result<Self, String> {
         let mut gaps = BTreeMap::new();
-        for Entry { name, reason } in file.scenario {
+        for Entry { name, reason } in entries {
             if reason.trim().is_empty() {
                 return Err(format!("the gap `{name}` has no reason"));
             }
@@ -69,7 +91,7 @@ impl Gaps {
 
 #[test]
 fn judges_by_the_list() {
-    let text = "[[gap]]\nid = \"x\"\n[[scenario]]\nname = \"known\"\nreason = \"why\"\n";
+    let text = "[[gap]]\nsuite = \"s\"\nid = \"x\"\nreason = \"y\"\n[[scenario]]\nname = \"known\"\nreason = \"why\"\n";
     let gaps = Gaps::parse(text).unwrap();
     let lines = || vec![String::from("code: expected 1, got 2")];
     assert_eq!(gaps.judge("known", lines()), Verdict::KnownGap);
@@ -77,5 +99,7 @@ fn judges_by_the_list() {
     assert_eq!(gaps.judge("new", lines()), Verdict::Differs(lines()));
     assert_eq!(gaps.judge("new", Vec::new()), Verdict::Agrees);
     assert_eq!(gaps.unknown(&[String::from("new")]), ["known"]);
+    let vectors = Gaps::of_suite(text, "s").unwrap();
+    assert_eq!(vectors.judge("x", lines()), Verdict::KnownGap);
     assert!(Gaps::parse("[[scenario]]\nname = \"x\"\nreason = \" \"\n").is_err());
 }

@@ -19,6 +19,7 @@ mod pattern;
 mod plugins;
 mod run;
 mod scenario;
+mod validation;
 
 use std::collections::VecDeque;
 use std::num::NonZero;

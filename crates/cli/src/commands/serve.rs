@@ -131,15 +131,15 @@ pub struct ServeArgs {
     /// Timeout of a request
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
-    /// Route a Service to a local address: NS/NAME[:PORT]=HOST:PORT
+    /// Route a Service to a local address: NS/NAME[:PORT]=HOST:PORT; * in NS or NAME is any text
     #[arg(long, value_name = "MAPPING")]
     map_service: Vec<Mapping>,
     /// Manifests to apply at start: a file, a directory, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
-    /// Write an admin kubeconfig to this file
-    #[arg(long, default_value = "lockgate.kubeconfig", value_name = "FILE")]
-    kubeconfig_out: PathBuf,
+    /// Write an admin kubeconfig to this file [default: lockgate.kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig_out: Option<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
 }
@@ -285,23 +285,28 @@ impl FromStr for Mapping {
     }
 }
 
-impl ServeArgs {
+/// The flags that switch plugins.
+#[derive(Debug)]
+pub(super) struct PluginSwitches<'f> {
+    pub(super) enable: &'f [String],
+    pub(super) disable: &'f [String],
+    /// Those of the old flag, which names all.
+    pub(super) exactly: Option<&'f [String]>,
+}
+
+impl PluginSwitches<'_> {
     /// Checks what the old flag for plugins says.
     ///
     /// UPSTREAM: kubernetes pkg/kubeapiserver/options/admission.go
-    fn check_admission_control(&self) -> Result<(), CommandError> {
-        let Some(named) = &self.admission_control else {
+    pub(super) fn check(&self) -> Result<(), CommandError> {
+        let Some(named) = self.exactly else {
             return Ok(());
         };
         Printer::note(
             "Flag --admission-control has been deprecated, Use --enable-admission-plugins or \
              --disable-admission-plugins instead. Will be removed in a future version.",
         );
-        let others = [
-            &self.enable_admission_plugins,
-            &self.disable_admission_plugins,
-        ];
-        if others.iter().any(|names| !names.is_empty()) {
+        if !self.enable.is_empty() || !self.disable.is_empty() {
             return Err(CommandError::failed(
                 "admission-control and enable-admission-plugins/disable-admission-plugins flags are \
                  mutually exclusive",
@@ -315,17 +320,31 @@ impl ServeArgs {
         }
     }
 
-    fn enabled_plugins(&self) -> Vec<String> {
-        let named = self.admission_control.as_ref();
-        named.unwrap_or(&self.enable_admission_plugins).clone()
+    pub(super) fn enabled(&self) -> Vec<String> {
+        self.exactly.unwrap_or(self.enable).to_vec()
     }
 
-    fn disabled_plugins(&self) -> Vec<String> {
-        let Some(named) = &self.admission_control else {
-            return self.disable_admission_plugins.clone();
+    pub(super) fn disabled(&self) -> Vec<String> {
+        let Some(named) = self.exactly else {
+            return self.disable.to_vec();
         };
         let others = ORDER.iter().map(|name| (*name).to_owned());
         others.filter(|name| !named.contains(name)).collect()
+    }
+}
+
+impl ServeArgs {
+    fn plugins(&self) -> PluginSwitches<'_> {
+        PluginSwitches {
+            enable: &self.enable_admission_plugins,
+            disable: &self.disable_admission_plugins,
+            exactly: self.admission_control.as_deref(),
+        }
+    }
+
+    /// The file for the admin kubeconfig, if one was named.
+    pub(super) fn kubeconfig_out(&self) -> Option<&Path> {
+        self.kubeconfig_out.as_deref()
     }
 
     fn settings(&self) -> Settings {
@@ -357,8 +376,8 @@ impl ServeArgs {
                 RedirectsArg::Refuse => Redirects::Refuse,
                 RedirectsArg::Follow => Redirects::Follow,
             },
-            enable_plugins: self.enabled_plugins(),
-            disable_plugins: self.disabled_plugins(),
+            enable_plugins: self.plugins().enabled(),
+            disable_plugins: self.plugins().disabled(),
             tolerations: DefaultTolerationSeconds {
                 not_ready_seconds: self.default_not_ready_toleration_seconds,
                 unreachable_seconds: self.default_unreachable_toleration_seconds,
@@ -386,10 +405,19 @@ pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     super::run_async(serve(args, printer))
 }
 
-async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    args.check_admission_control()?;
+/// A server that was started as its flags say.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) running: Running,
+    /// The store, where it is on disk.
+    pub(super) disk: Option<DiskStore>,
+    started: Instant,
+}
+
+/// Starts the server and applies manifests.
+pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
+    args.plugins().check()?;
     start_logging(&args.logging)?;
-    let told_to_stop = told_to_stop()?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();
     if let Some(folder) = &args.data_dir {
@@ -408,16 +436,32 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let running = Running::start(args.settings(), store)
         .await
         .map_err(explain)?;
-    write_kubeconfig(&running, &args.kubeconfig_out)?;
     for part in running.parts() {
         Printer::note(&part);
     }
     apply_all(&running, &sources).await?;
+    Ok(Launched {
+        running,
+        disk,
+        started,
+    })
+}
+
+async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let told_to_stop = told_to_stop()?;
+    let Launched {
+        running,
+        disk,
+        started,
+    } = launch(args).await?;
+    let kubeconfig = args.kubeconfig_out();
+    let kubeconfig = kubeconfig.unwrap_or(Path::new("lockgate.kubeconfig"));
+    write_kubeconfig(&running, kubeconfig)?;
     printer.line(&format!(
         "Listening on {} (ready in {:.1} ms); run `export KUBECONFIG={}`",
         running.url(),
         started.elapsed().as_secs_f64() * 1000.0,
-        args.kubeconfig_out.display()
+        kubeconfig.display()
     ))?;
     printer.flush()?;
     let failed = async {
@@ -585,6 +629,7 @@ mod tests {
             (Some(8443), "127.0.0.1:9443")
         );
         assert_eq!("a/b=h:1".parse::<Mapping>().unwrap().0.port, None);
+        assert_eq!("*/b-*=h:1".parse::<Mapping>().unwrap().0.name, "b-*");
         for wrong in ["", "a=b:1", "a/b", "a/b=h", "a/b:x=h:1", "/b=h:1"] {
             assert!(wrong.parse::<Mapping>().is_err(), "{wrong}");
         }

@@ -9,6 +9,7 @@
 mod cel;
 mod dev;
 mod durability;
+mod envtest;
 mod hostile;
 mod lint;
 mod logging;

@@ -3,10 +3,11 @@
 mod certificate_signing_request;
 
 use lockgate_api::field::{FieldErrors, Shown};
-use lockgate_api::meta::names::check_subdomain;
+use lockgate_api::meta::names::{LABEL_MAX, SUBDOMAIN_MAX, check_subdomain};
 use lockgate_go::quote::quote;
 
 use crate::at::At;
+use crate::checks::check_label;
 use crate::kind::Resource;
 
 pub(super) static RESOURCES: [Resource; 1] =
@@ -19,18 +20,32 @@ pub(super) fn signer_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.is_empty() {
         return at.required(errors);
     }
-    let Some((domain, path)) = at.text().split_once('/') else {
+    let segments: Vec<&str> = at.text().split('/').collect();
+    let [domain, path] = segments[..] else {
         let detail =
             "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         return at.invalid(errors, detail);
     };
-    for message in check_subdomain(domain) {
-        let detail = format!("validating label {}: {message}", quote(domain));
+    if domain.len() > SUBDOMAIN_MAX {
+        at.too_long(errors, SUBDOMAIN_MAX);
+    }
+    let labels = |errors: &mut FieldErrors, part: &str, check: fn(&str) -> Vec<String>| {
+        // Only the first label that is wrong is told.
+        let wrong = part.split('.').find(|label| !check(label).is_empty());
+        for message in wrong.map_or_else(Vec::new, check) {
+            let detail = format!("validating label {}: {message}", quote(wrong.unwrap_or("")));
+            at.invalid_as(errors, Shown::Text(part), detail);
+        }
+    };
+    labels(errors, domain, check_label);
+    if !domain.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
         at.invalid_as(errors, Shown::Text(domain), detail);
     }
-    if path.is_empty() {
-        let detail =
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        at.invalid(errors, detail);
+    labels(errors, path, check_subdomain);
+    // A domain, and a path that is a domain and a label.
+    let most = SUBDOMAIN_MAX + 1 + SUBDOMAIN_MAX + 1 + LABEL_MAX;
+    if at.text().len() > most {
+        at.too_long(errors, most);
     }
 }

@@ -1,6 +1,8 @@
 //! The group `resource.k8s.io`.
 
 mod claim;
+mod device;
+mod selector;
 mod slice;
 
 use crate::kind::Resource;

@@ -2,7 +2,7 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{check_percent, invalid_selector, wire};
+use crate::checks::{check_label, check_percent, invalid_selector, wire};
 use crate::object::{Object, fill, fill_text, get_mut, open, text};
 use lockgate_api::field::FieldErrors;
 use lockgate_api::meta::label_selector::LabelSelector;
@@ -198,4 +198,48 @@ pub(super) fn at_most_all(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if percent(at).is_some_and(|percent| percent > 100) {
         at.invalid(errors, "must not be greater than 100%");
     }
+}
+
+/// Counts of a status: none negative, none above `replicas`, available ones not above ready ones.
+pub(super) fn replica_counts(
+    errors: &mut FieldErrors,
+    at: &At<'_, '_>,
+    counts: &[&str],
+    bounded: &[&str],
+    ready: &str,
+) {
+    for key in counts {
+        at.at(key).non_negative(errors);
+    }
+    for key in bounded {
+        if at.at(key).int() > at.at("replicas").int() {
+            at.at(key)
+                .invalid_int(errors, "cannot be greater than status.replicas");
+        }
+    }
+    if at.at("availableReplicas").int() > at.at("readyReplicas").int() {
+        at.at("availableReplicas")
+            .invalid_int(errors, format!("cannot be greater than {ready}"));
+    }
+}
+
+/// A count of collisions never falls.
+pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
+    let (new, former) = (at.at("collisionCount"), old.at("collisionCount"));
+    if former.is_set() && (!new.is_set() || new.int() < former.int()) {
+        new.invalid_int(errors, "cannot be decremented");
+    }
+}
+
+/// The warning about a name that is no DNS label although pods are named after it.
+pub(super) fn name_warning(name: &str) -> Vec<String> {
+    let messages = check_label(name);
+    if messages.is_empty() {
+        return messages;
+    }
+    vec![format!(
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising \
+         behavior; a DNS label is recommended: [{}]",
+        messages.join(" ")
+    )]
 }

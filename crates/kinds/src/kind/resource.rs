@@ -80,6 +80,10 @@ pub enum Generation {
     Members(&'static [&'static str]),
     /// It starts with what the client sent and rises when one of these members changes.
     UpdateOnly(&'static [&'static str]),
+    /// As [`Self::Members`], also when the change is of a field that is dropped afterwards.
+    Sent(&'static [&'static str]),
+    /// As [`Self::Members`], also when a list without elements takes the place of none.
+    Exact(&'static [&'static str]),
 }
 
 impl Resource {

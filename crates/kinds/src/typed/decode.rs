@@ -58,6 +58,20 @@ impl Type {
         .run(self, value)
     }
 
+    /// Reads a value of a parsed document, and keeps empty lists and maps that Go would not write.
+    ///
+    /// # Errors
+    ///
+    /// The value has the wrong type; the text is that of upstream's decoder.
+    pub fn decode_with_empties(self, value: document::Value<'_>) -> Result<Decoded, String> {
+        let mut reader = Reader::new(
+            |value: document::Value<'_>| value.items(),
+            |value: document::Value<'_>| value.members().map(|member| (member.key, member.value)),
+        );
+        reader.keeps_empty = true;
+        reader.run(self, value)
+    }
+
     /// Reads a tree, for example one that a patch made.
     ///
     /// # Errors
@@ -198,6 +212,8 @@ struct Reader<'s, S, I, M, FI, FM> {
     path_budget: usize,
     /// The value just read is a nil pointer, rather than something that is written as `null`.
     nil: bool,
+    /// Empty lists and maps are kept although Go would not write them.
+    keeps_empty: bool,
     source: std::marker::PhantomData<S>,
 }
 
@@ -219,6 +235,7 @@ where
             seen_findings: HashSet::new(),
             path_budget: PATH_BUDGET,
             nil: false,
+            keeps_empty: false,
             source: std::marker::PhantomData,
         }
     }
@@ -241,7 +258,10 @@ where
                             done = Some(if empty { Value::Null } else { child });
                             continue;
                         }
-                        Some(frame) => frame.place(child, std::mem::take(&mut self.nil)),
+                        Some(frame) => {
+                            let nil = std::mem::take(&mut self.nil);
+                            frame.place(child, nil, self.keeps_empty);
+                        }
                     }
                 }
                 match self.advance() {
@@ -557,14 +577,14 @@ where
 
 impl<I, M> Frame<'_, I, M> {
     /// Takes in the child that was read.
-    fn place(&mut self, child: Value, nil: bool) {
+    fn place(&mut self, child: Value, nil: bool, keeps_empty: bool) {
         match self {
             Self::Struct {
                 out,
                 field: Some(field),
                 ..
             } => {
-                if !is_left_out(field, &child, nil) {
+                if !is_left_out(field, &child, nil, keeps_empty) {
                     out.insert(field.0.to_owned(), child);
                 }
             }
@@ -616,14 +636,18 @@ fn object(before: Option<Value>) -> Map<String, Value> {
 }
 
 /// Returns true if Go omits a member with this value.
-fn is_left_out(field: &FieldRow, value: &Value, nil: bool) -> bool {
+fn is_left_out(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) -> bool {
     let empty = match Type(field.1).shape() {
         Shape::Pointer(_) => nil,
         Shape::Text | Shape::Bytes => value.as_str().is_none_or(str::is_empty),
         Shape::Bool => value == &Value::Bool(false),
         Shape::Int32 | Shape::Int64 | Shape::Float64 => value.as_f64() == Some(0.0),
-        Shape::List(_) => value.as_array().is_none_or(Vec::is_empty),
-        Shape::Map(_) => value.as_object().is_none_or(Map::is_empty),
+        Shape::List(_) => value
+            .as_array()
+            .is_none_or(|items| items.is_empty() && !keeps_empty),
+        Shape::Map(_) => value
+            .as_object()
+            .is_none_or(|members| members.is_empty() && !keeps_empty),
         // Structs are never empty, but the one that says when it is zero may be left out.
         _ => return field.2 & OMIT_ZERO != 0 && value.is_null(),
     };

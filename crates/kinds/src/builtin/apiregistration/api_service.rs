@@ -35,6 +35,15 @@ pub(super) const API_SERVICES: Resource = cluster(
 pub(super) struct ApiService;
 
 impl Kind for ApiService {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        for condition in at.at("conditions").items() {
+            condition
+                .at("status")
+                .known(errors, &["True", "False", "Unknown"]);
+        }
+    }
+
     fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
         let metadata = Path::root("metadata");
         let mut errors = validate_metadata(&new.metadata, PATH_SEGMENT_NAMES, &metadata);
@@ -64,8 +73,10 @@ impl Kind for ApiService {
         context: &Context<'_>,
     ) -> FieldErrors {
         let mut errors = self.validate_metadata_update(new, old);
-        if subresource.is_empty() {
-            errors.extend(self.validate_create(new, context));
+        match subresource {
+            "" => errors.extend(self.validate_create(new, context)),
+            "status" => self.validate_status(&mut errors, new, old),
+            _ => {}
         }
         errors
     }

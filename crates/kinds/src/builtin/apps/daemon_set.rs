@@ -6,11 +6,11 @@ use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{template, template_defaults};
 use crate::builtin::template::{
-    TEMPLATE, always_restarts, at_most_all, compiled, containers, int_or_percent,
+    TEMPLATE, always_restarts, at_most_all, collisions, compiled, containers, int_or_percent,
     int_or_percent_value, labels_do_not_match, labels_of, rolling_update, selects_everything,
 };
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{immutable_selector, invalid_selector};
+use crate::checks::invalid_selector;
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, namespaced, sub};
 use crate::object::{Object, fill, get, get_mut, open, text, with};
@@ -37,6 +37,24 @@ pub(super) const DAEMON_SETS: Resource = namespaced(
 pub(super) struct DaemonSet;
 
 impl Kind for DaemonSet {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        for key in [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ] {
+            at.at(key).non_negative(errors);
+        }
+        collisions(errors, &at, &At::root(old.object(), "status"));
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
         of_template(&spec.at("template"))
@@ -80,8 +98,13 @@ impl Kind for DaemonSet {
                 drop_from_template(object, old.as_object(), &["spec", "template"])
             });
         }
-        if let (true, Some(old)) = (subresource.is_empty(), old.as_object()) {
-            with(value, |object| raise_template_generation(object, old));
+        if let Some(old) = old.as_object() {
+            with(value, |object| match subresource {
+                "" => raise_template_generation(object, old),
+                // It belongs to the spec, which the status cannot change.
+                "status" => set_template_generation(object, template_generation(old)),
+                _ => {}
+            });
         }
     }
 
@@ -93,7 +116,12 @@ impl Kind for DaemonSet {
         _context: &Context<'_>,
     ) {
         if let Some(old) = old {
-            immutable_selector(errors, new.object(), old.object());
+            let (at, former) = (
+                At::root(new.object(), "spec"),
+                At::root(old.object(), "spec"),
+            );
+            at.at("selector")
+                .immutable_selector(errors, &former.at("selector"));
         }
         daemon_set(errors, new.object(), old.map(Written::object));
     }

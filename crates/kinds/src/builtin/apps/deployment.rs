@@ -5,11 +5,11 @@ use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{template, template_defaults};
 use crate::builtin::template::{
-    TEMPLATE, at_most_all, containers, controller_template, int_or_percent, int_or_percent_value,
-    ready, replicas_row, rolling_update,
+    TEMPLATE, at_most_all, collisions, containers, controller_template, int_or_percent,
+    int_or_percent_value, name_warning, ready, replica_counts, replicas_row, rolling_update,
 };
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{immutable_selector, take_over};
+use crate::checks::take_over;
 use crate::kind::{
     CHANGE, Context, Generation, Kind, Resource, SCALE, SPEC, Written, namespaced, sub,
 };
@@ -59,54 +59,42 @@ impl Kind for Deployment {
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
-        of_template(&spec.at("template"))
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(of_template(&spec.at("template")));
+        warnings
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        of_template(&At::root(new.object(), "spec").at("template"))
     }
 
-    fn validate_update(
-        &self,
-        subresource: &str,
-        new: &Written<'_>,
-        old: &Written<'_>,
-        context: &Context<'_>,
-    ) -> FieldErrors {
-        let mut errors = self.validate_metadata_update(new, old);
-        match subresource {
-            "" => self.validate(&mut errors, new, Some(old), context),
-            "status" => {
-                let at = At::root(new.object(), "status");
-                replica_counts(
-                    &mut errors,
-                    &at,
-                    &[
-                        "observedGeneration",
-                        "replicas",
-                        "updatedReplicas",
-                        "readyReplicas",
-                        "availableReplicas",
-                        "unavailableReplicas",
-                        "terminatingReplicas",
-                        "collisionCount",
-                    ],
-                    &["updatedReplicas", "readyReplicas", "availableReplicas"],
-                    "readyReplicas",
-                );
-                collisions(&mut errors, &at, &At::root(old.object(), "status"));
-            }
-            _ => {}
-        }
-        errors
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        replica_counts(
+            errors,
+            &at,
+            &[
+                "observedGeneration",
+                "replicas",
+                "updatedReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "unavailableReplicas",
+                "terminatingReplicas",
+                "collisionCount",
+            ],
+            &["updatedReplicas", "readyReplicas", "availableReplicas"],
+            "readyReplicas",
+        );
+        collisions(errors, &at, &At::root(old.object(), "status"));
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -182,51 +170,39 @@ impl Kind for ReplicaSet {
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
-        of_template(&spec.at("template"))
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(of_template(&spec.at("template")));
+        warnings
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        of_template(&At::root(new.object(), "spec").at("template"))
     }
 
-    fn validate_update(
-        &self,
-        subresource: &str,
-        new: &Written<'_>,
-        old: &Written<'_>,
-        context: &Context<'_>,
-    ) -> FieldErrors {
-        let mut errors = self.validate_metadata_update(new, old);
-        match subresource {
-            "" => self.validate(&mut errors, new, Some(old), context),
-            "status" => {
-                let at = At::root(new.object(), "status");
-                replica_counts(
-                    &mut errors,
-                    &at,
-                    &[
-                        "replicas",
-                        "fullyLabeledReplicas",
-                        "readyReplicas",
-                        "availableReplicas",
-                        "terminatingReplicas",
-                        "observedGeneration",
-                    ],
-                    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-                    "readyReplicas",
-                );
-            }
-            _ => {}
-        }
-        errors
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        replica_counts(
+            errors,
+            &at,
+            &[
+                "replicas",
+                "fullyLabeledReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "terminatingReplicas",
+                "observedGeneration",
+            ],
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+            "readyReplicas",
+        );
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -336,7 +312,9 @@ fn deployment(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
         }
     }
     if let Some(old) = old {
-        immutable_selector(errors, object, old);
+        At::root(object, "spec")
+            .at("selector")
+            .immutable_selector(errors, &At::root(old, "spec").at("selector"));
     }
 }
 
@@ -412,37 +390,8 @@ fn replica_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) 
         },
     );
     if let Some(old) = old {
-        immutable_selector(errors, object, old);
-    }
-}
-
-/// Counts of a status: none negative, none above `replicas`, available ones not above ready ones.
-pub(super) fn replica_counts(
-    errors: &mut FieldErrors,
-    at: &At<'_, '_>,
-    counts: &[&str],
-    bounded: &[&str],
-    ready: &str,
-) {
-    for key in counts {
-        at.at(key).non_negative(errors);
-    }
-    for key in bounded {
-        if at.at(key).int() > at.at("replicas").int() {
-            at.at(key)
-                .invalid_int(errors, "cannot be greater than status.replicas");
-        }
-    }
-    if at.at("availableReplicas").int() > at.at("readyReplicas").int() {
-        at.at("availableReplicas")
-            .invalid_int(errors, format!("cannot be greater than {ready}"));
-    }
-}
-
-/// A count of collisions never falls.
-pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
-    let (new, former) = (at.at("collisionCount"), old.at("collisionCount"));
-    if former.is_set() && new.int() < former.int() {
-        new.invalid_int(errors, "cannot be decremented");
+        At::root(object, "spec")
+            .at("selector")
+            .immutable_selector(errors, &At::root(old, "spec").at("selector"));
     }
 }

@@ -8,14 +8,16 @@ use crate::builtin::core::pod::warnings::of_claim;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{template, template_defaults, template_metadata_again};
 use crate::builtin::template::{
-    ROLLING_UPDATE, TEMPLATE, at_most_all, containers, controller_template, int_or_percent,
-    int_or_percent_value, ready,
+    ROLLING_UPDATE, TEMPLATE, at_most_all, collisions, containers, controller_template,
+    int_or_percent, int_or_percent_value, ready, replica_counts,
 };
 use crate::cells::{Common, Row, cell};
 use crate::checks::{LABEL_NAMES, check_label};
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Kind, Resource, SCALE, SPEC, Written, namespaced, sub};
-use crate::object::{Object, each, fill, fill_text, get, get_mut, list, open, text, with};
+use crate::object::{
+    Object, at_mut, each, fill, fill_text, get, get_mut, has, list, open, text, with,
+};
 use crate::typed::type_of;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::validation::NameRules;
@@ -41,6 +43,31 @@ pub(super) const STATEFUL_SETS: Resource = namespaced(
 pub(super) struct StatefulSet;
 
 impl Kind for StatefulSet {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        replica_counts(
+            errors,
+            &at,
+            &[
+                "replicas",
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+                "observedGeneration",
+                "collisionCount",
+            ],
+            &[
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+            ],
+            "status.readyReplicas",
+        );
+        collisions(errors, &at, &At::root(old.object(), "status"));
+    }
+
     fn prepare_update(
         &self,
         subresource: &str,
@@ -50,14 +77,16 @@ impl Kind for StatefulSet {
     ) {
         if subresource.is_empty() {
             with(value, |object| {
-                drop_from_template(object, old.as_object(), &["spec", "template"])
+                drop_from_template(object, old.as_object(), &["spec", "template"]);
+                drop_unavailable(object, old.as_object());
             });
         }
     }
 
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
         with(value, |object| {
-            drop_from_template(object, None, &["spec", "template"])
+            drop_from_template(object, None, &["spec", "template"]);
+            drop_unavailable(object, None);
         });
     }
 
@@ -109,6 +138,17 @@ impl Kind for StatefulSet {
 
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         stateful_set_row(object, common)
+    }
+}
+
+/// Drops a field of the feature gate MaxUnavailableStatefulSet, which is off.
+fn drop_unavailable(object: &mut Object, old: Option<&Object>) {
+    const PATH: [&str; 3] = ["spec", "updateStrategy", "rollingUpdate"];
+    const MEMBER: &str = "maxUnavailable";
+    let former = PATH.iter().try_fold(old, |old, key| Some(get(old?, key)));
+    let was_used = former.flatten().is_some_and(|old| has(old, MEMBER));
+    if let (false, Some(rolling)) = (was_used, at_mut(object, &PATH)) {
+        rolling.remove(MEMBER);
     }
 }
 

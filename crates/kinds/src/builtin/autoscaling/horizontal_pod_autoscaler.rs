@@ -56,6 +56,13 @@ pub(super) const V1: Resource = namespaced(
 pub(super) struct HorizontalPodAutoscaler;
 
 impl Kind for HorizontalPodAutoscaler {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        for key in ["currentReplicas", "desiredReplicas"] {
+            at.at(key).non_negative(errors);
+        }
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, v2_defaults);
     }
@@ -88,6 +95,13 @@ impl Kind for HorizontalPodAutoscaler {
 pub(super) struct HorizontalPodAutoscalerV1;
 
 impl Kind for HorizontalPodAutoscalerV1 {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        for key in ["currentReplicas", "desiredReplicas"] {
+            at.at(key).non_negative(errors);
+        }
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, v1_defaults);
     }
@@ -122,7 +136,25 @@ impl Kind for HorizontalPodAutoscalerV1 {
     }
 }
 
+/// Annotations that carry fields of newer versions through older ones mean nothing to v2.
+///
+/// UPSTREAM: pkg/apis/autoscaling/helpers.go (DropRoundTripHorizontalPodAutoscalerAnnotations)
+fn drop_round_trip(object: &mut Object) {
+    let Some(metadata) = get_mut(object, "metadata") else {
+        return;
+    };
+    if let Some(annotations) = get_mut(metadata, "annotations") {
+        for key in ["metrics", "behavior", "current-metrics", "conditions"] {
+            annotations.remove(&format!("autoscaling.alpha.kubernetes.io/{key}"));
+        }
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+}
+
 fn v2_defaults(object: &mut Object) {
+    drop_round_trip(object);
     let Some(spec) = get_mut(object, "spec") else {
         return;
     };

@@ -7,14 +7,13 @@ use crate::builtin::batch::job::job_spec;
 use crate::builtin::batch::job::job_spec_defaults;
 use crate::builtin::batch::job::job_warnings;
 use crate::builtin::core::pod::disabled::drop_from_template;
-use crate::builtin::template::containers;
+use crate::builtin::template::{containers, name_warning};
 use crate::cells::Common;
 use crate::cells::Row;
 use crate::cells::cell;
 use crate::cells::count_cell;
 use crate::cells::read;
 use crate::cells::since;
-use crate::checks::check_label;
 use crate::checks::invalid_selector;
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, namespaced, sub};
 use crate::object::Object;
@@ -75,23 +74,8 @@ impl Kind for CronJob {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let spec = At::root(new.object(), "spec");
-        let template = spec.at("jobTemplate");
-        let mut warnings = Vec::new();
-        let messages = check_label(&new.metadata.name);
-        if !messages.is_empty() {
-            warnings.push(format!(
-                "metadata.name: this is used in Pod names and hostnames, which can result in \
-                 surprising behavior; a DNS label is recommended: [{}]",
-                messages.join(" ")
-            ));
-        }
-        warnings.extend(job_warnings(&template.at("spec")));
-        if spec.at("schedule").text().contains("TZ") {
-            warnings.push(String::from(
-                "spec.schedule: cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-            ));
-        }
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(spec_warnings(new));
         warnings
     }
 
@@ -99,12 +83,12 @@ impl Kind for CronJob {
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        spec_warnings(new)
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -128,6 +112,18 @@ impl Kind for CronJob {
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         cron_job_row(object, common)
     }
+}
+
+fn spec_warnings(new: &Written<'_>) -> Vec<String> {
+    let spec = At::root(new.object(), "spec");
+    let template = spec.at("jobTemplate");
+    let mut warnings = job_warnings(&template.at("spec"));
+    if spec.at("schedule").text().contains("TZ") {
+        warnings.push(String::from(
+            "spec.schedule: cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        ));
+    }
+    warnings
 }
 
 fn defaults(object: &mut Object) {

@@ -1,13 +1,17 @@
 //! Jobs.
 
+mod status;
+
 use crate::at::At;
 use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{labels_default, template, template_defaults};
-use crate::builtin::template::{TEMPLATE, compiled, containers, labels_do_not_match, labels_of};
+use crate::builtin::template::{
+    TEMPLATE, compiled, containers, labels_do_not_match, labels_of, name_warning,
+};
 use crate::cells::{Common, Row, cell, human_duration, read};
+use crate::checks::take_over;
 use crate::checks::{check_label, invalid_selector};
-use crate::checks::{immutable_selector, take_over};
 use crate::equality::semantically_equal;
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, Resource, SPEC, Written,
@@ -17,7 +21,7 @@ use crate::object::list;
 use crate::object::{
     Object, at_mut, each, fill, fill_text, flag, get, get_mut, has, open, text, with,
 };
-use crate::typed::type_of;
+use crate::typed::{internal_form, member_type, type_of};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::check_qualified_name;
 use lockgate_api::meta::names::check_subdomain;
@@ -58,15 +62,7 @@ impl Kind for Job {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let messages = check_label(&new.metadata.name);
-        if !messages.is_empty() {
-            warnings.push(format!(
-                "metadata.name: this is used in Pod names and hostnames, which can result in \
-                 surprising behavior; a DNS label is recommended: [{}]",
-                messages.join(" ")
-            ));
-        }
+        let mut warnings = name_warning(&new.metadata.name);
         warnings.extend(job_warnings(&At::root(new.object(), "spec")));
         warnings
     }
@@ -75,12 +71,12 @@ impl Kind for Job {
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        job_warnings(&At::root(new.object(), "spec"))
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -98,10 +94,10 @@ impl Kind for Job {
         &self,
         errors: &mut FieldErrors,
         new: &Written<'_>,
-        _old: Option<&Written<'_>>,
+        old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        job(errors, new);
+        job(errors, new, old.map(Written::object));
     }
 
     fn validate_update(
@@ -112,9 +108,14 @@ impl Kind for Job {
         context: &Context<'_>,
     ) -> FieldErrors {
         if !subresource.is_empty() {
-            return self.validate_metadata_update(new, old);
+            let mut errors = self.validate_metadata_update(new, old);
+            if subresource == "status" {
+                status::job_status(&mut errors, new.object(), old.object());
+            }
+            return errors;
         }
-        let mut errors = self.validate_create(new, context);
+        let mut errors = self.validate_metadata(new);
+        self.validate(&mut errors, new, Some(old), context);
         errors.extend(self.validate_metadata_update(new, old));
         selected_spec(&mut errors, new.object(), Some(old.object()));
         job_update(&mut errors, new.object(), old.object());
@@ -198,6 +199,10 @@ fn job_selector(object: &mut Object) {
     if flag(spec, "manualSelector") {
         return;
     }
+    let before = spec.get("template").and_then(|template| {
+        let labels = template.get("metadata")?.get("labels")?;
+        labels.as_object().cloned()
+    });
     if let Some(template) = open(spec, "template")
         && let Some(metadata) = open(template, "metadata")
         && let Some(labels) = open(metadata, "labels")
@@ -219,6 +224,14 @@ fn job_selector(object: &mut Object) {
         labels
             .entry("batch.kubernetes.io/controller-uid")
             .or_insert_with(|| Value::from(uid));
+    }
+    // Labels that were taken over from the template are the same map upstream, so they grow with it.
+    let labels = at_mut(object, &["spec", "template", "metadata", "labels"]).cloned();
+    if let (Some(metadata), Some(labels)) = (get_mut(object, "metadata"), labels)
+        && before.is_some()
+        && get(metadata, "labels") == before.as_ref()
+    {
+        metadata.insert("labels".to_owned(), Value::Object(labels));
     }
 }
 
@@ -272,8 +285,8 @@ fn job_duration(object: &Value, now: Time) -> String {
 /// The rules of new jobs.
 ///
 /// UPSTREAM: pkg/apis/batch/validation/validation.go (ValidateJob)
-fn job(errors: &mut FieldErrors, new: &Written<'_>) {
-    generated_selector(errors, new);
+fn job(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
+    generated_selector(errors, new, old);
     selected_spec(errors, new.object(), None);
     let at = At::root(new.object(), "spec");
     let completions = at.at("completions").int();
@@ -291,7 +304,7 @@ fn job(errors: &mut FieldErrors, new: &Written<'_>) {
 }
 
 /// A selector that the server made names the job.
-fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>) {
+fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
     let at = At::root(new.object(), "spec");
     let selector = at.at("selector");
     if at.at("manualSelector").flag() || !selector.is_set() {
@@ -307,7 +320,16 @@ fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>) {
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
     ];
-    for (key, value) in wanted {
+    // Jobs of old releases have the labels without a prefix only.
+    let needs_prefixed = old.is_none_or(|old| {
+        let spec = At::root(old, "spec");
+        let template = spec.at("template");
+        let former = labels_of(&template);
+        former.contains_key("batch.kubernetes.io/job-name")
+            && former.contains_key("batch.kubernetes.io/controller-uid")
+    });
+    let needed = if needs_prefixed { 4 } else { 2 };
+    for (key, value) in wanted.into_iter().take(needed) {
         let label = labels.entry(key);
         let detail = format!("must be '{value}'");
         if !label.is_set() {
@@ -319,6 +341,7 @@ fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>) {
     }
     let expected: BTreeMap<String, String> = wanted
         .into_iter()
+        .take(needed)
         .map(|(key, value)| (key.to_owned(), value.clone()))
         .collect();
     if compiled(&at).is_some_and(|matcher| !matcher.matches(&expected)) {
@@ -668,7 +691,7 @@ fn success_policy(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &At<'_, '_>) 
 }
 
 /// Counts indexes such as `0,3-5`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut last = None;
     if text.is_empty() {
@@ -730,7 +753,9 @@ fn job_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     } else {
         completions.immutable(errors, &former.at("completions"));
     }
-    immutable_selector(errors, object, old);
+    At::root(object, "spec")
+        .at("selector")
+        .immutable_selector(errors, &At::root(old, "spec").at("selector"));
     template_update(errors, &at, &former, old);
     for key in [
         "completionMode",
@@ -739,7 +764,8 @@ fn job_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         "managedBy",
         "successPolicy",
     ] {
-        at.at(key).immutable(errors, &former.at(key));
+        let ty = member_type("batch", "Job", &["spec", key]);
+        at.at(key).immutable_typed(errors, &former.at(key), ty);
     }
 }
 
@@ -802,12 +828,18 @@ fn template_update(errors: &mut FieldErrors, at: &At<'_, '_>, former: &At<'_, '_
                     expected.unwrap_or(&nothing),
                 )
             });
-        if !same {
-            At::new(at.path.child("template.spec"), new.get("spec"))
-                .invalid(errors, "field is immutable");
+        if !same && let Some(field) = ty.and_then(|field| field.ty().field("spec")) {
+            let shown = internal_form(field.ty(), new.get("spec"));
+            At::new(at.path.child("template.spec"), new.get("spec")).invalid_as(
+                errors,
+                Shown::Rendered(&shown),
+                "field is immutable",
+            );
         }
-    } else if !ty.is_some_and(|field| semantically_equal(field.ty(), new, &expected)) {
-        at.at("template").invalid(errors, "field is immutable");
+    } else {
+        let expected = At::new(at.path, Some(&expected));
+        let ty = ty.map(|field| field.ty());
+        at.at("template").immutable_typed(errors, &expected, ty);
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::at::At;
 use crate::builtin::certificates::signer_name;
 use crate::cells::{Common, Row, cell, human_duration, read};
-use crate::checks::take_over;
+use crate::checks::{pem_types, take_over};
 use crate::kind::{
     CHANGE, Context, FieldSelector, Kind, NAME, Resource, Written, cluster, select, sub,
 };
-use crate::object::{Object, at_mut, each, get, get_mut, list, open, with};
+use crate::object::{Object, at_mut, each, get, get_mut, list, open, text, with};
 use lockgate_api::field::{FieldErrors, Path, Shown};
 use lockgate_api::meta::validation::NameRules;
 use lockgate_api::meta::validation::validate_metadata;
@@ -62,13 +62,14 @@ impl Kind for CertificateSigningRequest {
 
     fn validate_update(
         &self,
-        _subresource: &str,
+        subresource: &str,
         new: &Written<'_>,
         old: &Written<'_>,
         context: &Context<'_>,
     ) -> FieldErrors {
         let mut errors = self.validate_metadata(new);
         self.validate(&mut errors, new, Some(old), context);
+        decisions(&mut errors, new.object(), old.object(), subresource);
         errors.extend(self.validate_metadata_update(new, old));
         errors
     }
@@ -99,7 +100,12 @@ impl Kind for CertificateSigningRequest {
         };
         with(value, |object| match subresource {
             "" => take_over(object, old, "spec"),
-            "status" => condition_times(object, old, context),
+            "status" => {
+                for kind in ["Approved", "Denied"] {
+                    keep_conditions(object, old, kind);
+                }
+                condition_times(object, old, context);
+            }
             "approval" => {
                 let conditions =
                     at_mut(object, &["status"]).and_then(|status| status.remove("conditions"));
@@ -146,6 +152,68 @@ fn requester(object: &mut Object, context: &Context<'_>) {
     }
     if !who.extra.is_empty() {
         spec.insert("extra".to_owned(), json!(who.extra));
+    }
+}
+
+/// Conditions of a type that were neither added nor removed stay as they were.
+fn keep_conditions(object: &mut Object, old: &Object, kind: &str) {
+    let former: Vec<Value> = of_type(old, kind).into_iter().cloned().collect();
+    if of_type(object, kind).len() != former.len() {
+        return;
+    }
+    let mut former = former.into_iter();
+    let conditions =
+        get_mut(object, "status").and_then(|status| status.get_mut("conditions")?.as_array_mut());
+    for condition in conditions.into_iter().flatten() {
+        if condition["type"] == kind
+            && let Some(old) = former.next()
+        {
+            *condition = old;
+        }
+    }
+}
+
+/// The conditions of a type.
+fn of_type<'o>(object: &'o Object, kind: &str) -> Vec<&'o Value> {
+    let status = get(object, "status");
+    let conditions = status.map_or(&[][..], |status| list(status, "conditions"));
+    let is_of_type = |condition: &&Value| condition["type"] == kind;
+    conditions.iter().filter(is_of_type).collect()
+}
+
+/// Decisions and certificates change through their subresources only.
+fn decisions(errors: &mut FieldErrors, new: &Object, old: &Object, subresource: &str) {
+    let status = At::root(new, "status");
+    let conditions = status.at("conditions");
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of_type(new, kind).len() < of_type(old, kind).len() {
+            let quoted = lockgate_go::quote::quote(kind);
+            let detail = format!("updates may not remove a condition of type {quoted}");
+            conditions.forbidden(errors, detail);
+        }
+    }
+    if subresource != "approval" {
+        for kind in ["Approved", "Denied"] {
+            let (now, before) = (of_type(new, kind), of_type(old, kind));
+            let quoted = lockgate_go::quote::quote(kind);
+            if now.len() > before.len() {
+                let detail = format!("updates may not add a condition of type {quoted}");
+                conditions.forbidden(errors, detail);
+            } else if now.len() == before.len() && now != before {
+                let detail = format!("updates may not modify a condition of type {quoted}\n");
+                conditions.forbidden(errors, detail);
+            }
+        }
+    }
+    let certificate = status.at("certificate");
+    let former = get(old, "status").map_or("", |status| text(status, "certificate"));
+    if certificate.text() != former {
+        if subresource != "status" {
+            certificate.forbidden(errors, "updates may not set certificate content");
+        } else if !former.is_empty() {
+            let detail = "updates may not modify existing certificate content";
+            certificate.forbidden(errors, detail);
+        }
     }
 }
 
@@ -268,23 +336,67 @@ fn signing_request(errors: &mut FieldErrors, object: &Object, old: Option<&Objec
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
         expiration.invalid_int(errors, detail);
     }
-    conditions(errors, object);
+    conditions(errors, object, old);
+    certificate(errors, object, old);
 }
 
-fn conditions(errors: &mut FieldErrors, object: &Object) {
+/// The certificate is a chain of PEM blocks; a broken one that is stored stays.
+fn certificate(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
+    let problem = |object: &Object| {
+        let status = At::root(object, "status");
+        let decoded = base64::decode(status.at("certificate").text()).unwrap_or_default();
+        if decoded.is_empty() {
+            return None;
+        }
+        let types = pem_types(&decoded);
+        match types.iter().find(|kind| *kind != "CERTIFICATE") {
+            Some(kind) => {
+                let quoted = lockgate_go::quote::quote(kind);
+                Some(format!(
+                    "only CERTIFICATE PEM blocks are allowed, found {quoted}"
+                ))
+            }
+            None if types.is_empty() => Some(String::from(
+                "must contain at least one CERTIFICATE PEM block",
+            )),
+            None => None,
+        }
+    };
+    if old.is_some_and(|old| problem(old).is_some()) {
+        return;
+    }
+    if let Some(problem) = problem(object) {
+        let status = At::root(object, "status");
+        let shown = Shown::Text("<certificate data>");
+        status.at("certificate").invalid_as(errors, shown, problem);
+    }
+}
+
+fn conditions(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let status = At::root(object, "status");
     let all = status.at("conditions");
+    // A fault that is stored already is let pass.
+    let empty = Object::new();
+    let former = old.unwrap_or(&empty);
+    let had_empty = !of_type(former, "").is_empty();
+    let had_both = !of_type(former, "Approved").is_empty() && !of_type(former, "Denied").is_empty();
+    let former = At::root(former, "status");
+    let former = former.at("conditions");
+    let kinds: BTreeSet<&str> = former.items().map(|old| old.at("type").text()).collect();
+    let had_duplicates = kinds.len() < former.len();
     let (mut seen, mut decided) = (BTreeSet::new(), "");
     for condition in all.items() {
         let kind = condition.at("type");
-        kind.must_be_set(errors);
+        if !had_empty {
+            kind.must_be_set(errors);
+        }
         let values: &[&str] = match kind.text() {
             "Approved" | "Denied" | "Failed" => &["True"],
             _ => &["False", "True", "Unknown"],
         };
         condition.at("status").one_of(errors, values);
         if let "Approved" | "Denied" = kind.text() {
-            if !decided.is_empty() && decided != kind.text() {
+            if !had_both && !decided.is_empty() && decided != kind.text() {
                 all.invalid_as(
                     errors,
                     Shown::Named(kind.text()),
@@ -293,7 +405,7 @@ fn conditions(errors: &mut FieldErrors, object: &Object) {
             }
             decided = kind.text();
         }
-        if !seen.insert(kind.text()) {
+        if !seen.insert(kind.text()) && !had_duplicates {
             kind.duplicate(errors);
         }
     }

@@ -7,6 +7,7 @@ use crate::kind::{
     first_of, namespaced, select,
 };
 use crate::object::Object;
+use crate::typed::member_type;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 use lockgate_api::meta::time::Time;
@@ -138,6 +139,11 @@ impl Kind for Event {
 pub(super) struct NewEvent;
 
 impl Kind for NewEvent {
+    fn error_group(&self) -> Option<&'static str> {
+        // Upstream's internal type is that of the core group.
+        Some("")
+    }
+
     fn validate_create(&self, new: &Written<'_>, _context: &Context<'_>) -> FieldErrors {
         let object = in_core(new.object());
         let mut errors = FieldErrors::new();
@@ -362,11 +368,6 @@ fn event_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         if member.same(&former) {
             continue;
         }
-        match key {
-            "reason" | "message" | "type" | "action" | "reportingComponent"
-            | "reportingInstance" => member.invalid(errors, "field is immutable"),
-            "count" => member.invalid_int(errors, "field is immutable"),
-            _ => member.invalid_or_null(errors, "field is immutable"),
-        }
+        member.immutable_typed(errors, &former, member_type("", "Event", &[key]));
     }
 }

@@ -37,6 +37,20 @@ const SELECTABLE: &[FieldSelector] = &[NAME, select("status.phase", &["status", 
 pub(super) struct Namespace;
 
 impl Kind for Namespace {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        let (wanted, is) = if new.metadata.deletion_timestamp.is_none() {
+            ("Active", "empty")
+        } else {
+            ("Terminating", "not empty")
+        };
+        let phase = at.at_as("phase", "Phase");
+        if phase.text() != wanted {
+            let detail = format!("may only be '{wanted}' if `deletionTimestamp` is {is}");
+            phase.invalid(errors, detail);
+        }
+    }
+
     fn validate_update(
         &self,
         subresource: &str,
@@ -49,8 +63,10 @@ impl Kind for Namespace {
             errors.extend(self.validate_create(new, context));
         }
         errors.extend(self.validate_metadata_update(new, old));
-        if subresource == "finalize" {
-            namespace_finalizers(&mut errors, new.object());
+        match subresource {
+            "finalize" => namespace_finalizers(&mut errors, new.object()),
+            "status" => self.validate_status(&mut errors, new, old),
+            _ => {}
         }
         errors
     }

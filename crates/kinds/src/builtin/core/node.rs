@@ -6,7 +6,7 @@ use crate::builtin::core::pod::taint_effect;
 use crate::builtin::core::resource_name::quantity_value;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::check_legacy_cidr;
-use crate::checks::cidr_warnings;
+use crate::checks::{cidr_warnings, parse_cidr_sloppy};
 use crate::kind::{
     CHANGE, Context, FieldSelector, Kind, NAME, NewStatus, PROXY, Resource, Written, cluster,
     flag_selector, sub,
@@ -35,6 +35,34 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Node;
 
 impl Kind for Node {
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        for (parent, key) in [("spec", "configSource"), ("status", "config")] {
+            with(value, |node| {
+                if let Some(parent) = get_mut(node, parent) {
+                    parent.remove(key);
+                }
+            });
+        }
+    }
+
+    fn prepare_update(
+        &self,
+        _subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        for (parent, key) in [("spec", "configSource"), ("status", "config")] {
+            if old.pointer(&format!("/{parent}/{key}")).is_none() {
+                with(value, |node| {
+                    if let Some(parent) = get_mut(node, parent) {
+                        parent.remove(key);
+                    }
+                });
+            }
+        }
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         node_warnings(new.object())
     }
@@ -209,7 +237,21 @@ fn node(errors: &mut FieldErrors, object: &Object) {
         range.check(errors, check_legacy_cidr);
     }
     let families: BTreeSet<bool> = ranges.texts().map(|range| range.contains(':')).collect();
-    if ranges.len() > 1 && (families.len() != 2 || ranges.len() > 2) {
+    let wrong = ranges
+        .texts()
+        .position(|range| parse_cidr_sloppy(range).is_none())
+        .filter(|_| ranges.len() > 1);
+    if let Some((index, range)) = wrong.and_then(|index| Some((index, ranges.texts().nth(index)?)))
+    {
+        ranges.internal(
+            errors,
+            format!(
+                "invalid PodCIDRs. failed to check with dual stack with error:invalid \
+                 CIDR[{index}]: <nil> (invalid CIDR address: {range})"
+            ),
+        );
+    }
+    if ranges.len() > 1 && (wrong.is_some() || families.len() != 2 || ranges.len() > 2) {
         let detail = "may specify no more than one CIDR for each IP family";
         ranges.invalid(errors, detail);
     }

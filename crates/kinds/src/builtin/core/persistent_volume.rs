@@ -8,8 +8,10 @@ use crate::builtin::core::volume_source::{
 };
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::take_over;
+use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
 use crate::object::{Object, fill, fill_text, get, get_mut, open, text, with};
+use crate::typed::{internal_diff, internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_label_value, check_subdomain};
 use serde_json::{Value, json};
@@ -445,11 +447,18 @@ fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     {
         csi.remove(EXPAND);
     }
-    if new != former {
+    let path = Path::root("");
+    let is_same = {
+        let (new, former) = (Value::Object(new.clone()), Value::Object(former.clone()));
+        At::new(path, Some(&new)).same(&At::new(path, Some(&former)))
+    };
+    if !is_same {
         let spec = Path::root("spec");
+        let (former, new) = (Value::Object(former), Value::Object(new));
+        let diff = internal_diff("PersistentVolumeSource", &former, &new);
         errors.push(FieldError::forbidden(
             &spec.child("persistentvolumesource"),
-            "spec.persistentvolumesource is immutable after creation\n",
+            format!("spec.persistentvolumesource is immutable after creation\n{diff}"),
         ));
     }
     let mode = |spec: &'static str| Path::root(spec);
@@ -463,8 +472,12 @@ fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     if let Some(former) = affinity
         && !same_affinity(spec.get("nodeAffinity"), former)
     {
-        At::new(Path::root("nodeAffinity"), spec.get("nodeAffinity")).invalid_or_null(
+        let affinity = spec.get("nodeAffinity");
+        let ty = member_type("", "PersistentVolume", &["spec", "nodeAffinity"]);
+        let shown = ty.map_or_else(String::new, |ty| internal_form(ty, affinity));
+        At::new(Path::root("nodeAffinity"), affinity).invalid_as(
             errors,
+            Shown::Rendered(&shown),
             "field is immutable, except for updating from beta label to GA",
         );
     }
@@ -504,7 +517,7 @@ fn same_affinity(new: Option<&Value>, old: &Value) -> bool {
             .and_then(|terms| terms.as_array_mut().map(std::mem::take))
     };
     let Some(mut terms) = at("/required/nodeSelectorTerms") else {
-        return *new == old;
+        return same_by_type(new, &old);
     };
     for (index, term) in terms.iter_mut().enumerate() {
         let requirements = term
@@ -526,7 +539,12 @@ fn same_affinity(new: Option<&Value>, old: &Value) -> bool {
     if let Some(slot) = old.pointer_mut("/required/nodeSelectorTerms") {
         *slot = Value::Array(terms);
     }
-    *new == old
+    same_by_type(new, &old)
+}
+
+fn same_by_type(new: &Value, old: &Value) -> bool {
+    member_type("", "PersistentVolume", &["spec", "nodeAffinity"])
+        .is_some_and(|ty| semantically_equal(ty, new, old))
 }
 
 /// UPSTREAM: pkg/api/persistentvolume/util.go (GetWarningsForPersistentVolume)

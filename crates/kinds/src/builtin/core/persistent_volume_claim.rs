@@ -6,15 +6,16 @@ use crate::builtin::core::persistent_volume::{
     VOLUME_MODES, access_mode_rules, access_modes, class_name, phase, positive_quantity,
 };
 use crate::builtin::core::pod::warnings::of_claim;
+use crate::builtin::core::resource_name::{is_native, quantity_value};
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{check_label, take_over};
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
 use crate::object::{Object, at_mut, fill, fill_text, get, get_mut, has, open, text, with};
-use crate::typed::type_of;
+use crate::typed::{internal_diff, type_of};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::label_selector::ExpressionValues;
-use lockgate_api::meta::names::check_subdomain;
+use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
@@ -35,6 +36,37 @@ pub(super) const PERSISTENT_VOLUME_CLAIMS: Resource = namespaced(
 pub(super) struct PersistentVolumeClaim;
 
 impl Kind for PersistentVolumeClaim {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let (spec, at) = (
+            At::new(Path::root("Spec"), new.value.get("spec")),
+            At::root(new.object(), "status"),
+        );
+        spec.at("accessModes").must_be_set(errors);
+        for (_, amount) in at.at("capacity").entries() {
+            not_negative(errors, &amount);
+        }
+        let states = at.at("allocatedResourceStatuses");
+        for (name, state) in states.entries() {
+            claim_resource(errors, &states, name);
+            if !RESIZE_STATES.contains(&state.text()) {
+                let error =
+                    FieldError::not_supported(&states.path, Shown::Text(name), &RESIZE_STATES);
+                errors.push(error);
+            }
+        }
+        let amounts = at.at("allocatedResources");
+        for (name, amount) in amounts.entries() {
+            let before = errors.len();
+            claim_resource(errors, &amounts, name);
+            if errors.len() == before {
+                not_negative(errors, &amount);
+            }
+            if errors.len() == before {
+                quantity_value(errors, &amount, "storage");
+            }
+        }
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         claim_warnings(new.object())
     }
@@ -60,6 +92,8 @@ impl Kind for PersistentVolumeClaim {
             errors.extend(self.validate_metadata(new));
             self.validate(&mut errors, new, Some(old), context);
             claim_update(&mut errors, new.object(), old.object());
+        } else if subresource == "status" {
+            self.validate_status(&mut errors, new, old);
         }
         errors
     }
@@ -134,6 +168,15 @@ fn data_sources(object: &mut Object, old: Option<&Object>) {
     let was_used = old
         .and_then(|old| get(old, "spec"))
         .is_some_and(|old| has(old, "dataSource") || has(old, "dataSourceRef"));
+    // Sources in other namespaces are behind the feature gate CrossNamespaceVolumeDataSource.
+    let had_reference = old
+        .and_then(|old| get(old, "spec"))
+        .is_some_and(|old| has(old, "dataSourceRef"));
+    let is_distant = get(spec, "dataSourceRef")
+        .is_some_and(|reference| !text(reference, "namespace").is_empty());
+    if is_distant && !had_reference {
+        spec.remove("dataSourceRef");
+    }
     let is_foreign = get(spec, "dataSource").is_some_and(|source| {
         let pair = (text(source, "apiGroup"), text(source, "kind"));
         !matches!(
@@ -323,18 +366,19 @@ fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         requests(&mut former);
         take_over(&mut new, old_spec, "volumeAttributesClassName");
     }
+    let (new, former) = (Value::Object(new), Value::Object(former));
     let is_same = type_of("", "v1", "PersistentVolumeClaim")
         .and_then(|ty| ty.field("spec"))
-        .is_some_and(|field| {
-            let (new, former) = (Value::Object(new), Value::Object(former));
-            semantically_equal(field.ty(), &new, &former)
-        });
+        .is_some_and(|field| semantically_equal(field.ty(), &new, &former));
     let path = Path::root("spec");
     if !is_same {
+        let diff = internal_diff("PersistentVolumeClaimSpec", &former, &new);
         errors.push(FieldError::forbidden(
             &path,
-            "spec is immutable after creation except resources.requests and \
-             volumeAttributesClassName for bound claims\n",
+            format!(
+                "spec is immutable after creation except resources.requests and \
+                 volumeAttributesClassName for bound claims\n{diff}"
+            ),
         ));
     }
     let zero = || Quantity::parse("0").ok();
@@ -388,4 +432,42 @@ fn claim_warnings(object: &Object) -> Vec<String> {
     }
     warnings.extend(of_claim(&At::root(object, "spec")));
     warnings
+}
+
+/// The states of a resize that is not done, by name.
+const RESIZE_STATES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+/// A resource of a claim is its storage, or belongs to another domain.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (validatePersistentVolumeClaimResourceKey)
+fn claim_resource(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
+    let messages = check_qualified_name(name);
+    if messages.is_empty() && is_native(name) && name != "storage" {
+        let set = &["storage"];
+        errors.push(FieldError::not_supported(&at.path, Shown::Text(name), set));
+    }
+    for message in messages {
+        at.invalid_as(errors, Shown::Text(name), message);
+    }
+}
+
+fn not_negative(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    let Some(quantity) = at.quantity() else {
+        return;
+    };
+    let value = quantity.rounded_up(0);
+    if value < 0 {
+        let shown = value.to_string();
+        at.invalid_as(
+            errors,
+            Shown::Rendered(&shown),
+            "must be a valid resource quantity",
+        );
+    }
 }

@@ -92,17 +92,6 @@ impl Kind for Pod {
         warnings::of_pod(new.object(), &new.metadata.name)
     }
 
-    fn warnings_on_update(
-        &self,
-        new: &Written<'_>,
-        _old: &Written<'_>,
-        _context: &Context<'_>,
-    ) -> Vec<String> {
-        let mut warnings = warnings::of_pod(new.object(), &new.metadata.name);
-        warnings.retain(|warning| !warning.starts_with("metadata.name: "));
-        warnings
-    }
-
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults::pod);
     }
@@ -208,14 +197,35 @@ impl Kind for PodTemplate {
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
-        _old: &Written<'_>,
-        _context: &Context<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
     ) -> Vec<String> {
-        warnings::of_template(&At::root(new.object(), "template"))
+        if new.metadata.generation == old.metadata.generation {
+            return Vec::new();
+        }
+        self.warnings_on_create(new, context)
     }
 
     fn apply_defaults(&self, value: &mut Value) {
         with(value, |object| template_defaults(object, "template"));
+    }
+
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            disabled::drop_from_template(object, None, &["template"]);
+        });
+    }
+
+    fn prepare_update(
+        &self,
+        _subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        with(value, |object| {
+            disabled::drop_from_template(object, old.as_object(), &["template"]);
+        });
     }
 
     fn validate(

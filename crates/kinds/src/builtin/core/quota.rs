@@ -45,6 +45,16 @@ pub(super) const LIMIT_RANGES: Resource = namespaced(
 pub(super) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        for part in ["hard", "used"] {
+            for (name, amount) in at.at(part).entries() {
+                quota_resource_name(errors, &amount, name);
+                quantity_value(errors, &amount, name);
+            }
+        }
+    }
+
     fn validate(
         &self,
         errors: &mut FieldErrors,
@@ -77,6 +87,17 @@ impl Kind for ResourceQuota {
 pub(super) struct LimitRange;
 
 impl Kind for LimitRange {
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        with(value, |object| {
+            // UPSTREAM: pkg/registry/core/limitrange/strategy.go makes a name.
+            let metadata = open(object, "metadata");
+            if let Some(metadata) = metadata.filter(|metadata| text(metadata, "name").is_empty()) {
+                let uid = text(metadata, "uid").to_owned();
+                metadata.insert("name".to_owned(), Value::from(uid));
+            }
+        });
+    }
+
     fn validate_update(
         &self,
         _subresource: &str,

@@ -4,14 +4,18 @@ use crate::at::At;
 use crate::builtin::core::pod::disabled::drop_from_template;
 use crate::builtin::core::pod::warnings::of_template;
 use crate::builtin::core::pod::{labels_default, template, template_defaults};
-use crate::builtin::template::{always_restarts, labels_do_not_match, labels_of, replicas_row};
+use crate::builtin::template::{
+    always_restarts, labels_do_not_match, labels_of, name_warning, replica_counts, replicas_row,
+};
 use crate::cells::{Common, Row};
+use crate::checks::LONG_NAMES;
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, Resource, SCALE, SPEC,
     Written, namespaced, number_selector, sub,
 };
 use crate::object::{Object, at_mut, fill, get, get_mut, is_empty, with};
 use lockgate_api::field::FieldErrors;
+use lockgate_api::meta::validation::NameRules;
 use serde_json::Value;
 
 pub(super) const REPLICATION_CONTROLLERS: Resource = namespaced(
@@ -42,6 +46,26 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct ReplicationController;
 
 impl Kind for ReplicationController {
+    fn name_rules(&self) -> NameRules {
+        LONG_NAMES
+    }
+
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
+        replica_counts(
+            errors,
+            &At::root(new.object(), "status"),
+            &[
+                "replicas",
+                "fullyLabeledReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "observedGeneration",
+            ],
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+            "readyReplicas",
+        );
+    }
+
     fn prepare_update(
         &self,
         subresource: &str,
@@ -64,19 +88,23 @@ impl Kind for ReplicationController {
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         let spec = At::root(new.object(), "spec");
-        of_template(&spec.at("template"))
+        let mut warnings = name_warning(&new.metadata.name);
+        warnings.extend(of_template(&spec.at("template")));
+        warnings
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        self.warnings_on_create(new, context)
+        // UPSTREAM: pkg/registry/core/replicationcontroller/strategy.go has the templates the wrong
+        // way round.
+        of_template(&At::root(old.object(), "spec").at("template"))
     }
 
     fn apply_defaults(&self, value: &mut Value) {

@@ -43,11 +43,13 @@ fn is_quota_huge_page(name: &str) -> bool {
     is_huge_page(name) || name.starts_with("requests.hugepages-")
 }
 
-fn is_native(name: &str) -> bool {
+/// A resource without a domain, or of the domain of Kubernetes.
+pub(in crate::builtin) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-fn is_extended(name: &str) -> bool {
+/// A resource of another domain, which quotas can count.
+pub(in crate::builtin) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && check_qualified_name(&format!("requests.{name}")).is_empty()

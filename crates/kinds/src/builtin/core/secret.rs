@@ -2,11 +2,13 @@
 
 use crate::builtin::core::config_map::{MAX_DATA, bytes, sealed};
 use crate::cells::{Common, Row, cell, count_cell, read};
-use crate::checks::{immutable, required};
+use crate::checks::{immutable, pem_types, required};
 use crate::kind::NAME;
 use crate::kind::{Context, FieldSelector, Kind, NAMESPACE, Resource, Written, namespaced, select};
 use crate::object::{Object, fill_text, get, open, text, with};
-use lockgate_api::field::{FieldError, FieldErrors, Path};
+use lockgate_api::document::Kind as JsonKind;
+use lockgate_api::document::json::parse;
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_go::base64;
 use serde_json::Value;
 
@@ -27,6 +29,19 @@ const SELECTABLE: &[FieldSelector] = &[NAME, NAMESPACE, select("type", &["type"]
 pub(super) struct Secret;
 
 impl Kind for Secret {
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        secret_warnings(new.object())
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        secret_warnings(new.object())
+    }
+
     fn validate_update(
         &self,
         subresource: &str,
@@ -114,8 +129,8 @@ fn secret(errors: &mut FieldErrors, object: &Object) {
                 required(errors, &annotations.key(NAME));
             }
         }
-        "kubernetes.io/dockercfg" => must(errors, ".dockercfg"),
-        "kubernetes.io/dockerconfigjson" => must(errors, ".dockerconfigjson"),
+        "kubernetes.io/dockercfg" => docker_config(errors, data, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => docker_config(errors, data, ".dockerconfigjson"),
         "kubernetes.io/basic-auth"
             if !data.contains_key("username") && !data.contains_key("password") =>
         {
@@ -131,6 +146,80 @@ fn secret(errors: &mut FieldErrors, object: &Object) {
         }
         _ => {}
     }
+}
+
+/// The configuration of a registry client is a JSON object.
+fn docker_config(errors: &mut FieldErrors, data: &Object, key: &str) {
+    let path = Path::root("data");
+    let path = path.key(key);
+    if !data.contains_key(key) {
+        return required(errors, &path);
+    }
+    let decoded = base64::decode(text(data, key)).unwrap_or_default();
+    let problem = match parse(&decoded) {
+        Err(error) => Some(error.message),
+        Ok(document) => {
+            let found = match document.root().kind() {
+                JsonKind::Null | JsonKind::Object => None,
+                JsonKind::Array => Some("array"),
+                JsonKind::String => Some("string"),
+                JsonKind::Number => Some("number"),
+                JsonKind::Bool => Some("bool"),
+            };
+            found.map(|found| {
+                format!(
+                    "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+                )
+            })
+        }
+    };
+    if let Some(problem) = problem {
+        let shown = Shown::Text("<secret contents redacted>");
+        errors.push(FieldError::invalid(&path, shown, problem));
+    }
+}
+
+/// Warnings about a certificate and its key.
+///
+/// UPSTREAM: crypto/tls (X509KeyPair), as far as it looks for PEM blocks
+fn secret_warnings(object: &Object) -> Vec<String> {
+    if text(object, "type") != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let empty = Object::new();
+    let data = get(object, "data").unwrap_or(&empty);
+    let types = |key: &str| pem_types(&base64::decode(text(data, key)).unwrap_or_default());
+    let (certificates, keys) = (types("tls.crt"), types("tls.key"));
+    let is_key = |kind: &String| kind == "PRIVATE KEY" || kind.ends_with(" PRIVATE KEY");
+    let warning = if !certificates.iter().any(|kind| kind == "CERTIFICATE") {
+        match &certificates[..] {
+            [] => String::from("tls: failed to find any PEM data in certificate input"),
+            [kind] if kind.ends_with("PRIVATE KEY") => String::from(
+                "tls: failed to find certificate PEM data in certificate input, but did find a \
+                 private key; PEM inputs may have been switched",
+            ),
+            skipped => format!(
+                "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping \
+                 PEM blocks of the following types: [{}]",
+                skipped.join(" ")
+            ),
+        }
+    } else if !keys.iter().any(is_key) {
+        match &keys[..] {
+            [] => String::from("tls: failed to find any PEM data in key input"),
+            [kind] if kind == "CERTIFICATE" => String::from(
+                "tls: found a certificate rather than a key in the PEM for the private key",
+            ),
+            skipped => format!(
+                "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input \
+                 after skipping PEM blocks of the following types: [{}]",
+                skipped.join(" ")
+            ),
+        }
+    } else {
+        return Vec::new();
+    };
+    vec![warning]
 }
 
 fn secret_update(errors: &mut FieldErrors, object: &Object, old: &Object) {

@@ -1,11 +1,13 @@
 //! Services.
 
+mod families;
+
 use crate::at::At;
 use crate::builtin::core::pod::port_or_name;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{
     LABEL_NAMES, check_endpoint_ip, check_label, check_legacy_cidr, check_legacy_ip, cidr_warnings,
-    ip_warning, take_over,
+    ip_warning, parse_ip_sloppy, take_over,
 };
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource, Written,
@@ -49,6 +51,32 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Service;
 
 impl Kind for Service {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
+        let (spec, at) = (
+            At::root(new.object(), "spec"),
+            At::root(new.object(), "status"),
+        );
+        let balancer = at.at("loadBalancer");
+        let ingress = balancer.at("ingress");
+        if spec.at("type").text() != "LoadBalancer" && !ingress.is_empty() {
+            let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+            return ingress.forbidden(errors, detail);
+        }
+        balancer_addresses(errors, &ingress, old.object(), |errors, address| {
+            let (ip, mode) = (address.at("ip"), address.at("ipMode"));
+            match (ip.is_empty(), mode.is_set()) {
+                (false, false) => {
+                    mode.required_because(errors, "must be specified when `ip` is set");
+                }
+                (true, true) => {
+                    mode.forbidden(errors, "may not be specified when `ip` is not set");
+                }
+                (false, true) => mode.known(errors, &["Proxy", "VIP"]),
+                (true, false) => {}
+            }
+        });
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         service_warnings(new.object())
     }
@@ -66,8 +94,24 @@ impl Kind for Service {
         with(value, defaults);
     }
 
+    fn begin(&self, value: &mut Value, old: Option<&Value>) -> FieldErrors {
+        let old = old.and_then(Value::as_object);
+        let members = value.as_object_mut();
+        members.map_or_else(FieldErrors::new, |service| families::begin(service, old))
+    }
+
     fn name_rules(&self) -> NameRules {
         LABEL_NAMES
+    }
+
+    fn canonicalize(&self, value: &mut Value) {
+        with(value, |object| {
+            // UPSTREAM: pkg/registry/core/service/storage/storage.go (defaultOnReadService)
+            let spec = get_mut(object, "spec");
+            if let Some(spec) = spec.filter(|spec| !needs_cluster_ip(spec)) {
+                spec.remove("internalTrafficPolicy");
+            }
+        });
     }
 
     fn validate(
@@ -817,11 +861,18 @@ fn keep_allocated(object: &mut Object, old: &Object) {
         return;
     };
     if needs_cluster_ip(old_spec) && needs_cluster_ip(spec) {
-        if text(spec, "clusterIP").is_empty() && is_empty(spec, "clusterIPs") {
+        if text(spec, "clusterIP").is_empty() {
             take_over(spec, old_spec, "clusterIP");
         }
-        if is_empty(spec, "clusterIPs") && text(spec, "clusterIP") == text(old_spec, "clusterIP") {
+        if is_empty(spec, "clusterIPs") && !is_empty(old_spec, "clusterIPs") {
             take_over(spec, old_spec, "clusterIPs");
+        }
+        // A client that knows one address only changes it.
+        let address = text(spec, "clusterIP").to_owned();
+        if address != text(old_spec, "clusterIP")
+            && list(spec, "clusterIPs") == list(old_spec, "clusterIPs")
+        {
+            spec.insert("clusterIPs".to_owned(), json!([address]));
         }
         for key in ["ipFamilies", "ipFamilyPolicy"] {
             if !has(spec, key) {
@@ -859,5 +910,32 @@ fn keep_allocated(object: &mut Object, old: &Object) {
         |spec: &Object| is_balancer(spec) && text(spec, "externalTrafficPolicy") == "Local";
     if needs_health(old_spec) && needs_health(spec) && number(spec, "healthCheckNodePort") == 0 {
         take_over(spec, old_spec, "healthCheckNodePort");
+    }
+}
+
+/// The addresses of a load balancer; those that were there before stay valid.
+pub(in crate::builtin) fn balancer_addresses(
+    errors: &mut FieldErrors,
+    ingress: &At<'_, '_>,
+    old: &Object,
+    check_mode: impl Fn(&mut FieldErrors, &At<'_, '_>),
+) {
+    let former = At::root(old, "status");
+    let balancer = former.at("loadBalancer");
+    let known: Vec<&str> = balancer
+        .at("ingress")
+        .items()
+        .map(|address| address.at("ip").text())
+        .collect();
+    for address in ingress.items() {
+        let (ip, host) = (address.at("ip"), address.at("hostname"));
+        if !known.contains(&ip.text()) {
+            ip.check_set(errors, check_legacy_ip);
+        }
+        check_mode(errors, &address);
+        host.check_set(errors, check_subdomain);
+        if parse_ip_sloppy(host.text()).is_some() {
+            host.invalid(errors, "must be a DNS name, not an IP address");
+        }
     }
 }

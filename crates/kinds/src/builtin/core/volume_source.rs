@@ -735,19 +735,48 @@ fn persistent_csi(errors: &mut FieldErrors, at: &At<'_, '_>, _: &Holder<'_>) {
 fn ephemeral(errors: &mut FieldErrors, at: &At<'_, '_>, _: &Holder<'_>) {
     let template = at.at("volumeClaimTemplate");
     if template.is_set() {
-        let metadata = template.at("metadata");
-        annotations(errors, &metadata.at("annotations"));
-        metadata.at("labels").labels(errors);
-        for (key, member) in metadata.object().into_iter().flatten() {
-            let is_zero =
-                member.is_null() || matches!(member, Value::String(text) if text.is_empty());
-            if !matches!(key.as_str(), "annotations" | "labels") && !is_zero {
-                metadata.at(key).forbidden(errors, "cannot be set");
-            }
-        }
+        template_metadata(errors, &template.at("metadata"));
         super::persistent_volume_claim::claim_spec(errors, &template.at("spec"), None);
     } else {
         template.required(errors);
+    }
+}
+
+/// The metadata of an object that is made later, of which only annotations and labels may be set.
+///
+/// UPSTREAM: pkg/apis/core/validation/validation.go (ValidateTemplateObjectMeta)
+pub(in crate::builtin) fn template_metadata(errors: &mut FieldErrors, at: &At<'_, '_>) {
+    /// The other members, in the order of Go's struct.
+    const OTHERS: [&str; 13] = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    annotations(errors, &at.at("annotations"));
+    at.at("labels").labels(errors);
+    for key in OTHERS {
+        let member = at.at(key);
+        let is_zero = match member.value {
+            None => true,
+            Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Number(number)) => number.as_i64() == Some(0) && key == "generation",
+            Some(_) => false,
+        };
+        if !is_zero {
+            // Upstream makes the first letter of Go's name small.
+            let name = if key == "uid" { "uID" } else { key };
+            At::new(at.path.child(name), None).forbidden(errors, "cannot be set");
+        }
     }
 }
 

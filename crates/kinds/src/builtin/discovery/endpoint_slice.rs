@@ -20,7 +20,7 @@ pub(super) const ENDPOINT_SLICES: Resource = namespaced(
     "EndpointSliceList",
     &EndpointSlice,
 )
-.generation(Generation::Members(&[
+.generation(Generation::Sent(&[
     "addressType",
     "endpoints",
     "ports",

@@ -2,13 +2,14 @@
 
 use crate::at::At;
 use crate::builtin::batch::domain_prefixed_path;
-use crate::builtin::core::service::balancers;
+use crate::builtin::core::service::{balancer_addresses, balancers};
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::check_label;
 use crate::checks::check_port_name;
 use crate::checks::{check_wildcard_subdomain, parse_ip_sloppy};
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, cluster, namespaced, sub};
 use crate::object::{Object, at_mut, fill, get, list, with};
+use crate::typed::member_type;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::check_path_segment;
 use lockgate_api::meta::names::check_subdomain;
@@ -44,6 +45,12 @@ pub(super) const INGRESS_CLASSES: Resource = cluster(
 pub(super) struct Ingress;
 
 impl Kind for Ingress {
+    fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
+        let at = At::root(new.object(), "status");
+        let balancer = at.at("loadBalancer");
+        balancer_addresses(errors, &balancer.at("ingress"), old.object(), |_, _| {});
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         const CLASS: &str = "kubernetes.io/ingress.class";
         let metadata = At::root(new.object(), "metadata");
@@ -63,9 +70,13 @@ impl Kind for Ingress {
         context: &Context<'_>,
     ) -> FieldErrors {
         let mut errors = self.validate_metadata_update(new, old);
-        if subresource.is_empty() {
-            errors.extend(self.validate_metadata(new));
-            self.validate(&mut errors, new, Some(old), context);
+        match subresource {
+            "" => {
+                errors.extend(self.validate_metadata(new));
+                self.validate(&mut errors, new, Some(old), context);
+            }
+            "status" => self.validate_status(&mut errors, new, old),
+            _ => {}
         }
         errors
     }
@@ -106,8 +117,9 @@ impl Kind for IngressClass {
             At::root(new.object(), "spec"),
             At::root(old.object(), "spec"),
         );
+        let ty = member_type("networking.k8s.io", "IngressClass", &["spec", "controller"]);
         spec.at("controller")
-            .immutable(&mut errors, &former.at("controller"));
+            .immutable_typed(&mut errors, &former.at("controller"), ty);
         errors.extend(self.validate_create(new, context));
         errors
     }

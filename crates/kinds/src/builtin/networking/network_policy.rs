@@ -3,7 +3,7 @@
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{check_legacy_cidr, check_port_name, masked, parse_cidr_sloppy};
-use crate::kind::{Context, Kind, Resource, SPEC, Written, namespaced};
+use crate::kind::{Context, Generation, Kind, Resource, Written, namespaced};
 use crate::object::{Object, each, fill, get_mut, is_empty, with};
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::label_selector::ExpressionValues;
@@ -19,7 +19,7 @@ pub(super) const NETWORK_POLICIES: Resource = namespaced(
     &NetworkPolicy,
 )
 .short(&["netpol"])
-.generation(SPEC);
+.generation(Generation::Exact(&["spec"]));
 
 /// The kind `NetworkPolicy`.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use crate::checks::check_ip;
 use crate::checks::{check_cidr, parse_cidr_sloppy};
 use crate::kind::{CHANGE, Context, Kind, Resource, Written, cluster, sub};
 use crate::object::Object;
+use crate::typed::member_type;
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::check_path_segment;
 use lockgate_api::meta::names::check_subdomain;
@@ -105,8 +106,9 @@ impl Kind for IpAddress {
                     At::root(new.object(), "spec"),
                     At::root(old.object(), "spec"),
                 );
+                let ty = member_type("networking.k8s.io", "IPAddress", &["spec", "parentRef"]);
                 spec.at("parentRef")
-                    .immutable(errors, &former.at("parentRef"));
+                    .immutable_typed(errors, &former.at("parentRef"), ty);
             }
         }
     }

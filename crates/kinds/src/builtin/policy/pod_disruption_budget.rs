@@ -50,6 +50,7 @@ impl Kind for PodDisruptionBudget {
             self.validate(&mut errors, new, Some(old), context);
         } else {
             let status = At::root(new.object(), "status");
+            status.at("conditions").conditions(&mut errors);
             for key in [
                 "disruptionsAllowed",
                 "currentHealthy",

@@ -5,10 +5,10 @@ use crate::cells::{Common, Row, cell};
 use crate::checks::{invalid_each, required};
 use crate::kind::{Context, Kind, Resource, Written, cluster, namespaced};
 use crate::object::{Object, each, fill_text, get, get_mut, list, text, with};
+use crate::typed::{internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_path_segment, check_subdomain};
 use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
-use lockgate_go::json::to_string;
 use serde_json::Value;
 
 pub(super) const ROLE_BINDINGS: Resource = namespaced(
@@ -65,8 +65,7 @@ impl Kind for Binding {
         old: &Written<'_>,
         context: &Context<'_>,
     ) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        self.validate_finalizers(&mut errors, new);
+        let mut errors = self.validate_metadata(new);
         self.validate(&mut errors, new, None, context);
         errors.extend(self.validate_metadata_update(new, old));
         same_role(&mut errors, new.object(), old.object());
@@ -98,14 +97,8 @@ fn defaults(object: &mut Object) {
 /// The role a binding grants may not change.
 fn same_role(errors: &mut FieldErrors, object: &Object, old: &Object) {
     if object.get("roleRef") != old.get("roleRef") {
-        let role = get(object, "roleRef").cloned().unwrap_or_default();
-        // Upstream prints its internal form, whose members have no JSON names.
-        let shown = format!(
-            "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
-            to_string(text(&role, "apiGroup")),
-            to_string(text(&role, "kind")),
-            to_string(text(&role, "name"))
-        );
+        let ty = member_type(GROUP, "RoleBinding", &["roleRef"]);
+        let shown = ty.map_or_else(String::new, |ty| internal_form(ty, object.get("roleRef")));
         errors.push(FieldError::invalid(
             &Path::root("roleRef"),
             Shown::Rendered(&shown),

@@ -58,8 +58,7 @@ impl Kind for Role {
         old: &Written<'_>,
         context: &Context<'_>,
     ) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        self.validate_finalizers(&mut errors, new);
+        let mut errors = self.validate_metadata(new);
         self.validate(&mut errors, new, None, context);
         errors.extend(self.validate_metadata_update(new, old));
         errors
@@ -93,8 +92,7 @@ impl Kind for ClusterRole {
         old: &Written<'_>,
         context: &Context<'_>,
     ) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        self.validate_finalizers(&mut errors, new);
+        let mut errors = self.validate_metadata(new);
         self.validate(&mut errors, new, Some(old), context);
         errors.extend(self.validate_metadata_update(new, old));
         errors

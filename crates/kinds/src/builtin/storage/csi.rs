@@ -3,11 +3,12 @@
 use crate::at::At;
 use crate::builtin::core::volume_source::driver_name;
 use crate::cells::{Common, Row, cell, count_cell, read};
+use crate::equality::semantically_equal;
 use crate::kind::{Context, Deletion, Generation, Kind, Resource, Written, cluster, namespaced};
 use crate::object::{Object, fill, get_mut, is_empty, with};
+use crate::typed::member_type;
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
-use lockgate_go::json::to_string;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -84,9 +85,18 @@ impl Kind for CsiDriver {
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
-        _old: &Written<'_>,
+        old: &Written<'_>,
         _context: &Context<'_>,
     ) -> Vec<String> {
+        let requests = |written: &Written<'_>| {
+            let requests = written.value.pointer("/spec/tokenRequests");
+            requests.cloned().unwrap_or_default()
+        };
+        let are_same = member_type("storage.k8s.io", "CSIDriver", &["spec", "tokenRequests"])
+            .is_some_and(|ty| semantically_equal(ty, &requests(new), &requests(old)));
+        if are_same {
+            return Vec::new();
+        }
         driver_warnings(new.object())
     }
 
@@ -147,18 +157,14 @@ impl Kind for CsiNode {
                     });
                     driver
                 };
-                if bare(&driver) != bare(&former) {
-                    let shown = format!(
-                        "{{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":null}}",
-                        Shown::Named(driver.at("name").text()),
-                        Shown::Named(driver.at("nodeID").text()),
-                        driver
-                            .at("topologyKeys")
-                            .value
-                            .map_or_else(|| String::from("null"), to_string),
-                    );
-                    drivers.invalid_as(&mut errors, Shown::Rendered(&shown), "field is immutable");
-                }
+                let (driver, former) = (bare(&driver), bare(&former));
+                let ty = member_type("storage.k8s.io", "CSINode", &["spec", "drivers"])
+                    .and_then(|drivers| drivers.element());
+                At::new(drivers.path, Some(&driver)).immutable_typed(
+                    &mut errors,
+                    &At::new(drivers.path, Some(&former)),
+                    ty,
+                );
             }
         }
         errors
@@ -203,7 +209,8 @@ impl Kind for CsiStorageCapacity {
         errors.extend(self.validate_metadata_update(new, old));
         for key in ["nodeTopology", "storageClassName"] {
             let former = At::root(old.object(), key);
-            At::root(new.object(), key).immutable(&mut errors, &former);
+            let ty = member_type("storage.k8s.io", "CSIStorageCapacity", &[key]);
+            At::root(new.object(), key).immutable_typed(&mut errors, &former, ty);
         }
         errors
     }
@@ -325,7 +332,12 @@ fn csi_driver(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
             at.at("attachRequired").value,
         );
         attach.immutable(errors, &former.at("attachRequired"));
-        modes.immutable(errors, &former.at("volumeLifecycleModes"));
+        let ty = member_type(
+            "storage.k8s.io",
+            "CSIDriver",
+            &["spec", "volumeLifecycleModes"],
+        );
+        modes.immutable_typed(errors, &former.at("volumeLifecycleModes"), ty);
     }
 }
 

@@ -4,6 +4,7 @@ use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::kind::{Context, Deletion, Kind, Resource, Written, cluster};
 use crate::object::{Object, fill, with};
+use crate::typed::member_type;
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::check_qualified_name;
 use serde_json::Value;
@@ -52,7 +53,8 @@ impl Kind for StorageClass {
             "volumeBindingMode",
         ] {
             let former = At::root(old.object(), key);
-            At::root(new.object(), key).immutable(&mut errors, &former);
+            let ty = member_type("storage.k8s.io", "StorageClass", &[key]);
+            At::root(new.object(), key).immutable_typed(&mut errors, &former, ty);
         }
         errors
     }

@@ -7,9 +7,9 @@ use crate::builtin::core::volume_source::driver_name;
 use crate::cells::{Common, Row, cell, read};
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
 use crate::object::{Object, at_mut, with};
-use lockgate_api::field::{FieldErrors, Shown};
+use crate::typed::member_type;
+use lockgate_api::field::FieldErrors;
 use lockgate_api::meta::names::check_subdomain;
-use lockgate_go::json::to_string;
 use serde_json::Value;
 
 pub(super) const VOLUME_ATTACHMENTS: Resource = cluster(
@@ -47,23 +47,9 @@ impl Kind for VolumeAttachment {
             At::root(new.object(), "spec"),
             At::root(old.object(), "spec"),
         );
-        if subresource.is_empty() && !spec.same(&former) {
-            let source = spec.at("source");
-            let shown = format!(
-                "{{\"Attacher\":{},\"Source\":{{\"PersistentVolumeName\":{},\
-                 \"InlineVolumeSpec\":{}}},\"NodeName\":{}}}",
-                Shown::Named(spec.at("attacher").text()),
-                source
-                    .at("persistentVolumeName")
-                    .value
-                    .map_or_else(|| String::from("null"), to_string),
-                source
-                    .at("inlineVolumeSpec")
-                    .value
-                    .map_or_else(|| String::from("null"), to_string),
-                Shown::Named(spec.at("nodeName").text()),
-            );
-            spec.invalid_as(&mut errors, Shown::Rendered(&shown), "field is immutable");
+        if subresource.is_empty() {
+            let ty = member_type("storage.k8s.io", "VolumeAttachment", &["spec"]);
+            spec.immutable_typed(&mut errors, &former, ty);
         }
         errors
     }
@@ -141,4 +127,19 @@ fn volume_attachment(errors: &mut FieldErrors, object: &Object) {
     if name.is_set() {
         name.check(errors, check_subdomain);
     }
+    let status = At::root(object, "status");
+    for key in ["attachError", "detachError"] {
+        let failure = status.at(key);
+        let code = failure.at("errorCode");
+        if failure.at("message").text().len() > MESSAGE_MAX {
+            failure.at("message").too_long(errors, METADATA_MAX);
+        }
+        if code.int() < 0 {
+            code.within(errors, 0, i64::from(i32::MAX));
+        }
+    }
 }
+
+const MESSAGE_MAX: usize = 1024;
+/// The limit that upstream names for messages, too.
+const METADATA_MAX: usize = 256 * 1024;

@@ -133,9 +133,12 @@ fn restarts_init_containers(spec: &Object) -> bool {
 
 pub(super) fn ephemeral_containers(errors: &mut FieldErrors, context: &Context<'_, '_, '_>) {
     /// The fields that an ephemeral container has no use for, in Go's order.
-    const OTHERS: [&str; 6] = [
+    const OTHERS: [&str; 9] = [
         "ports",
         "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
         "livenessProbe",
         "readinessProbe",
         "startupProbe",
@@ -169,10 +172,7 @@ pub(super) fn ephemeral_containers(errors: &mut FieldErrors, context: &Context<'
         if !target.is_empty() && !others.contains(target.text()) {
             target.not_found(errors, "");
         }
-        for key in OTHERS
-            .into_iter()
-            .chain(["resizePolicy", "restartPolicy", "restartPolicyRules"])
-        {
+        for key in OTHERS {
             let member = container.at(key);
             let is_set = match member.value {
                 None => false,

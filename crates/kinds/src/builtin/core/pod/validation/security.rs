@@ -8,7 +8,7 @@ use lockgate_api::meta::names::check_subdomain;
 use super::{APP_ARMOR, CONTAINER_LISTS, SECCOMP_CONTAINER, SECCOMP_POD, Spec};
 use crate::at::At;
 use crate::builtin::core::volume_source::descending;
-use crate::object::{Object, get, text};
+use crate::object::{Object, get, has, text};
 
 const WINDOWS_ONLY: &str = "windows options cannot be set for a linux pod";
 const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";
@@ -42,8 +42,18 @@ pub(super) fn pod_context(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     app_armor(errors, &at.at("appArmorProfile"));
     at.at("supplementalGroupsPolicy")
         .known_if_set(errors, &["Merge", "Strict"]);
-    at.at("seLinuxChangePolicy")
-        .known_if_set(errors, &["MountOption", "Recursive"]);
+    // Behind the feature gate SELinuxMount, which is off, other policies are kept and not added.
+    let had_policy = spec
+        .rules
+        .old
+        .and_then(|old| get(old, "securityContext"))
+        .is_some_and(|context| has(context, "seLinuxChangePolicy"));
+    let policies: &[&str] = if had_policy {
+        &["MountOption", "Recursive"]
+    } else {
+        &["Recursive"]
+    };
+    at.at("seLinuxChangePolicy").known_if_set(errors, policies);
 }
 
 /// The namespace of the kernel that a setting belongs to.

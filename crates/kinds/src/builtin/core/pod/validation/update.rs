@@ -12,7 +12,7 @@ use crate::at::At;
 use crate::checks::take_over;
 use crate::equality::semantically_equal;
 use crate::object::{Object, get, list, number, text};
-use crate::typed::{Form, Type, type_of};
+use crate::typed::{Form, Type, internal_diff, type_of};
 
 const MUTABLE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
@@ -88,6 +88,10 @@ fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: 
                 container["image"] = image;
             }
         }
+        // Upstream copies the list, and a copy without elements is nil.
+        if list(&munged, key).is_empty() {
+            munged.remove(key);
+        }
     }
     const GRACE: &str = "terminationGracePeriodSeconds";
     if number(old, GRACE) < 0 && number(&munged, GRACE) == 1 {
@@ -97,7 +101,9 @@ fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: 
         gated_members(errors, at, &mut munged, old);
     }
     if !spec_equals(&munged, old) {
-        at.forbidden(errors, MUTABLE);
+        let (munged, old) = (Value::Object(munged), Value::Object(old.clone()));
+        let diff = internal_diff("PodSpec", &old, &munged);
+        at.forbidden(errors, format!("{MUTABLE}{diff}"));
     }
 }
 

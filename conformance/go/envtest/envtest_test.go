@@ -1,0 +1,402 @@
+// Package envtest starts the drop-in as controller-runtime's envtest does, and uses it as the tests of an
+// operator do. KUBEBUILDER_ASSETS names the files; they may be those of the real pair.
+package envtest
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+func pointer[T any](value T) *T { return &value }
+
+func definition() *apiextensionsv1.CustomResourceDefinition {
+	schema := &apiextensionsv1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {
+				Type: "object",
+				Properties: map[string]apiextensionsv1.JSONSchemaProps{
+					"size": {Type: "integer", Maximum: pointer(10.0)},
+				},
+			},
+		},
+	}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.test.lockgate.dev"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "test.lockgate.dev",
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList",
+			},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+			}},
+		},
+	}
+}
+
+func rules() []admissionv1.RuleWithOperations {
+	return []admissionv1.RuleWithOperations{{
+		Operations: []admissionv1.OperationType{admissionv1.Create},
+		Rule: admissionv1.Rule{
+			APIGroups: []string{"test.lockgate.dev"}, APIVersions: []string{"v1"}, Resources: []string{"widgets"},
+		},
+	}}
+}
+
+// environment is what an operator's suite_test.go has: a definition, two webhooks behind a Service that
+// does not exist, which envtest rewrites to URLs.
+func environment() *envtest.Environment {
+	service := func(path string) admissionv1.WebhookClientConfig {
+		return admissionv1.WebhookClientConfig{
+			Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook", Path: &path},
+		}
+	}
+	return &envtest.Environment{
+		CRDInstallOptions: envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition()}},
+		WebhookInstallOptions: envtest.WebhookInstallOptions{
+			MutatingWebhooks: []*admissionv1.MutatingWebhookConfiguration{{
+				ObjectMeta: metav1.ObjectMeta{Name: "mutating"},
+				Webhooks: []admissionv1.MutatingWebhook{{
+					Name: "label.test.lockgate.dev", ClientConfig: service("/mutate"), Rules: rules(),
+					SideEffects: pointer(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				}},
+			}},
+			ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{{
+				ObjectMeta: metav1.ObjectMeta{Name: "validating"},
+				Webhooks: []admissionv1.ValidatingWebhook{{
+					Name: "name.test.lockgate.dev", ClientConfig: service("/validate"), Rules: rules(),
+					SideEffects: pointer(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				}},
+			}},
+		},
+	}
+}
+
+func widget(name string, size int64) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "test.lockgate.dev/v1", "kind": "Widget",
+		"spec": map[string]any{"size": size},
+	}}
+	object.SetName(name)
+	object.SetNamespace("default")
+	return object
+}
+
+// manage runs a manager with both webhooks until the test ends.
+func manage(t *testing.T, config *rest.Config, options envtest.WebhookInstallOptions) {
+	t.Helper()
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Host: options.LocalServingHost, Port: options.LocalServingPort, CertDir: options.LocalServingCertDir,
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := manager.GetWebhookServer()
+	server.Register("/mutate", &admission.Webhook{Handler: admission.HandlerFunc(
+		func(_ context.Context, _ admission.Request) admission.Response {
+			return admission.Patched("", jsonpatch.NewOperation("add", "/metadata/labels", map[string]string{"seen": "yes"}))
+		})})
+	server.Register("/validate", &admission.Webhook{Handler: admission.HandlerFunc(
+		func(_ context.Context, request admission.Request) admission.Response {
+			if strings.HasPrefix(request.Name, "bad") {
+				return admission.Denied("bad names are not allowed")
+			}
+			return admission.Allowed("").WithWarnings("be careful")
+		})})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	check := server.StartedChecker()
+	deadline := time.Now().Add(20 * time.Second)
+	for check(nil) != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the webhook server does not listen")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestOperator(t *testing.T) {
+	env := environment()
+	started := time.Now()
+	config, err := env.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Start took %v", time.Since(started).Round(time.Millisecond))
+	t.Cleanup(func() {
+		stopping := time.Now()
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+		t.Logf("Stop took %v", time.Since(stopping).Round(time.Millisecond))
+	})
+	manage(t, config, env.WebhookInstallOptions)
+	ctx := context.Background()
+	admin, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("webhooks mutate and deny", func(t *testing.T) {
+		good := widget("good", 1)
+		if err := admin.Create(ctx, good); err != nil {
+			t.Fatal(err)
+		}
+		if good.GetLabels()["seen"] != "yes" {
+			t.Errorf("not mutated: %v", good.Object)
+		}
+		err := admin.Create(ctx, widget("bad-1", 1))
+		expected := `admission webhook "name.test.lockgate.dev" denied the request: bad names are not allowed`
+		if !apierrors.IsForbidden(err) || err.Error() != expected {
+			t.Errorf("not denied: %v", err)
+		}
+		if err := admin.Create(ctx, widget("large", 11)); !apierrors.IsInvalid(err) {
+			t.Errorf("not validated: %v", err)
+		}
+	})
+
+	t.Run("only the controllers of kube-apiserver run", func(t *testing.T) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stays"}}
+		if err := admin.Create(ctx, namespace); err != nil {
+			t.Fatal(err)
+		}
+		account := &corev1.ServiceAccount{}
+		key := client.ObjectKey{Namespace: "stays", Name: "default"}
+		if err := admin.Get(ctx, key, account); !apierrors.IsNotFound(err) {
+			t.Errorf("a service account was made: %v", err)
+		}
+		if err := admin.Delete(ctx, namespace); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); err != nil {
+			t.Errorf("the namespace is gone: %v", err)
+		}
+	})
+
+	t.Run("services are from the range", func(t *testing.T) {
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		if err := admin.Create(ctx, service); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(service.Spec.ClusterIP, "10.0.0.") {
+			t.Errorf("ClusterIP %s is not in 10.0.0.0/24", service.Spec.ClusterIP)
+		}
+	})
+
+	t.Run("users are those of envtest", func(t *testing.T) {
+		user, err := env.AddUser(envtest.User{Name: "ann", Groups: []string{"dev", "ops"}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ann, err := client.New(user.Config(), client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := &corev1.PodList{}
+		if err := ann.List(ctx, pods); !apierrors.IsForbidden(err) {
+			t.Errorf("ann may list pods: %v", err)
+		}
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := ann.Create(ctx, review); err != nil {
+			t.Fatal(err)
+		}
+		groups := strings.Join(review.Status.UserInfo.Groups, ",")
+		if review.Status.UserInfo.Username != "ann" || groups != "dev,ops,system:authenticated" {
+			t.Errorf("ann is %v", review.Status.UserInfo)
+		}
+		kubectl, err := user.Kubectl()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _, err := kubectl.Run("auth", "can-i", "list", "pods")
+		if answer, _ := io.ReadAll(out); strings.TrimSpace(string(answer)) != "no" {
+			t.Errorf("kubectl says %q (%v)", answer, err)
+		}
+	})
+
+	t.Run("tokens name the issuer and are accepted", func(t *testing.T) {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "default"}}
+		if err := admin.Create(ctx, account); err != nil {
+			t.Fatal(err)
+		}
+		request := &authenticationv1.TokenRequest{}
+		if err := admin.SubResource("token").Create(ctx, account, request); err != nil {
+			t.Fatal(err)
+		}
+		claims, err := base64.RawURLEncoding.DecodeString(strings.Split(request.Status.Token, ".")[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if issuer := fmt.Sprintf(`"iss":%q`, config.Host); !strings.Contains(string(claims), issuer) {
+			t.Errorf("%s is not in %s", issuer, claims)
+		}
+		robot := rest.AnonymousClientConfig(config)
+		robot.BearerToken = request.Status.Token
+		as, err := client.New(robot, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := as.Create(ctx, review); err != nil {
+			t.Fatal(err)
+		}
+		if name := review.Status.UserInfo.Username; name != "system:serviceaccount:default:robot" {
+			t.Errorf("the robot is %s", name)
+		}
+	})
+}
+
+// TestStop stops a server that a hundred watches are open on.
+func TestStop(t *testing.T) {
+	env := &envtest.Environment{}
+	config, err := env.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		watch, err := clients.CoreV1().ConfigMaps("").Watch(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Stop()
+	}
+	stopping := time.Now()
+	if err := env.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Stop with 100 watches took %v", time.Since(stopping).Round(time.Millisecond))
+}
+
+// TestMany starts as many environments at once as LOCKGATE_ENVIRONMENTS says, and adds up their memory.
+func TestMany(t *testing.T) {
+	count, err := strconv.Atoi(os.Getenv("LOCKGATE_ENVIRONMENTS"))
+	if err != nil {
+		t.Skip("LOCKGATE_ENVIRONMENTS is not set")
+	}
+	environments := make([]*envtest.Environment, count)
+	var group sync.WaitGroup
+	started := time.Now()
+	for i := range environments {
+		group.Go(func() {
+			environments[i] = environment()
+			if _, err := environments[i].Start(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d environments started in %v", count, time.Since(started).Round(time.Millisecond))
+	kib := 0
+	for _, process := range descendants(t) {
+		kib += proportional(t, process)
+	}
+	t.Logf("%d environments use %d MiB (proportional set size)", count, kib/1024)
+	stopping := time.Now()
+	for _, env := range environments {
+		group.Go(func() {
+			if err := env.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d environments stopped in %v", count, time.Since(stopping).Round(time.Millisecond))
+}
+
+// descendants returns the ids of the processes that this one started.
+func descendants(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		after := strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))
+		if len(after) > 1 && after[1] == strconv.Itoa(os.Getpid()) {
+			found = append(found, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return found
+}
+
+// proportional returns the memory of a process in KiB; pages it shares count in part.
+func proportional(t *testing.T, process string) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + process + "/smaps_rollup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, "Pss:"); found {
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib
+		}
+	}
+	t.Fatalf("no Pss of process %s", process)
+	return 0
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run `make conformance-go`")
+		os.Exit(1)
+	}
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}

@@ -1,0 +1,166 @@
+//! Lists and maps without elements.
+//!
+//! Clients can send them, and rules see them, but Go writes few of them and storage knows none.
+
+use serde_json::{Value, json};
+
+use super::{Form, Type};
+
+/// Where an object had empty lists and maps that Go does not write.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Empties(Vec<Empty>);
+
+/// The place of the object that holds the member, the member, and true if it is a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Empty {
+    parent: String,
+    key: String,
+    is_list: bool,
+}
+
+impl Empties {
+    /// Puts empty lists and maps back where nothing took their place.
+    pub fn restore(&self, value: &mut Value) {
+        for empty in &self.0 {
+            let parent = value.pointer_mut(&empty.parent);
+            if let Some(members) = parent.and_then(Value::as_object_mut) {
+                members
+                    .entry(empty.key.as_str())
+                    .or_insert_with(|| if empty.is_list { json!([]) } else { json!({}) });
+            }
+        }
+    }
+}
+
+/// What becomes of empty lists and maps.
+trait Visit {
+    fn omitted(&mut self, path: &str, key: &str, is_list: bool);
+    fn written(&mut self, member: &mut Value);
+}
+
+impl Visit for Empties {
+    fn omitted(&mut self, path: &str, key: &str, is_list: bool) {
+        self.0.push(Empty {
+            parent: path.to_owned(),
+            key: key.to_owned(),
+            is_list,
+        });
+    }
+
+    fn written(&mut self, _: &mut Value) {}
+}
+
+/// Storage, which is protobuf, tells empty from absent nowhere.
+struct Storage;
+
+impl Visit for Storage {
+    fn omitted(&mut self, _: &str, _: &str, _: bool) {}
+
+    fn written(&mut self, member: &mut Value) {
+        *member = Value::Null;
+    }
+}
+
+impl Type {
+    /// Removes empty lists and maps that Go does not write, and tells where they were.
+    #[must_use]
+    pub fn take_empties(self, value: &mut Value) -> Empties {
+        let mut empties = Empties::default();
+        self.visit(value, &mut String::new(), &mut empties);
+        empties
+    }
+
+    /// Removes empty lists and maps, as storage does; those that Go writes become null.
+    pub(crate) fn forget_empties(self, value: &mut Value) {
+        self.visit(value, &mut String::new(), &mut Storage);
+    }
+
+    /// Recurses as deep as the type; no type but that of schemas stands inside itself, and objects are
+    /// no deeper than their reader lets them be.
+    fn visit(self, value: &mut Value, path: &mut String, visit: &mut impl Visit) {
+        let length = path.len();
+        match (self.form(), value) {
+            (Form::Struct, Value::Object(members)) => {
+                members.retain(|key, member| {
+                    let Some(field) = self.field(key) else {
+                        return true;
+                    };
+                    let form = field.ty().form();
+                    let is_list = matches!(form, Form::List(_));
+                    let is_empty = match member {
+                        Value::Array(items) => items.is_empty() && is_list,
+                        Value::Object(members) => {
+                            members.is_empty() && matches!(form, Form::Map(_))
+                        }
+                        _ => false,
+                    };
+                    if is_empty && field.omits_empty() && !field.is_pointer() {
+                        visit.omitted(path, key, is_list);
+                        return false;
+                    }
+                    if is_empty {
+                        visit.written(member);
+                    } else {
+                        push(path, key);
+                        field.ty().visit(member, path, visit);
+                        path.truncate(length);
+                    }
+                    true
+                });
+            }
+            (Form::List(element), Value::Array(items)) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    push(path, &index.to_string());
+                    element.visit(item, path, visit);
+                    path.truncate(length);
+                }
+            }
+            (Form::Map(element), Value::Object(members)) => {
+                for (key, member) in members {
+                    push(path, key);
+                    element.visit(member, path, visit);
+                    path.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Appends a step of a JSON pointer.
+fn push(path: &mut String, key: &str) {
+    path.push('/');
+    path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::typed::type_of;
+
+    #[test]
+    fn empty_members_come_back_where_nothing_took_their_place() {
+        let ty = type_of("", "v1", "Pod").unwrap();
+        let sent = json!({"metadata": {"labels": {}}, "spec": {"volumes": [], "containers": []}});
+        let mut pod = sent.clone();
+        let empties = ty.take_empties(&mut pod);
+        assert_eq!(pod, json!({"metadata": {}, "spec": {"containers": []}}));
+        pod["metadata"]["labels"] = json!({"a": "b"});
+        empties.restore(&mut pod);
+        assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
+        assert_eq!(pod["spec"], sent["spec"]);
+    }
+
+    #[test]
+    fn storage_knows_no_empty_lists() {
+        let ty = type_of("discovery.k8s.io", "v1", "EndpointSlice").unwrap();
+        let mut slice = json!({"endpoints": [], "ports": [], "metadata": {"labels": {}}});
+        ty.forget_empties(&mut slice);
+        assert_eq!(
+            slice,
+            json!({"endpoints": null, "ports": null, "metadata": {}})
+        );
+    }
+}
