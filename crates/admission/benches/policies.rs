@@ -12,7 +12,7 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use lockgate_admission::call::{Caller, Client, ClientError};
 use lockgate_admission::engine::Engine;
-use lockgate_admission::host::{BoxFuture, Host, Param, ParamScope, Params};
+use lockgate_admission::host::{BoxFuture, Host, Param, ParamError, ParamScope, Params};
 use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request, kind, resource};
@@ -61,7 +61,7 @@ impl Params for EveryName {
         _: &'f ParamKind,
         _: &'f str,
         name: &'f str,
-    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, ParamError>> {
         let at: usize = name.parse().unwrap_or_default();
         let found = self.0.get(at).cloned();
         Box::pin(async move { Ok(found) })
@@ -71,7 +71,7 @@ impl Params for EveryName {
         &'f self,
         _: &'f ParamKind,
         _: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, ParamError>> {
         Box::pin(async { Ok(self.0.clone()) })
     }
 }

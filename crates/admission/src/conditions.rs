@@ -16,7 +16,8 @@ use lockgate_api::registration::hub::MatchCondition;
 use lockgate_api::registration::validation::policies::{
     self, ComposedExpressions, PolicyExpressions,
 };
-use lockgate_api::registration::validation::{Environment, ExpressionChecker};
+use lockgate_api::registration::validation::{Environment, ExpressionChecker, ExpressionError};
+use lockgate_cel::CompileError;
 use lockgate_cel::admission::{
     self as cel, Composition, Judgement, MatchConditions, Outcome, Role, Variables,
 };
@@ -295,8 +296,8 @@ pub struct MatchConditionChecker;
 
 impl ExpressionChecker for MatchConditionChecker {
     /// New and stored expressions have the same language in this release.
-    fn check(&self, expression: &str, _: Environment) -> Result<(), String> {
-        cel::check_condition(expression)
+    fn check(&self, expression: &str, _: Environment) -> Result<(), ExpressionError> {
+        cel::check_condition(expression).map_err(expression_error)
     }
 }
 
@@ -318,12 +319,12 @@ impl PolicyExpressions for PolicyExpressionChecker {
 struct Composed(Composition);
 
 impl ComposedExpressions for Composed {
-    fn declare(&mut self, name: &str, expression: &str) -> Result<(), String> {
+    fn declare(&mut self, name: &str, expression: &str) -> Result<(), ExpressionError> {
         let declared = self.0.declare(name, expression);
-        declared.map_err(|error| error.to_string())
+        declared.map_err(expression_error)
     }
 
-    fn check(&mut self, expression: &str, role: policies::Role) -> Result<(), String> {
+    fn check(&mut self, expression: &str, role: policies::Role) -> Result<(), ExpressionError> {
         let checked = match role {
             policies::Role::MatchCondition => self.0.check_match_condition(expression),
             policies::Role::Validation => self.0.check(expression, Role::Condition),
@@ -334,7 +335,14 @@ impl ComposedExpressions for Composed {
             }
             policies::Role::JsonPatch => self.0.check(expression, Role::JsonPatch),
         };
-        checked.map_err(|error| error.to_string())
+        checked.map_err(expression_error)
+    }
+}
+
+fn expression_error(error: CompileError) -> ExpressionError {
+    match error {
+        CompileError::Program(reason) => ExpressionError::Program(reason.to_string()),
+        other => ExpressionError::Compilation(other.to_string()),
     }
 }
 

@@ -155,15 +155,15 @@ pub trait Kinds: Send + Sync {
         &'f self,
         object: &'f Object,
         to: &'f GroupVersionKind,
-    ) -> BoxFuture<'f, Result<Object, String>>;
+    ) -> BoxFuture<'f, Result<Object, ConvertError>>;
 
     /// Decodes a patched object: built-in kinds drop unknown members and refuse members of
     /// the wrong type.
     ///
     /// # Errors
     ///
-    /// The tree is no such object. The text follows `Internal error occurred: `.
-    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String>;
+    /// The tree is not such an object.
+    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError>;
 
     /// Fills in the defaults of the version.
     fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind);
@@ -190,8 +190,8 @@ pub trait Kinds: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The tree is no such object. The text follows `Internal error occurred: `.
-    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+    /// The tree is not such an object.
+    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         self.decode(value, kind)
     }
 
@@ -203,6 +203,82 @@ pub trait Kinds: Send + Sync {
     /// Returns true if a kind is built in rather than a custom resource.
     fn is_built_in(&self, _: &GroupVersionKind) -> bool {
         false
+    }
+}
+
+/// An error of the server around the engine.
+pub type HostError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An object that cannot be converted to another version.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// There is no conversion.
+    #[error("converting ({from}) to ({to}): unknown conversion")]
+    Unknown {
+        /// The version and kind of the object.
+        from: String,
+        /// The version and kind asked for.
+        to: String,
+    },
+    /// The conversion failed.
+    #[error(transparent)]
+    Failed(HostError),
+}
+
+impl ConvertError {
+    /// There is no conversion of this object.
+    #[must_use]
+    pub fn unknown(object: &Object, to: &GroupVersionKind) -> Self {
+        let member = |name: &str| object.value().get(name).and_then(Value::as_str);
+        let api_version = member("apiVersion").unwrap_or_default();
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        let kind = member("kind").unwrap_or_default();
+        Self::Unknown {
+            from: format!("{version}.{kind}"),
+            to: format!("{}.{}", to.version, to.kind),
+        }
+    }
+
+    /// The conversion failed.
+    pub fn failed(error: impl Into<HostError>) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// An object that cannot be decoded. The text follows `Internal error occurred: `.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The value is not an object at all.
+    #[error(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {0} into Go value of \
+         type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+         \"json:\\\"kind,omitempty\\\"\" }}"
+    )]
+    NotAnObject(&'static str),
+    /// The object has unknown or duplicate fields where they are rejected.
+    #[error("strict decoding error: {}", .0.join(", "))]
+    Strict(Vec<String>),
+    /// The object is not one of its kind.
+    #[error(transparent)]
+    Invalid(HostError),
+}
+
+impl DecodeError {
+    /// The object is not one of its kind.
+    pub fn invalid(error: impl Into<HostError>) -> Self {
+        Self::Invalid(error.into())
+    }
+}
+
+/// A parameter that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct ParamError(HostError);
+
+impl ParamError {
+    /// The parameter cannot be read because of this error.
+    pub fn new(error: impl Into<HostError>) -> Self {
+        Self(error.into())
     }
 }
 
@@ -255,7 +331,7 @@ pub trait Params: Send + Sync {
         kind: &'f ParamKind,
         namespace: &'f str,
         name: &'f str,
-    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>>;
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, ParamError>>;
 
     /// All objects of a kind in a namespace, in order of their names. The namespace is empty for
     /// kinds without.
@@ -263,7 +339,7 @@ pub trait Params: Send + Sync {
         &'f self,
         kind: &'f ParamKind,
         namespace: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>>;
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, ParamError>>;
 }
 
 /// There are no kinds that parameters could be of.
@@ -280,7 +356,7 @@ impl Params for NoParams {
         _: &'f ParamKind,
         _: &'f str,
         _: &'f str,
-    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, ParamError>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -288,7 +364,7 @@ impl Params for NoParams {
         &'f self,
         _: &'f ParamKind,
         _: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, ParamError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -306,11 +382,11 @@ impl Kinds for PlainKinds {
         &'f self,
         object: &'f Object,
         to: &'f GroupVersionKind,
-    ) -> BoxFuture<'f, Result<Object, String>> {
-        Box::pin(async move { Err(unknown_conversion(object, to)) })
+    ) -> BoxFuture<'f, Result<Object, ConvertError>> {
+        Box::pin(async move { Err(ConvertError::unknown(object, to)) })
     }
 
-    fn decode(&self, value: Value, _: &GroupVersionKind) -> Result<Value, String> {
+    fn decode(&self, value: Value, _: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
         Ok(value)
     }
@@ -322,25 +398,12 @@ impl Kinds for PlainKinds {
     }
 }
 
-/// The error for an unknown conversion.
-#[must_use]
-pub fn unknown_conversion(object: &Object, to: &GroupVersionKind) -> String {
-    let member = |name: &str| object.value().get(name).and_then(Value::as_str);
-    let api_version = member("apiVersion").unwrap_or_default();
-    let version = api_version.rsplit('/').next().unwrap_or_default();
-    let kind = member("kind").unwrap_or_default();
-    format!(
-        "converting ({version}.{kind}) to ({}.{}): unknown conversion",
-        to.version, to.kind
-    )
-}
-
 /// Checks that a tree is an object at all.
 ///
 /// # Errors
 ///
-/// It is not; the text is what the API server says of such a body.
-pub fn check_is_object(value: &Value) -> Result<(), String> {
+/// It is not.
+pub fn check_is_object(value: &Value) -> Result<(), DecodeError> {
     let found = match value {
         Value::Object(_) => return Ok(()),
         Value::Null => "null",
@@ -349,11 +412,7 @@ pub fn check_is_object(value: &Value) -> Result<(), String> {
         Value::String(_) => "string",
         Value::Array(_) => "array",
     };
-    Err(format!(
-        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of \
-         type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
-         \"json:\\\"kind,omitempty\\\"\" }}"
-    ))
+    Err(DecodeError::NotAnObject(found))
 }
 
 /// Knows the time.
@@ -426,7 +485,7 @@ mod tests {
     fn says_what_it_cannot_convert() {
         let secret = Object::new(json!({"apiVersion": "example.com/v1", "kind": "Secret"}));
         assert_eq!(
-            unknown_conversion(&secret, &kind("", "v2", "ConfigMap")),
+            ConvertError::unknown(&secret, &kind("", "v2", "ConfigMap")).to_string(),
             "converting (v1.Secret) to (v2.ConfigMap): unknown conversion"
         );
     }

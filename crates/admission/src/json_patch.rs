@@ -14,6 +14,7 @@
 //! `null` element under `test`, `replace` of the whole document without a value, a member added to
 //! a copied `null`), the operation is refused or compared as one would expect.
 
+mod error;
 mod list;
 mod text;
 mod tree;
@@ -23,7 +24,10 @@ use std::collections::BTreeMap;
 use lockgate_api::document::{Document, Kind, Value, json};
 use lockgate_go::quote::quote_json;
 
+use self::error::{Failure, PointerProblem, TargetProblem};
 use self::tree::{NIL, Tree};
+
+pub use self::error::ApplyError;
 
 /// How many operations a patch may have.
 ///
@@ -48,22 +52,23 @@ pub struct Patch {
     len: usize,
 }
 
-/// Why bytes are not a patch: what follows `received undecodable patch in webhook response: `.
+/// Bytes that are not a patch. The text follows `received undecodable patch in webhook response: `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DecodeError(String);
-
-/// Why a patch does not apply, in the words of the library upstream uses.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ApplyError(String);
-
-impl ApplyError {
-    /// Returns true if a `test` operation failed.
-    #[must_use]
-    pub fn is_failed_test(&self) -> bool {
-        self.0.ends_with(": test failed")
-    }
+pub enum DecodeError {
+    /// The bytes are not JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// The patch is not a list of objects.
+    #[error("json: cannot unmarshal {found} into Go value of type {go_type}")]
+    WrongType {
+        /// The type of the value found.
+        found: &'static str,
+        /// The Go type that it should have.
+        go_type: &'static str,
+    },
+    /// The patch has more than [`MAX_OPERATIONS`].
+    #[error("the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
+    TooManyOperations(usize),
 }
 
 impl Patch {
@@ -79,7 +84,7 @@ impl Patch {
     /// assert_eq!(error.to_string(), "unexpected end of JSON input");
     /// ```
     pub fn parse(source: &[u8]) -> Result<Self, DecodeError> {
-        let document = json::parse(source).map_err(|error| DecodeError(error.message))?;
+        let document = json::parse(source).map_err(|error| DecodeError::Syntax(error.message))?;
         let root = document.root();
         if !matches!(root.kind(), Kind::Array | Kind::Null) {
             return Err(wrong_type(root.kind(), "jsonpatch.Patch"));
@@ -92,9 +97,7 @@ impl Patch {
             }
         }
         if len > MAX_OPERATIONS {
-            return Err(DecodeError(format!(
-                "the allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len}"
-            )));
+            return Err(DecodeError::TooManyOperations(len));
         }
         Ok(Self {
             source: source.to_vec(),
@@ -134,10 +137,10 @@ impl Patch {
     /// );
     /// ```
     pub fn apply(&self, object: &serde_json::Value) -> Result<serde_json::Value, ApplyError> {
-        self.try_apply(object).map_err(ApplyError)
+        Ok(self.try_apply(object)?)
     }
 
-    fn try_apply(&self, object: &serde_json::Value) -> Result<serde_json::Value, String> {
+    fn try_apply(&self, object: &serde_json::Value) -> Result<serde_json::Value, Failure> {
         let mut run = Run {
             tree: Tree::new(object, &self.source)?,
             copied: 0,
@@ -145,7 +148,7 @@ impl Patch {
         for operation in self.document.root().items() {
             run.step(Operation(operation))?;
         }
-        run.tree.to_value()
+        Ok(run.tree.to_value()?)
     }
 
     /// The patch as compact JSON for the audit log: the members of each operation sorted by name,
@@ -191,11 +194,11 @@ impl Patch {
     }
 }
 
-fn wrong_type(found: Kind, go_type: &str) -> DecodeError {
-    let found = kind_name(found);
-    DecodeError(format!(
-        "json: cannot unmarshal {found} into Go value of type {go_type}"
-    ))
+fn wrong_type(found: Kind, go_type: &'static str) -> DecodeError {
+    DecodeError::WrongType {
+        found: kind_name(found),
+        go_type,
+    }
 }
 
 fn kind_name(kind: Kind) -> &'static str {
@@ -221,21 +224,20 @@ impl<'a> Operation<'a> {
             .unwrap_or("unknown")
     }
 
-    fn path(self) -> Result<&'a str, String> {
-        self.pointer("path", "operation missing path field: missing value")
+    fn path(self) -> Result<&'a str, PointerProblem> {
+        self.pointer("path", PointerProblem::NoPath)
     }
 
-    fn from(self) -> Result<&'a str, String> {
-        self.pointer("from", "operation, missing from field: missing value")
+    fn from(self) -> Result<&'a str, PointerProblem> {
+        self.pointer("from", PointerProblem::NoFrom)
     }
 
-    fn pointer(self, name: &str, missing: &str) -> Result<&'a str, String> {
+    fn pointer(self, name: &str, missing: PointerProblem) -> Result<&'a str, PointerProblem> {
         match self.0.get(name).filter(|value| !value.is_null()) {
-            None => Err(missing.to_owned()),
-            Some(value) => value.as_str().ok_or_else(|| {
-                let found = kind_name(value.kind());
-                format!("json: cannot unmarshal {found} into Go value of type string")
-            }),
+            None => Err(missing),
+            Some(value) => value
+                .as_str()
+                .ok_or_else(|| PointerProblem::NotAString(kind_name(value.kind()))),
         }
     }
 
@@ -251,7 +253,42 @@ struct Run<'a> {
     copied: u64,
 }
 
-type Step = Result<(), String>;
+type Step = Result<(), Failure>;
+
+/// A `path` or `from` that cannot be read.
+fn pointer(
+    operation: &'static str,
+    member: &'static str,
+) -> impl FnOnce(PointerProblem) -> Failure {
+    move |problem| Failure::Pointer {
+        operation,
+        member,
+        problem,
+    }
+}
+
+/// A path that leads nowhere.
+fn no_target(operation: &'static str, missing: &'static str, path: impl Into<String>) -> Failure {
+    Failure::NoTarget {
+        operation,
+        missing,
+        path: path.into(),
+    }
+}
+
+/// A container that does not take or have the key.
+fn target(
+    operation: &'static str,
+    member: &'static str,
+    path: &str,
+) -> impl FnOnce(TargetProblem) -> Failure {
+    move |problem| Failure::Target {
+        operation,
+        member,
+        path: path.to_owned(),
+        problem,
+    }
+}
 
 impl<'a> Run<'a> {
     fn step(&mut self, operation: Operation<'a>) -> Step {
@@ -262,119 +299,97 @@ impl<'a> Run<'a> {
             "move" => self.relocate(operation),
             "test" => self.test(operation),
             "copy" => self.copy(operation),
-            other => Err(format!("Unexpected kind: {other}")),
+            other => Err(Failure::UnknownOperation(other.to_owned())),
         }
     }
 
     fn add(&mut self, operation: Operation<'a>) -> Step {
         let Ok(path) = operation.path() else {
-            return Err(String::from(
-                "add operation failed to decode path: missing value",
-            ));
+            return Err(pointer("add", "path")(PointerProblem::Unreadable));
         };
         let Some((parent, key)) = self.tree.find(path) else {
-            return Err(format!(
-                "add operation does not apply: doc is missing path: \"{path}\": missing value"
+            return Err(no_target(
+                "add",
+                "doc is missing path",
+                format!("\"{path}\""),
             ));
         };
         let value = self.tree.given(operation.value());
         self.tree
             .add(parent, key, value)
-            .map_err(|problem| format!("error in add for path: '{path}': {problem}"))
+            .map_err(target("add", "path", path))
     }
 
     fn remove(&mut self, operation: Operation<'a>) -> Step {
         let Ok(path) = operation.path() else {
-            return Err(String::from(
-                "remove operation failed to decode path: missing value",
-            ));
+            return Err(pointer("remove", "path")(PointerProblem::Unreadable));
         };
         let Some((parent, key)) = self.tree.find(path) else {
-            return Err(format!(
-                "remove operation does not apply: doc is missing path: \"{path}\": missing value"
+            return Err(no_target(
+                "remove",
+                "doc is missing path",
+                format!("\"{path}\""),
             ));
         };
         self.tree
             .remove(parent, &key)
-            .map_err(|problem| format!("error in remove for path: '{path}': {problem}"))
+            .map_err(target("remove", "path", path))
     }
 
     fn replace(&mut self, operation: Operation<'a>) -> Step {
-        let path = operation
-            .path()
-            .map_err(|problem| format!("replace operation failed to decode path: {problem}"))?;
+        let path = operation.path().map_err(pointer("replace", "path"))?;
         if path.is_empty() {
             return match operation.value() {
                 Some(value) if matches!(value.kind(), Kind::Array | Kind::Object) => {
                     self.tree.replace_root(value);
                     Ok(())
                 }
-                // The library wraps an error that is not there, and Go says so.
-                _ => Err(String::from(
-                    "replace operation value must be object or array: %!w(<nil>)",
-                )),
+                _ => Err(Failure::RootValue),
             };
         }
         let Some((parent, key)) = self.tree.find(path) else {
-            return Err(format!(
-                "replace operation does not apply: doc is missing path: {path}: missing value"
-            ));
+            return Err(no_target("replace", "doc is missing path", path));
         };
         if self.tree.get(parent, &key).is_err() {
-            return Err(format!(
-                "replace operation does not apply: doc is missing key: {path}: missing value"
-            ));
+            return Err(no_target("replace", "doc is missing key", path));
         }
         let value = self.tree.given(operation.value());
         self.tree
             .set(parent, key, value)
-            .map_err(|problem| format!("error in remove for path: '{path}': {problem}"))
+            .map_err(target("remove", "path", path))
     }
 
     fn relocate(&mut self, operation: Operation<'a>) -> Step {
-        let from = operation
-            .from()
-            .map_err(|problem| format!("move operation failed to decode from: {problem}"))?;
+        let from = operation.from().map_err(pointer("move", "from"))?;
         let Some((parent, key)) = self.tree.find(from) else {
-            return Err(format!(
-                "move operation does not apply: doc is missing from path: {from}: missing value"
-            ));
+            return Err(no_target("move", "doc is missing from path", from));
         };
         let moved = self.tree.get(parent, &key);
         let moved = moved.and_then(|value| self.tree.remove(parent, &key).map(|()| value));
-        let value =
-            moved.map_err(|problem| format!("error in move for path: '{key}': {problem}"))?;
-        let path = operation
-            .path()
-            .map_err(|problem| format!("move operation failed to decode path: {problem}"))?;
+        let value = moved.map_err(target("move", "path", &key))?;
+        let path = operation.path().map_err(pointer("move", "path"))?;
         let Some((parent, key)) = self.tree.find(path) else {
-            return Err(format!(
-                "move operation does not apply: doc is missing destination path: {path}: missing value"
-            ));
+            return Err(no_target("move", "doc is missing destination path", path));
         };
         self.tree
             .add(parent, key, value)
-            .map_err(|problem| format!("error in move for path: '{path}': {problem}"))
+            .map_err(target("move", "path", path))
     }
 
     fn test(&mut self, operation: Operation<'a>) -> Step {
-        let path = operation
-            .path()
-            .map_err(|problem| format!("test operation failed to decode path: {problem}"))?;
+        let path = operation.path().map_err(pointer("test", "path"))?;
         let want = operation.value();
         let passed = if path.is_empty() {
             let root = self.tree.root();
             want.is_some_and(|want| self.tree.equals(root, want))
         } else {
             let Some((parent, key)) = self.tree.find(path) else {
-                return Err(format!(
-                    "test operation does not apply: is missing path: {path}: missing value"
-                ));
+                return Err(no_target("test", "is missing path", path));
             };
             let found = self
                 .tree
                 .get(parent, &key)
-                .map_err(|problem| format!("error in test for path: '{path}': {problem}"))?;
+                .map_err(target("test", "path", path))?;
             match want {
                 _ if self.tree.is_nil(found) => want.is_none_or(|want| want.is_null()),
                 None => false,
@@ -384,48 +399,36 @@ impl<'a> Run<'a> {
         if passed {
             Ok(())
         } else {
-            Err(format!("testing value {path} failed: test failed"))
+            Err(Failure::TestFailed(path.to_owned()))
         }
     }
 
     fn copy(&mut self, operation: Operation<'a>) -> Step {
-        let from = operation
-            .from()
-            .map_err(|problem| format!("copy operation failed to decode from: {problem}"))?;
+        let from = operation.from().map_err(pointer("copy", "from"))?;
         let Some((parent, key)) = self.tree.find(from) else {
-            return Err(format!(
-                "copy operation does not apply: doc is missing from path: {from}: missing value"
-            ));
+            return Err(no_target("copy", "doc is missing from path", from));
         };
         let source = self
             .tree
             .get(parent, &key)
-            .map_err(|problem| format!("error in copy for from: '{from}': {problem}"))?;
+            .map_err(target("copy", "from", from))?;
         let Ok(path) = operation.path() else {
-            return Err(String::from(
-                "copy operation failed to decode path: missing value",
-            ));
+            return Err(pointer("copy", "path")(PointerProblem::Unreadable));
         };
         let Some((parent, key)) = self.tree.find(path) else {
-            return Err(format!(
-                "copy operation does not apply: doc is missing destination path: {path}: missing value"
-            ));
+            return Err(no_target("copy", "doc is missing destination path", path));
         };
         let mut value = NIL;
         if !self.tree.is_nil(source) {
             self.copied += self.tree.size(source);
-            let copied = self.copied;
-            if copied > MAX_COPIED_BYTES {
-                return Err(format!(
-                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, \
-                     exceeding the limit {MAX_COPIED_BYTES}"
-                ));
+            if self.copied > MAX_COPIED_BYTES {
+                return Err(Failure::CopiedTooMuch(self.copied));
             }
             value = self.tree.copy(source);
         }
         self.tree
             .add(parent, key, value)
-            .map_err(|problem| format!("error while adding value during copy: {problem}"))
+            .map_err(Failure::CopyTarget)
     }
 }
 

@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    fn engine(enable: &[&str], disable: &[&str]) -> Result<Vec<&'static str>, String> {
+    fn engine(enable: &[&str], disable: &[&str]) -> Result<Vec<&'static str>, PluginError> {
         let mut builder = Engine::builder(Host::new(Arc::new(NoCaller)));
         for name in [
             "OfMyOwn",
@@ -280,8 +280,7 @@ mod tests {
             .enable(enable.iter().copied())
             .disable(disable.iter().copied())
             .build();
-        let engine = engine.map_err(|error| error.to_string())?;
-        Ok(engine.plugins().collect())
+        Ok(engine?.plugins().collect())
     }
 
     #[test]
@@ -347,7 +346,7 @@ mod tests {
                  disable-admission-plugins overlapped",
             ),
         ] {
-            assert_eq!(engine(enable, disable), Err(String::from(want)));
+            assert_eq!(engine(enable, disable).unwrap_err().to_string(), want);
         }
     }
 }

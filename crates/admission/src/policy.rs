@@ -158,7 +158,7 @@ impl Run<'_> {
             .param_kind()
             .filter(|kind| self.params.scope(kind).is_none());
         let broken = policy.unreadable.as_deref().map(str::to_owned);
-        match broken.or_else(|| unknown.map(unknown_kind)) {
+        match broken.or_else(|| unknown.map(|kind| unknown_kind(kind).to_string())) {
             Some(why) => Err(why),
             None => Ok(Some(target)),
         }
@@ -218,7 +218,7 @@ impl Run<'_> {
             Err(why) => {
                 return Err(no_namespace(
                     &request.namespace,
-                    NamespaceError::Failed(why),
+                    NamespaceError::Failed(why.to_string()),
                 ));
             }
         };

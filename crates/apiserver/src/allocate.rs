@@ -268,7 +268,7 @@ mod tests {
         addresses.set("n", "a", &json!({"spec": {"clusterIP": "10.96.0.2"}}));
         assert_eq!(addresses.port(), Some(30_000));
         addresses.remove("n", "a");
-        assert!(!addresses.lock().addresses.contains(&(FIRST + 1)));
+        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 96, 0, 2)));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
         let make = || {
             let mut held = Held::default();
             let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 1}]}});
-            addresses.allocate_for(&mut service, &mut held);
+            addresses.allocate_for(&mut service, &mut held, Purpose::default());
             let allocation = Allocation {
                 addresses: addresses.clone(),
                 held,

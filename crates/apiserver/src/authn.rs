@@ -18,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::authn::service_account::{Signer, Verified, intersect};
+use crate::authn::service_account::{Signer, TokenError, Verified, intersect};
 use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
@@ -55,7 +55,7 @@ impl Authenticator {
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Result<Verified, String> {
+    ) -> Result<Verified, TokenError> {
         let own = self.signer.audiences();
         let wanted = if audiences.is_empty() { own } else { audiences };
         // A token of the file says nothing of audiences: it is for this server.
@@ -70,7 +70,7 @@ impl Authenticator {
                     .signer
                     .verify(self.store.as_ref(), token, wanted)
                     .await?;
-                verified.ok_or("invalid bearer token")?
+                verified.ok_or(TokenError::Unknown)?
             }
         };
         verified.user = with_group(verified.user, AUTHENTICATED);
@@ -88,7 +88,7 @@ impl Authenticator {
             return match self.token(token, &[]).await {
                 Ok(verified) => Ok(verified.user),
                 Err(error) => {
-                    tracing::debug!(error, "a bearer token was refused");
+                    tracing::debug!(%error, "bearer token rejected");
                     Err(unauthorized())
                 }
             };

@@ -114,7 +114,7 @@ impl Converter {
         }
         from.shape
             .convert(&object, &to.shape)
-            .map_err(|error| internal(&error))
+            .map_err(|error| internal(&error.to_string()))
     }
 
     async fn call_webhook(

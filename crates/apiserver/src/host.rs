@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockgate_admission::host::{
-    BoxFuture, Equivalent, Kinds, MergeError, check_is_object, unknown_conversion,
+    BoxFuture, ConvertError, DecodeError, Equivalent, Kinds, MergeError, check_is_object,
 };
 use lockgate_admission::object::Object;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
@@ -44,7 +44,11 @@ impl ServedKinds {
         Some(Shape::Plain(ty))
     }
 
-    async fn converted(&self, object: &Object, to: &GroupVersionKind) -> Result<Object, String> {
+    async fn converted(
+        &self,
+        object: &Object,
+        to: &GroupVersionKind,
+    ) -> Result<Object, ConvertError> {
         let text = |member: &str| {
             object
                 .value()
@@ -61,7 +65,7 @@ impl ServedKinds {
         if from == *to {
             return Ok(object.clone());
         }
-        let unknown = || unknown_conversion(object, to);
+        let unknown = || ConvertError::unknown(object, to);
         let (from, to) = (
             self.resource(&from).ok_or_else(unknown)?,
             self.resource(to).ok_or_else(unknown)?,
@@ -73,7 +77,7 @@ impl ServedKinds {
         let converted = self.converter.convert(value, &from, &to).await;
         converted
             .map(Object::new)
-            .map_err(|failure| failure.0.message)
+            .map_err(|failure| ConvertError::failed(failure.0.message))
     }
 }
 
@@ -120,11 +124,11 @@ impl Kinds for ServedKinds {
         &'f self,
         object: &'f Object,
         to: &'f GroupVersionKind,
-    ) -> BoxFuture<'f, Result<Object, String>> {
+    ) -> BoxFuture<'f, Result<Object, ConvertError>> {
         Box::pin(self.converted(object, to))
     }
 
-    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
         // A patch may say that the object is of another kind; it is read as what it says it is.
         let told = declared_kind(&value, kind);
@@ -136,7 +140,8 @@ impl Kinds for ServedKinds {
             // Custom resources keep what they do not know until they are stored.
             Some(Shape::Custom(_)) | None => Ok(without_null_metadata(value)),
             Some(shape) => {
-                let (mut decoded, _) = shape.decode_value(value)?;
+                let decoded = shape.decode_value(value).map_err(DecodeError::invalid)?;
+                let (mut decoded, _) = decoded;
                 if let Some(members) = decoded.as_object_mut() {
                     let api_version = crate::registry::api_version(&kind.group, &kind.version);
                     members.insert(String::from("apiVersion"), api_version.into());
@@ -172,19 +177,20 @@ impl Kinds for ServedKinds {
         let shape = shape.or_else(|| self.part_shape(kind));
         let owned = shape.as_ref().and_then(Shape::owned);
         let owned = owned.ok_or_else(|| MergeError::no_type(kind))?;
-        merge_configuration(owned, live, configuration).map_err(MergeError)
+        merge_configuration(owned, live, configuration)
+            .map_err(|error| MergeError(error.to_string()))
     }
 
-    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+    fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
         match self.shape(kind) {
             Some(Shape::Custom(_)) | None => Ok(without_null_metadata(value)),
             Some(shape) => {
-                let (decoded, findings) = shape.decode_value(value.clone())?;
+                let decoded = shape.decode_value(value.clone());
+                let (_, findings) = decoded.map_err(DecodeError::invalid)?;
                 if !findings.is_empty() {
-                    return Err(format!("strict decoding error: {}", findings.join(", ")));
+                    return Err(DecodeError::Strict(findings));
                 }
-                drop(decoded);
                 self.decode(value, kind)
             }
         }

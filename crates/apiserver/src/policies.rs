@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lockgate_admission::engine::Engine;
-use lockgate_admission::host::{BoxFuture, Param, ParamScope, Params};
+use lockgate_admission::host::{BoxFuture, Param, ParamError, ParamScope, Params};
 use lockgate_admission::object::Object;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
-use lockgate_api::document::json;
+use lockgate_api::decode::DecodeError;
+use lockgate_api::document::{SyntaxError, json};
 use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_api::registration::policy::{
     Binding, ParamKind, Policy, Registered, decode_binding, decode_policy,
@@ -38,17 +39,26 @@ pub(crate) fn kind_of(resource: &Resource) -> Option<Registered> {
     Registered::of_resource(resource.plural())
 }
 
-/// A policy or a binding, read.
+/// A policy or a binding that cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// A policy or a binding, decoded.
 #[derive(Debug)]
 pub(crate) enum Read {
     Policy(Policy),
     Binding(Binding),
 }
 
-/// Reads a policy or a binding.
-pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, String> {
+/// Decodes a policy or a binding.
+pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, ReadError> {
     let text = go_json::to_string(object);
-    let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
+    let document = json::parse(text.as_bytes())?;
     let read = match what {
         Registered::Policy(kind) => {
             decode_policy(document.root(), kind).map(|decoded| Read::Policy(decoded.value))
@@ -57,7 +67,7 @@ pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, String> {
             decode_binding(document.root(), kind).map(|decoded| Read::Binding(decoded.value))
         }
     };
-    read.map_err(|error| error.to_string())
+    Ok(read?)
 }
 
 /// The parts that decide whether a user may read parameters.
@@ -85,7 +95,7 @@ pub(crate) fn authorize_params(
     if groups.iter().any(|group| group == SUPERUSERS) {
         return Ok(FieldErrors::new());
     }
-    let unreadable = |why: String| internal(&why);
+    let unreadable = |error: ReadError| internal(&error.to_string());
     let new = read(what, object).map_err(unreadable)?;
     let old = old.map(|old| read(what, old).map_err(unreadable));
     let (field, refused) = match (new, old.transpose()?) {
@@ -271,11 +281,15 @@ impl StoredParams {
         }
     }
 
-    fn resource(&self, kind: &ParamKind) -> Result<Arc<Resource>, String> {
-        resource_of(&self.registry, kind).ok_or_else(|| String::from("the kind is gone"))
+    fn resource(&self, kind: &ParamKind) -> Result<Arc<Resource>, ParamError> {
+        resource_of(&self.registry, kind).ok_or_else(|| ParamError::new("the kind is gone"))
     }
 
-    async fn param(&self, resource: &Arc<Resource>, entry: &Entry) -> Result<Arc<Param>, String> {
+    async fn param(
+        &self,
+        resource: &Arc<Resource>,
+        entry: &Entry,
+    ) -> Result<Arc<Param>, ParamError> {
         let known_as = (resource.api_version().to_owned(), entry.key.to_string());
         {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -287,7 +301,7 @@ impl StoredParams {
             }
         }
         let object = self.converter.decode(entry, resource).await;
-        let object = object.map_err(|failure| failure.0.message)?;
+        let object = object.map_err(|failure| ParamError::new(failure.0.message))?;
         let param = Arc::new(Param {
             namespace: metadata::text(&object, "namespace").to_owned(),
             name: metadata::text(&object, "name").to_owned(),
@@ -323,12 +337,12 @@ impl Params for StoredParams {
         kind: &'f ParamKind,
         namespace: &'f str,
         name: &'f str,
-    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, ParamError>> {
         Box::pin(async move {
             let resource = self.resource(kind)?;
             let key = resource.key(namespace, name);
             let read = self.store.get(&key, ReadAt::Latest).await;
-            let (entry, _) = read.map_err(|error| error.to_string())?;
+            let (entry, _) = read.map_err(ParamError::new)?;
             match entry {
                 None => Ok(None),
                 Some(entry) => self.param(&resource, &entry).await.map(Some),
@@ -340,12 +354,12 @@ impl Params for StoredParams {
         &'f self,
         kind: &'f ParamKind,
         namespace: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, ParamError>> {
         Box::pin(async move {
             let resource = self.resource(kind)?;
             let prefix = resource.key_prefix(namespace);
             let page = self.store.list(List::all(&prefix)).await;
-            let entries = page.map_err(|error| error.to_string())?.entries;
+            let entries = page.map_err(ParamError::new)?.entries;
             let mut params = Vec::with_capacity(entries.len());
             for entry in &entries {
                 params.push(self.param(&resource, entry).await?);

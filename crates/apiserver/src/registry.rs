@@ -8,6 +8,7 @@ pub(crate) mod kube_version;
 pub(crate) mod openapi;
 pub(crate) mod scale;
 pub(crate) mod shape;
+pub(crate) mod shape_error;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -175,10 +175,7 @@ pub fn compile_condition(expression: &str) -> Result<Program, CompileError> {
 
 /// Checks an expression as a match condition.
 ///
-/// The text is what follows `Invalid value: "<expression>": ` in an API error.
-pub fn check_condition(expression: &str) -> Result<(), String> {
-    match compile_condition(expression) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
+/// The text is the detail of the field error.
+pub fn check_condition(expression: &str) -> Result<(), CompileError> {
+    compile_condition(expression).map(drop)
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 pub use compare::{Equality, NotOrdered};
-pub use constructed::Constructed;
+pub use constructed::{Constructed, NotJson, TypeNameMismatches};
 pub use error::{Error, Failure};
 pub use map::Map;
 pub use opaque::Opaque;

@@ -11,22 +11,46 @@ use serde_json::Value;
 use crate::object::text;
 use crate::resource::{Resource, by_kind, resources};
 use crate::tree;
-use crate::typed::type_of;
+use crate::typed::{DecodeError, type_of};
+
+/// An object that cannot be converted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConvertError {
+    /// The value is not an object.
+    #[error("an object is needed")]
+    NotAnObject,
+    /// There is no conversion between these versions.
+    #[error("no conversion of {kind} from `{from}` to `{to}`")]
+    Unknown {
+        /// The kind.
+        kind: String,
+        /// The `apiVersion` of the object.
+        from: String,
+        /// The `apiVersion` asked for.
+        to: String,
+    },
+    /// The object is not one of its kind.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
 
 /// Converts an object, whose `apiVersion` and `kind` are set, to another version of its kind.
 ///
 /// # Errors
 ///
 /// A pair of versions between which there is no conversion.
-pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value, String> {
-    let object = value.as_object().ok_or("an object is needed")?;
+pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value, ConvertError> {
+    let object = value.as_object().ok_or(ConvertError::NotAnObject)?;
     let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if (group, version) == (to_group, to_version) {
         return Ok(tree::copy(value));
     }
-    let refused =
-        || format!("no conversion of {kind} from `{api_version}` to `{to_group}/{to_version}`");
+    let refused = || ConvertError::Unknown {
+        kind: kind.to_owned(),
+        from: api_version.to_owned(),
+        to: format!("{to_group}/{to_version}"),
+    };
     let from = by_kind(group, version, kind).ok_or_else(refused)?;
     let to = by_kind(to_group, to_version, kind).ok_or_else(refused)?;
     if from.storage != to.storage {
@@ -38,8 +62,7 @@ pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value,
     to.rules.convert(&mut out, to);
     out.insert("apiVersion".to_owned(), Value::String(to.api_version()));
     let ty = type_of(to_group, to_version, kind).ok_or_else(refused)?;
-    ty.decode_value(&Value::Object(out))
-        .map(|decoded| decoded.value)
+    Ok(ty.decode_value(&Value::Object(out))?.value)
 }
 
 /// The versions in which the objects of a resource can also be read and written, itself excluded.

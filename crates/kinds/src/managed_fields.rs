@@ -72,10 +72,11 @@ use std::fmt;
 use serde_json::Value;
 
 pub use apply::{ApplyError, ConflictCause};
-pub use configuration::merge_configuration;
+pub use configuration::{ConfigurationError, merge_configuration};
 pub use element::Element;
-pub use field_set::FieldSet;
+pub use field_set::{FieldSet, FieldSetError};
 pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};
+pub use owners::ManagedFieldsError;
 pub use scale::ScalePaths;
 pub use shape::Shape;
 
@@ -115,6 +116,9 @@ impl fmt::Debug for FieldManager<'_> {
     }
 }
 
+/// An error of any type.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The other versions of a kind: owners name fields in the version they wrote in.
 pub trait Versions {
     /// The shape of the object in a version; `None` if the version is unknown.
@@ -124,8 +128,8 @@ pub trait Versions {
     ///
     /// # Errors
     ///
-    /// Why the object cannot be converted.
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String>;
+    /// The object cannot be converted.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError>;
 
     /// Fields that the endpoint does not let clients set, in another version.
     fn reset(&self, api_version: &str) -> Option<&Reset>;
@@ -140,7 +144,7 @@ impl Versions for OneVersion {
         None
     }
 
-    fn convert(&self, _: &Value, _: &str) -> Result<Option<Value>, String> {
+    fn convert(&self, _: &Value, _: &str) -> Result<Option<Value>, BoxError> {
         Ok(None)
     }
 
@@ -171,7 +175,8 @@ impl Reset {
 }
 
 /// An error about an object, in upstream's words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 struct Problem(String);
 
 impl Problem {

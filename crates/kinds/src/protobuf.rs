@@ -18,6 +18,7 @@
 
 mod encode;
 mod envelope;
+mod error;
 mod message;
 #[cfg(test)]
 mod tests;
@@ -26,4 +27,5 @@ mod wire;
 
 pub use encode::{EncodeError, encode, watch_frame};
 pub use envelope::{Envelope, MAGIC};
+pub use error::DecodeError;
 pub use message::{MAX_MESSAGES, decode};

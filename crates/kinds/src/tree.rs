@@ -180,20 +180,23 @@ where
     }
 }
 
+/// A number that does not fit a double, in Go's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("json: cannot unmarshal number {0} into Go value of type float64")]
+pub struct NumberError(String);
+
 /// Checks that every number of a value fits a double, which is what Go reads it into.
 ///
 /// # Errors
 ///
-/// The first that does not, in Go's words.
-pub fn check_numbers(root: document::Value<'_>) -> Result<(), String> {
+/// The first that does not.
+pub fn check_numbers(root: document::Value<'_>) -> Result<(), NumberError> {
     let mut open = vec![root];
     while let Some(value) = open.pop() {
         if let Some(text) = value.as_number()
             && !text.parse::<f64>().is_ok_and(f64::is_finite)
         {
-            return Err(format!(
-                "json: cannot unmarshal number {text} into Go value of type float64"
-            ));
+            return Err(NumberError(text.to_owned()));
         }
         open.extend(value.items());
         open.extend(value.members().map(|member| member.value));

@@ -21,7 +21,7 @@ use serde_json::Value;
 use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
-pub use decode::{Decoded, MAX_FINDINGS};
+pub use decode::{DecodeError, Decoded, MAX_FINDINGS};
 pub use empties::Empties;
 pub(crate) use internal::{internal_diff, internal_form};
 

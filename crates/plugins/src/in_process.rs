@@ -12,8 +12,8 @@ use bytes::Bytes;
 use lockgate_admission::audit::Level;
 use lockgate_admission::configuration::{Configurations, Snapshot};
 use lockgate_admission::decision::{Cause, Decision};
-use lockgate_admission::host::{BoxFuture, Host};
-use lockgate_admission::json_patch::Patch;
+use lockgate_admission::host::{BoxFuture, DecodeError, Host};
+use lockgate_admission::json_patch::{self, Patch};
 use lockgate_admission::matching::{Matcher, Selection};
 use lockgate_admission::object::Object;
 use lockgate_admission::plugin::{Admission, Plugin};
@@ -137,8 +137,8 @@ impl InProcess {
         }
         match self.patched(admission.request(), response) {
             Ok(object) => admission.set_object(object),
-            Err(message) => {
-                let status = Status::internal_error(&message);
+            Err(error) => {
+                let status = Status::internal_error(&error.to_string());
                 return Some(Decision::deny(status, Cause::Patch));
             }
         }
@@ -146,19 +146,30 @@ impl InProcess {
     }
 
     /// The object with the changes of an answer, and with the defaults of what these added.
-    fn patched(&self, request: &Request, response: &Response) -> Result<Object, String> {
+    fn patched(&self, request: &Request, response: &Response) -> Result<Object, PatchError> {
         let Some(object) = &request.object else {
-            return Err(String::from("there is no object to change"));
+            return Err(PatchError::NoObject);
         };
         let text = json::to_string(response.changes());
-        let patch = Patch::parse(text.as_bytes()).map_err(|error| error.to_string())?;
-        let patched = patch
-            .apply(object.value())
-            .map_err(|error| error.to_string())?;
+        let patch = Patch::parse(text.as_bytes())?;
+        let patched = patch.apply(object.value())?;
         let mut patched = self.host.kinds.decode(patched, &request.kind)?;
         self.host.kinds.apply_defaults(&mut patched, &request.kind);
         Ok(Object::new(patched))
     }
+}
+
+/// The changes of an answer that cannot be made.
+#[derive(Debug, thiserror::Error)]
+enum PatchError {
+    #[error("there is no object to change")]
+    NoObject,
+    #[error(transparent)]
+    Syntax(#[from] json_patch::DecodeError),
+    #[error(transparent)]
+    Apply(#[from] json_patch::ApplyError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
 }
 
 impl Hooks {

@@ -88,9 +88,12 @@ impl Default for ProbePaths {
     }
 }
 
-/// A readiness check: nothing, or why not.
+/// The error of a readiness check.
+pub(crate) type CheckError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A readiness check.
 pub(crate) type Check =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), CheckError>> + Send>> + Send + Sync>;
 
 /// A server that is not started yet.
 pub struct Server {
@@ -179,15 +182,19 @@ impl Server {
         self
     }
 
-    /// One more thing without which the server is not ready: a cache that is filled, an API that
-    /// answers. It is asked at every readiness probe, at most once a second, and has five seconds.
+    /// Adds a readiness check, such as a filled cache or a reachable API. It runs at every readiness
+    /// probe, at most once a second, with a timeout of five seconds; its error may be a `String`.
     #[must_use]
-    pub fn ready_check<F, R>(mut self, name: impl Into<String>, check: F) -> Self
+    pub fn ready_check<F, R, E>(mut self, name: impl Into<String>, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = Result<(), String>> + Send + 'static,
+        R: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let check: Check = Arc::new(move || Box::pin(check()));
+        let check: Check = Arc::new(move || {
+            let checked = check();
+            Box::pin(async move { checked.await.map_err(Into::into) })
+        });
         self.checks.push((name.into(), check));
         self
     }

@@ -50,19 +50,28 @@ mod outcome;
 mod review;
 mod serve;
 
-pub use apply::apply;
+pub use apply::{PatchError, apply};
 pub use authority::Authority;
 pub use fixtures::run_fixtures;
 pub use outcome::Outcome;
 pub use review::Review;
 pub use serve::{Served, serve, serve_with};
 
-use lockgate_api::document::yaml;
+use lockgate_api::document::{SyntaxError, yaml};
 use serde_json::Value;
 
+/// Text that is neither YAML nor JSON.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Yaml(#[from] SyntaxError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 /// Reads YAML or JSON.
-pub(crate) fn read(text: &str) -> Result<Value, String> {
-    let document = yaml::parse(text).map_err(|error| error.message)?;
+pub(crate) fn read(text: &str) -> Result<Value, ReadError> {
+    let document = yaml::parse(text)?;
     let text = document.root().to_json();
-    serde_json::from_str(&text).map_err(|error| error.to_string())
+    Ok(serde_json::from_str(&text)?)
 }

@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use lockgate_api::decode::strict_error;
-use lockgate_api::document::{Kind, Value, json, yaml};
+use lockgate_api::document::{self, Kind, Value, json, yaml};
 use lockgate_api::field::{FieldError, Path as FieldPath, Shown, aggregate};
 use lockgate_api::registration::strategy::STATIC_SUFFIX;
 use lockgate_api::registration::validation::validate;
@@ -33,8 +33,57 @@ const SCHEME: &str = "k8s.io/kubernetes/pkg/admission/plugin/webhook/manifest/lo
 #[error("{0}")]
 pub struct ManifestError(String);
 
+/// A file whose contents cannot be used. The texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("yaml: control characters are not allowed")]
+    NotUtf8,
+    #[error("yaml: document out of range")]
+    OutOfRange,
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Json(document::SyntaxError),
+    #[error("yaml: {0}")]
+    Yaml(document::SyntaxError),
+    #[error("Object '{member}' is missing in '{object}'")]
+    Untyped {
+        member: &'static str,
+        object: String,
+    },
+    #[error("no kind {} is registered for version {} in scheme {}", quote(.kind), quote(.version), quote(SCHEME))]
+    UnknownKind { kind: String, version: String },
+    #[error("unsupported resource type *{version}.{kind}")]
+    Unsupported { kind: String, version: String },
+    #[error("{0}")]
+    Decode(String),
+    #[error("{0}")]
+    Strict(String),
+    #[error("{kind} {}: {errors}", quote(.name))]
+    Invalid {
+        kind: &'static str,
+        name: String,
+        errors: String,
+    },
+    #[error("webhook {} in {} (file {}): {problem}", quote(.webhook), quote(.configuration), quote(.file))]
+    ClientConfig {
+        webhook: String,
+        configuration: String,
+        file: String,
+        problem: &'static str,
+    },
+    #[error("resource in file {} must have a name", quote(.0))]
+    Unnamed(String),
+    #[error("{} in file {} must have a name ending with {}", quote(.name), quote(.file), quote(STATIC_SUFFIX))]
+    Suffix { name: String, file: String },
+    #[error("duplicate name {} found in file {} (previously seen in {})", quote(.name), quote(.file), quote(.before))]
+    Duplicate {
+        name: String,
+        file: String,
+        before: String,
+    },
+}
+
 impl ManifestError {
-    pub(super) fn unwatched(directory: &Path, problem: &str) -> Self {
+    pub(super) fn unwatched(directory: &Path, problem: &notify::Error) -> Self {
         Self(format!(
             "changes in `{}` are noticed within a minute only: {problem}",
             directory.display()
@@ -200,23 +249,18 @@ struct Loader {
 }
 
 impl Loader {
-    fn file(&mut self, bytes: &[u8], file: &str) -> Result<(), String> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| String::from("yaml: control characters are not allowed"))?;
+    fn file(&mut self, bytes: &[u8], file: &str) -> Result<(), FileError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| FileError::NotUtf8)?;
         for range in yaml::split(text) {
-            let part = text
-                .get(range)
-                .ok_or_else(|| String::from("yaml: document out of range"))?;
+            let part = text.get(range).ok_or(FileError::OutOfRange)?;
             let blank = part.strip_prefix("---").unwrap_or(part).trim().is_empty();
             if blank {
                 continue;
             }
             let document = if part.trim_start().starts_with('{') {
-                json::parse(part.trim().as_bytes()).map_err(|error| {
-                    format!("couldn't get version/kind; json parse error: {error}")
-                })?
+                json::parse(part.trim().as_bytes()).map_err(FileError::Json)?
             } else {
-                yaml::parse(part).map_err(|error| format!("yaml: {error}"))?
+                yaml::parse(part).map_err(FileError::Yaml)?
             };
             if document.root().kind() != Kind::Null {
                 self.object(document.root(), file)?;
@@ -226,7 +270,7 @@ impl Loader {
     }
 
     /// One object, or a list of them.
-    fn object(&mut self, value: Value<'_>, file: &str) -> Result<(), String> {
+    fn object(&mut self, value: Value<'_>, file: &str) -> Result<(), FileError> {
         let member = |name: &str| {
             value
                 .get(name)
@@ -234,14 +278,11 @@ impl Loader {
                 .unwrap_or_default()
         };
         let (api_version, found) = (member("apiVersion"), member("kind"));
-        if found.is_empty() {
-            return Err(format!("Object 'Kind' is missing in '{}'", value.to_json()));
-        }
-        if api_version.is_empty() {
-            return Err(format!(
-                "Object 'apiVersion' is missing in '{}'",
-                value.to_json()
-            ));
+        for (member, text) in [("Kind", found), ("apiVersion", api_version)] {
+            if text.is_empty() {
+                let object = value.to_json();
+                return Err(FileError::Untyped { member, object });
+            }
         }
         let items = || {
             value
@@ -267,11 +308,10 @@ impl Loader {
             kinds.contains(&found.strip_suffix("List").unwrap_or(found))
         });
         if !is_known {
-            let (kind, version) = (quote(found), quote(api_version));
-            return Err(format!(
-                "no kind {kind} is registered for version {version} in scheme {}",
-                quote(SCHEME)
-            ));
+            return Err(FileError::UnknownKind {
+                kind: found.to_owned(),
+                version: api_version.to_owned(),
+            });
         }
         let version = version.unwrap_or_default();
         match found.strip_prefix(self.kind.name()) {
@@ -279,22 +319,28 @@ impl Loader {
             Some("List") if version == "v1" => {
                 items().try_for_each(|item| self.configuration(item, file))
             }
-            _ => Err(format!("unsupported resource type *{version}.{found}")),
+            _ => Err(FileError::Unsupported {
+                kind: found.to_owned(),
+                version: version.to_owned(),
+            }),
         }
     }
 
-    fn configuration(&mut self, value: Value<'_>, file: &str) -> Result<(), String> {
-        let decoded =
-            codec::decode(value, self.kind, Version::V1).map_err(|error| error.message)?;
+    fn configuration(&mut self, value: Value<'_>, file: &str) -> Result<(), FileError> {
+        let decoded = codec::decode(value, self.kind, Version::V1)
+            .map_err(|error| FileError::Decode(error.message))?;
         if !decoded.findings.is_empty() {
-            return Err(strict_error(&decoded.findings));
+            return Err(FileError::Strict(strict_error(&decoded.findings)));
         }
         let configuration = decoded.value;
         let name = &configuration.metadata.name;
         let errors = validate(&configuration, Version::V1, &MatchConditionChecker);
         if !errors.is_empty() {
-            let kind = self.kind.name();
-            return Err(format!("{kind} {}: {}", quote(name), aggregate(&errors)));
+            return Err(FileError::Invalid {
+                kind: self.kind.name(),
+                name: name.clone(),
+                errors: aggregate(&errors),
+            });
         }
         self.check_name(name, file)?;
         for webhook in configuration.webhooks() {
@@ -307,33 +353,27 @@ impl Loader {
             } else {
                 continue;
             };
-            return Err(format!(
-                "webhook {} in {} (file {}): {problem}",
-                quote(&webhook.name),
-                quote(name),
-                quote(file)
-            ));
+            return Err(FileError::ClientConfig {
+                webhook: webhook.name.clone(),
+                configuration: name.clone(),
+                file: file.to_owned(),
+                problem,
+            });
         }
         self.configurations.push(configuration);
         Ok(())
     }
 
-    fn check_name(&mut self, name: &str, file: &str) -> Result<(), String> {
-        let shown = quote(file);
+    fn check_name(&mut self, name: &str, file: &str) -> Result<(), FileError> {
+        let (name, file) = (name.to_owned(), file.to_owned());
         if name.is_empty() {
-            return Err(format!("resource in file {shown} must have a name"));
+            return Err(FileError::Unnamed(file));
         }
         if !name.ends_with(STATIC_SUFFIX) {
-            let (name, suffix) = (quote(name), quote(STATIC_SUFFIX));
-            return Err(format!(
-                "{name} in file {shown} must have a name ending with {suffix}"
-            ));
+            return Err(FileError::Suffix { name, file });
         }
-        if let Some(before) = self.seen.insert(name.to_owned(), file.to_owned()) {
-            let (name, before) = (quote(name), quote(&before));
-            return Err(format!(
-                "duplicate name {name} found in file {shown} (previously seen in {before})"
-            ));
+        if let Some(before) = self.seen.insert(name.clone(), file.clone()) {
+            return Err(FileError::Duplicate { name, file, before });
         }
         Ok(())
     }

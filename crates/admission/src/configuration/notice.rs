@@ -41,8 +41,8 @@ impl Notice {
     ///
     /// # Errors
     ///
-    /// It cannot be watched, and why.
-    pub(super) fn begin(&mut self) -> Result<(), String> {
+    /// The directory cannot be watched.
+    pub(super) fn begin(&mut self) -> notify::Result<()> {
         let lost = self.heard.lost.swap(false, Ordering::AcqRel);
         if self.watcher.is_some() && !lost {
             return Ok(());
@@ -67,7 +67,7 @@ impl Notice {
             watcher.watch(&self.directory, RecursiveMode::NonRecursive)?;
             Ok(watcher)
         };
-        self.watcher = Some(watch().map_err(|error| error.to_string())?);
+        self.watcher = Some(watch()?);
         Ok(())
     }
 

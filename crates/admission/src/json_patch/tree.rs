@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lockgate_api::document::{self, Kind};
-use lockgate_go::quote::quote;
 use serde_json::Value;
 
+use super::error::{Failure, IndexProblem, PatchedProblem, TargetProblem};
 use super::list::List;
 use super::{MAX_DEPTH, text};
 
@@ -51,7 +51,7 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// Begins with `object`, for a patch whose text is `source`.
-    pub(super) fn new(object: &'a Value, source: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn new(object: &'a Value, source: &'a [u8]) -> Result<Self, Failure> {
         let found = match object {
             Value::Null | Value::Array(_) | Value::Object(_) => None,
             Value::Bool(_) => Some("bool"),
@@ -59,9 +59,7 @@ impl<'a> Tree<'a> {
             Value::String(_) => Some("string"),
         };
         if let Some(found) = found {
-            return Err(format!(
-                "json: cannot unmarshal {found} into Go value of type jsonpatch.partialDoc"
-            ));
+            return Err(Failure::NotAContainer(found));
         }
         let mut tree = Self {
             nodes: vec![Node::Nil],
@@ -117,7 +115,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The node under `key`, which is [`NIL`] for an absent member.
-    pub(super) fn get(&self, container: NodeId, key: &str) -> Result<NodeId, String> {
+    pub(super) fn get(&self, container: NodeId, key: &str) -> Result<NodeId, TargetProblem> {
         match &self.nodes[container] {
             Node::Object(members) => Ok(members.get(key).copied().unwrap_or(NIL)),
             Node::Array(items) => {
@@ -151,16 +149,17 @@ impl<'a> Tree<'a> {
                 let index = if key == "-" {
                     items.len()
                 } else {
-                    let index = atoi(&key).map_err(|problem| {
-                        format!("value was not a proper array index: '{key}': {problem}")
-                    })?;
+                    let index = match atoi(&key) {
+                        Ok(index) => index,
+                        Err(problem) => return Err(TargetProblem::ImproperIndex { key, problem }),
+                    };
                     // The element that is added counts, so -1 is the end.
                     element(index, items.len() + 1)?
                 };
                 items.insert(index, value);
                 Ok(())
             }
-            _ => Err(String::from("assignment to entry in nil map")),
+            _ => Err(TargetProblem::NilMap),
         }
     }
 
@@ -178,9 +177,7 @@ impl<'a> Tree<'a> {
         if removed {
             return Ok(());
         }
-        Err(format!(
-            "Unable to remove nonexistent key: {key}: missing value"
-        ))
+        Err(TargetProblem::NoMember(key.to_owned()))
     }
 
     /// How long the JSON text of a node is.
@@ -308,11 +305,11 @@ impl<'a> Tree<'a> {
     }
 
     /// The patched object.
-    pub(super) fn to_value(&self) -> Result<Value, String> {
+    pub(super) fn to_value(&self) -> Result<Value, PatchedProblem> {
         self.node_value(self.root, 0)
     }
 
-    fn node_value(&self, node: NodeId, depth: usize) -> Result<Value, String> {
+    fn node_value(&self, node: NodeId, depth: usize) -> Result<Value, PatchedProblem> {
         check_depth(depth)?;
         Ok(match &self.nodes[node] {
             Node::Nil | Node::GivenNull | Node::CopiedNull => Value::Null,
@@ -324,7 +321,7 @@ impl<'a> Tree<'a> {
                     let value = self.node_value(*member, depth + 1)?;
                     Ok((key.clone().into_owned(), value))
                 })
-                .collect::<Result<_, String>>()
+                .collect::<Result<_, PatchedProblem>>()
                 .map(Value::Object)?,
             Node::Array(items) => items
                 .iter()
@@ -402,7 +399,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-type Step = Result<(), String>;
+type Step = Result<(), TargetProblem>;
 
 /// Undoes the escapes of a path segment, each once and from the left.
 fn decode_key(key: &str) -> Cow<'_, str> {
@@ -426,29 +423,30 @@ fn decode_key(key: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Reads an index in the words of Go.
+/// Reads an index as Go does.
 ///
 /// UPSTREAM: Go strconv/atoi.go (Atoi).
-fn atoi(text: &str) -> Result<i64, String> {
-    let problem = |kind: &str| format!("strconv.Atoi: parsing {}: {kind}", quote(text));
+fn atoi(text: &str) -> Result<i64, IndexProblem> {
+    let syntax = || IndexProblem::Syntax(text.to_owned());
+    let range = || IndexProblem::Range(text.to_owned());
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(problem("invalid syntax"));
+        return Err(syntax());
     }
     let magnitude = digits.parse::<u64>().map_err(|error| match error.kind() {
-        std::num::IntErrorKind::PosOverflow => problem("value out of range"),
-        _ => problem("invalid syntax"),
+        std::num::IntErrorKind::PosOverflow => range(),
+        _ => syntax(),
     })?;
     let index = if text.starts_with('-') {
         0_i64.checked_sub_unsigned(magnitude)
     } else {
         0_i64.checked_add_unsigned(magnitude)
     };
-    index.ok_or_else(|| problem("value out of range"))
+    index.ok_or_else(range)
 }
 
 /// The place of `index` among `len` elements; negative ones count from the end.
-fn element(index: i64, len: usize) -> Result<usize, String> {
+fn element(index: i64, len: usize) -> Result<usize, TargetProblem> {
     let place = if index < 0 {
         usize::try_from(index.unsigned_abs())
             .ok()
@@ -456,8 +454,7 @@ fn element(index: i64, len: usize) -> Result<usize, String> {
     } else {
         usize::try_from(index).ok().filter(|index| *index < len)
     };
-    place
-        .ok_or_else(|| format!("Unable to access invalid index: {index}: invalid index referenced"))
+    place.ok_or(TargetProblem::NoElement(index))
 }
 
 fn members_len<'k>(keys: impl ExactSizeIterator<Item = &'k str>) -> u64 {
@@ -474,14 +471,14 @@ fn is_empty_object(value: document::Value<'_>) -> bool {
     value.kind() == Kind::Object && value.members().next().is_none()
 }
 
-fn check_depth(depth: usize) -> Step {
+fn check_depth(depth: usize) -> Result<(), PatchedProblem> {
     if depth > MAX_DEPTH {
-        return Err(String::from("exceeded max depth"));
+        return Err(PatchedProblem::TooDeep);
     }
     Ok(())
 }
 
-fn original_value(value: &Value, depth: usize) -> Result<Value, String> {
+fn original_value(value: &Value, depth: usize) -> Result<Value, PatchedProblem> {
     check_depth(depth)?;
     Ok(match value {
         Value::Array(items) => items
@@ -492,13 +489,13 @@ fn original_value(value: &Value, depth: usize) -> Result<Value, String> {
         Value::Object(members) => members
             .iter()
             .map(|(key, member)| Ok((key.clone(), original_value(member, depth + 1)?)))
-            .collect::<Result<_, String>>()
+            .collect::<Result<_, PatchedProblem>>()
             .map(Value::Object)?,
         scalar => scalar.clone(),
     })
 }
 
-fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, String> {
+fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, PatchedProblem> {
     check_depth(depth)?;
     Ok(match value.kind() {
         Kind::Null => Value::Null,
@@ -513,7 +510,7 @@ fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, String
         Kind::Object => value
             .members()
             .map(|member| Ok((member.key.to_owned(), given_value(member.value, depth + 1)?)))
-            .collect::<Result<_, String>>()
+            .collect::<Result<_, PatchedProblem>>()
             .map(Value::Object)?,
     })
 }
@@ -521,7 +518,7 @@ fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, String
 /// Reads a number: an integer where it fits 64 bits, else a float.
 ///
 /// UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/kubernetes_patch.go.
-fn number_value(text: &str) -> Result<Value, String> {
+fn number_value(text: &str) -> Result<Value, PatchedProblem> {
     if let Ok(integer) = text.parse::<i64>() {
         return Ok(Value::from(integer));
     }
@@ -529,7 +526,5 @@ fn number_value(text: &str) -> Result<Value, String> {
         .ok()
         .and_then(serde_json::Number::from_f64)
         .map(Value::Number)
-        .ok_or_else(|| {
-            format!("json: cannot unmarshal number {text} into Go value of type float64")
-        })
+        .ok_or_else(|| PatchedProblem::Number(text.into()))
 }

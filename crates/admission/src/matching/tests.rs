@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::configuration::Configurations;
-use crate::host::{BoxFuture, Kinds, Namespaces, PlainKinds};
+use crate::host::{BoxFuture, ConvertError, DecodeError, Kinds, Namespaces, PlainKinds};
 use crate::request::{Operation, kind, resource};
 use crate::testing::NoCaller;
 
@@ -60,7 +60,7 @@ impl Kinds for Versions {
         &'f self,
         object: &'f Object,
         to: &'f GroupVersionKind,
-    ) -> BoxFuture<'f, Result<Object, String>> {
+    ) -> BoxFuture<'f, Result<Object, ConvertError>> {
         PlainKinds.convert(object, to)
     }
 
@@ -68,7 +68,7 @@ impl Kinds for Versions {
         &self,
         value: serde_json::Value,
         _: &GroupVersionKind,
-    ) -> Result<serde_json::Value, String> {
+    ) -> Result<serde_json::Value, DecodeError> {
         Ok(value)
     }
 

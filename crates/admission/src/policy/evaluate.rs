@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lockgate_cel::admission::{OutOfBudget, PolicyEvaluation, Variables, named};
 use lockgate_cel::eval::NamedExpression;
+use lockgate_cel::value::Error as EvalError;
 use lockgate_cel::{Program, Value};
 use serde_json::Value as Json;
 
@@ -41,7 +42,19 @@ pub(super) struct Decided {
 #[derive(Debug)]
 pub(super) struct Annotated {
     pub(super) index: usize,
-    pub(super) value: Result<Option<String>, String>,
+    pub(super) value: Result<Option<String>, ExpressionFailure>,
+}
+
+/// An expression that has no value.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum ExpressionFailure {
+    #[error("compilation error: {0}")]
+    Compilation(Box<str>),
+    #[error("expression '{expression}' resulted in error: {error}")]
+    Evaluation {
+        expression: Box<str>,
+        error: EvalError,
+    },
 }
 
 /// The variables of one evaluation.
@@ -66,7 +79,7 @@ impl Subject<'_> {
                 &'l str,
             ),
         >,
-        mut take: impl FnMut(T, Option<Result<Value<'_>, String>>),
+        mut take: impl FnMut(T, Option<Result<Value<'_>, ExpressionFailure>>),
     ) -> Result<u64, OutOfBudget> {
         let variables = match bound {
             Bound::Authorizer => self.variables.clone(),
@@ -80,9 +93,12 @@ impl Subject<'_> {
         for (item, program, expression) in items {
             let outcome = match program {
                 None => None,
-                Some(Err(error)) => Some(Err(format!("compilation error: {error}"))),
+                Some(Err(error)) => Some(Err(ExpressionFailure::Compilation(error.clone()))),
                 Some(Ok(program)) => Some(evaluation.evaluate(program)?.map_err(|error| {
-                    format!("expression '{expression}' resulted in error: {error}")
+                    ExpressionFailure::Evaluation {
+                        expression: expression.into(),
+                        error,
+                    }
                 })),
             };
             take(item, outcome);
@@ -155,7 +171,8 @@ fn failed(message: String) -> Decided {
 
 impl Subject<'_> {
     fn validate(&self, validations: &[CompiledValidation]) -> Result<Vec<Decided>, OutOfBudget> {
-        let mut verdicts: Vec<Result<bool, String>> = Vec::with_capacity(validations.len());
+        let mut verdicts: Vec<Result<bool, ExpressionFailure>> =
+            Vec::with_capacity(validations.len());
         let items = validations
             .iter()
             .map(|validation| ((), Some(&validation.program), &*validation.expression));
@@ -189,7 +206,7 @@ impl Subject<'_> {
                 ..failed(message)
             };
             match verdict {
-                Err(message) => Some(error(message)),
+                Err(failure) => Some(error(failure.to_string())),
                 Ok(_) if out_of_budget => {
                     Some(error(format!("failed messageExpression: {OutOfBudget}")))
                 }

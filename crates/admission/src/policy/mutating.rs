@@ -230,14 +230,14 @@ impl Pass<'_> {
         let version = match version {
             Ok(version) => version,
             Err(why) => {
-                trace.failure = self.misconfigured(policy, None, &why);
+                trace.failure = self.misconfigured(policy, None, &why.to_string());
                 return trace;
             }
         };
         let namespace = &request.namespace;
         let params = self.run.params.collect(policy, binding, namespace).await;
         match params {
-            Err(why) => trace.failure = self.misconfigured(policy, Some(binding), &why),
+            Err(why) => trace.failure = self.misconfigured(policy, Some(binding), &why.to_string()),
             Ok(params) => {
                 for param in params {
                     let named = param.as_ref();
@@ -338,7 +338,7 @@ impl Pass<'_> {
                 let started = host.clock.now();
                 let outcome = subject.mutate(mutation, version, &object);
                 let elapsed = host.clock.now().saturating_duration_since(started);
-                let error = outcome.as_ref().err().map(|error| error.text().to_owned());
+                let error = outcome.as_ref().err().map(ToString::to_string);
                 note(admission, invocation, index, error, elapsed);
                 match outcome {
                     Ok(object) => {
@@ -347,9 +347,9 @@ impl Pass<'_> {
                     Err(MutationError::Status(status)) => {
                         return Err(Decision::deny(*status, Cause::Policy));
                     }
-                    Err(MutationError::Failed(message)) => {
+                    Err(MutationError::Failed(failure)) => {
                         let binding = Some(&invocation.binding);
-                        self.fail(policy, binding, message, Some("Invalid"));
+                        self.fail(policy, binding, failure.to_string(), Some("Invalid"));
                     }
                 }
             }

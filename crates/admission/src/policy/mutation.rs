@@ -6,41 +6,66 @@ use std::sync::Arc;
 
 use lockgate_api::meta::status::Status;
 use lockgate_cel::Value;
-use lockgate_cel::admission::{PolicyEvaluation, named};
-use lockgate_cel::value::Constructed;
+use lockgate_cel::admission::{OutOfBudget, PolicyEvaluation, named};
+use lockgate_cel::value::{Constructed, Error as EvalError, NotJson, TypeNameMismatches};
 use serde_json::{Map, Value as Json};
 
 use super::version::Version;
 use crate::configuration::{CompiledMutation, CompiledPolicy, PatchType};
-use crate::host::{Kinds, MergeError, unknown_conversion};
-use crate::json_patch::Patch;
+use crate::host::{ConvertError, DecodeError, Kinds, MergeError};
+use crate::json_patch::{self, Patch};
 use crate::object::Object;
 use crate::request::Request;
 use crate::status;
 
-/// Why a mutation failed.
-#[derive(Debug)]
+/// A mutation that failed.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum MutationError {
     /// The failure policy decides.
-    Failed(String),
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The request is answered with this at once.
+    #[error("{}", .0.message)]
     Status(Box<Status>),
 }
 
-impl MutationError {
-    /// The words of the error.
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Failed(text) => text,
-            Self::Status(status) => &status.message,
-        }
-    }
-}
-
-impl From<String> for MutationError {
-    fn from(text: String) -> Self {
-        Self::Failed(text)
-    }
+/// The ways in which a mutation fails.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("{0}")]
+    Compilation(Box<str>),
+    #[error(transparent)]
+    Budget(#[from] OutOfBudget),
+    #[error("expression '{expression}' resulted in error: {error}")]
+    Evaluation {
+        expression: Box<str>,
+        error: EvalError,
+    },
+    #[error("type mismatch: {0}")]
+    TypeNames(TypeNameMismatches),
+    #[error(transparent)]
+    NotJson(#[from] NotJson),
+    #[error("unsupported return type from ApplyConfiguration expression: {0}")]
+    NotAnObject(String),
+    #[error("type mismatch: JSONPatchType.expression should evaluate to array")]
+    NotAList,
+    #[error(
+        "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch, got element \
+         of {0}"
+    )]
+    NotAnOperation(String),
+    #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
+    OperationValue(String),
+    #[error("error applying patch: {0}")]
+    Merge(MergeError),
+    #[error("JSON Patch: {0}")]
+    PatchSyntax(json_patch::DecodeError),
+    #[error("JSON Patch: {0}")]
+    Patch(json_patch::ApplyError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
 }
 
 /// The input of a mutation.
@@ -87,48 +112,44 @@ impl Subject<'_> {
         let mut patched = patched;
         if self.kinds.is_built_in(kind) && *kind != self.request.kind {
             let patched = Object::new(patched);
-            return Err(unknown_conversion(&patched, &self.request.kind).into());
+            return Err(Failure::from(ConvertError::unknown(&patched, &self.request.kind)).into());
         }
         self.kinds.apply_defaults(&mut patched, kind);
         Ok(Object::new(patched))
     }
 
-    fn evaluate(&self, mutation: &CompiledMutation, version: &Version) -> Result<Made, String> {
+    fn evaluate(&self, mutation: &CompiledMutation, version: &Version) -> Result<Made, Failure> {
         let program = match &mutation.program {
             Ok(program) => program,
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(Failure::Compilation(error.clone())),
         };
         let named = named(&self.policy.variables);
         let variables = version.variables();
         let inputs = variables.policy_inputs(self.namespace, self.params);
         let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
         let value = evaluation
-            .evaluate(program)
-            .map_err(|spent| spent.to_string())?
-            .map_err(|error| {
-                let expression = &mutation.expression;
-                format!("expression '{expression}' resulted in error: {error}")
+            .evaluate(program)?
+            .map_err(|error| Failure::Evaluation {
+                expression: mutation.expression.clone(),
+                error,
             })?;
         match (mutation.patch_type, &value) {
             (PatchType::ApplyConfiguration, Value::Object(object)) => {
                 check_names(object)?;
-                object.to_tree().map(Made::Configuration)
+                Ok(Made::Configuration(object.to_tree()?))
             }
-            (PatchType::ApplyConfiguration, other) => Err(format!(
-                "unsupported return type from ApplyConfiguration expression: {}",
-                other.type_name()
-            )),
+            (PatchType::ApplyConfiguration, other) => {
+                Err(Failure::NotAnObject(other.type_name().to_owned()))
+            }
             (PatchType::JsonPatch, list) if list.is_list() => {
-                let operations: Result<Vec<Json>, String> =
+                let operations: Result<Vec<Json>, Failure> =
                     list.elements().map(|element| operation(&element)).collect();
                 let operations = Json::Array(operations?);
                 Ok(Made::Patch(
                     lockgate_go::json::to_string(&operations).into_bytes(),
                 ))
             }
-            (PatchType::JsonPatch, _) => Err(String::from(
-                "type mismatch: JSONPatchType.expression should evaluate to array",
-            )),
+            (PatchType::JsonPatch, _) => Err(Failure::NotAList),
         }
     }
 
@@ -148,11 +169,8 @@ impl Subject<'_> {
         }
         let kind = &version.versioned.kind;
         let merged = self.kinds.merge(live, &configuration, kind);
-        let merged = merged.map_err(|error| {
-            let MergeError(why) = error;
-            format!("error applying patch: {why}")
-        })?;
-        Ok(self.kinds.decode(merged, kind)?)
+        let merged = merged.map_err(Failure::Merge)?;
+        Ok(self.kinds.decode(merged, kind).map_err(Failure::from)?)
     }
 
     /// The patched object; nothing where a `test` failed.
@@ -162,35 +180,30 @@ impl Subject<'_> {
         object: &Object,
         text: &[u8],
     ) -> Result<Option<Json>, MutationError> {
-        let named = |error: &dyn std::fmt::Display| format!("JSON Patch: {error}");
-        let patch = Patch::parse(text).map_err(|error| named(&error))?;
+        let patch = Patch::parse(text).map_err(Failure::PatchSyntax)?;
         let patched = match patch.apply(object.value()) {
             Ok(patched) => patched,
             Err(error) if error.is_failed_test() => return Ok(None),
-            Err(error) => return Err(named(&error).into()),
+            Err(error) => return Err(Failure::Patch(error).into()),
         };
         let kind = &version.versioned.kind;
         self.kinds
             .decode_strictly(patched, kind)
             .map(Some)
-            .map_err(|why| MutationError::Status(Box::new(Status::internal_error(&why))))
+            .map_err(|error| {
+                MutationError::Status(Box::new(Status::internal_error(&error.to_string())))
+            })
     }
 }
 
-fn check_names(object: &Constructed<'_>) -> Result<(), String> {
-    object
-        .check_type_names()
-        .map_err(|why| format!("type mismatch: {why}"))
+fn check_names(object: &Constructed<'_>) -> Result<(), Failure> {
+    object.check_type_names().map_err(Failure::TypeNames)
 }
 
 /// A patch operation in the form patches are read in.
-fn operation(value: &Value<'_>) -> Result<Json, String> {
+fn operation(value: &Value<'_>) -> Result<Json, Failure> {
     let Value::Object(operation) = value else {
-        return Err(format!(
-            "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch, got \
-             element of {}",
-            value.type_name()
-        ));
+        return Err(Failure::NotAnOperation(value.type_name().to_owned()));
     };
     let text = |name: &str| {
         let value = operation.field(name).and_then(Value::as_str);
@@ -207,12 +220,9 @@ fn operation(value: &Value<'_>) -> Result<Json, String> {
         if let Value::Object(object) = value {
             check_names(object)?;
         }
-        let value = value.to_json().ok_or_else(|| {
-            format!(
-                "JSONPath valueExpression evaluated to a type that could not marshal to JSON: {}",
-                value.type_name()
-            )
-        })?;
+        let value = value
+            .to_json()
+            .ok_or_else(|| Failure::OperationValue(value.type_name().to_owned()))?;
         members.insert(String::from("value"), value);
     }
     Ok(Json::Object(members))

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use crate::configuration::{
     CompiledBinding, CompiledPolicy, Labels, NotFound, ParamSource, selects,
 };
-use crate::host::{Param, ParamScope, Params};
+use crate::host::{Param, ParamError, ParamScope, Params};
 
 /// Looks up parameters and remembers them.
 pub(super) struct ParamLookup<'p> {
@@ -24,13 +24,37 @@ fn key(kind: &ParamKind, namespace: &str, name: &str) -> [String; 4] {
     [&kind.api_version, &kind.kind, namespace, name].map(str::to_owned)
 }
 
+/// Parameters that a policy cannot be evaluated with.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'")]
+    UnknownKind {
+        group: String,
+        version: String,
+        kind: String,
+    },
+    #[error(
+        "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+    )]
+    NoNamespace,
+    #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
+    UnexpectedNamespace,
+    #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
+    NotFound,
+    #[error("{0}")]
+    Selector(Box<str>),
+    #[error(transparent)]
+    Lookup(#[from] ParamError),
+}
+
 /// The kind of parameters of a policy, which is unknown.
-pub(super) fn unknown_kind(kind: &ParamKind) -> String {
+pub(super) fn unknown_kind(kind: &ParamKind) -> SourceError {
     let (group, version) = kind.group_version();
-    format!(
-        "failed to find resource referenced by paramKind: '{group}/{version}, Kind={}'",
-        kind.kind
-    )
+    SourceError::UnknownKind {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.kind.clone(),
+    }
 }
 
 impl<'p> ParamLookup<'p> {
@@ -53,7 +77,7 @@ impl<'p> ParamLookup<'p> {
         policy: &CompiledPolicy,
         binding: &CompiledBinding,
         namespace: &str,
-    ) -> Result<Vec<Option<Arc<Param>>>, String> {
+    ) -> Result<Vec<Option<Arc<Param>>>, SourceError> {
         let (Some(kind), Some(source)) = (policy.param_kind(), binding.params.as_deref()) else {
             return Ok(vec![None]);
         };
@@ -61,24 +85,17 @@ impl<'p> ParamLookup<'p> {
         let namespace = match scope {
             ParamScope::Namespaced if !source.namespace.is_empty() => &*source.namespace,
             ParamScope::Namespaced if namespace.is_empty() => {
-                return Err(String::from(
-                    "cannot use namespaced paramRef in policy binding that matches cluster-scoped \
-                     resources",
-                ));
+                return Err(SourceError::NoNamespace);
             }
             ParamScope::Namespaced => namespace,
             ParamScope::Cluster if !source.namespace.is_empty() => {
-                return Err(String::from(
-                    "paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
-                ));
+                return Err(SourceError::UnexpectedNamespace);
             }
             ParamScope::Cluster => "",
         };
         let found = self.find(kind, source, namespace).await?;
         if found.is_empty() && source.not_found == NotFound::Deny {
-            return Err(String::from(
-                "no params found for policy binding with `Deny` parameterNotFoundAction",
-            ));
+            return Err(SourceError::NotFound);
         }
         Ok(found.into_iter().map(Some).collect())
     }
@@ -88,14 +105,14 @@ impl<'p> ParamLookup<'p> {
         kind: &ParamKind,
         source: &ParamSource,
         namespace: &str,
-    ) -> Result<Vec<Arc<Param>>, String> {
+    ) -> Result<Vec<Arc<Param>>, SourceError> {
         if !source.name.is_empty() {
             let found = self.get(kind, namespace, &source.name).await?;
             return Ok(found.into_iter().collect());
         }
         let selector = match &source.selector {
             None | Some(Labels::Nothing) => return Ok(Vec::new()),
-            Some(Labels::Broken(why)) => return Err(why.to_string()),
+            Some(Labels::Broken(why)) => return Err(SourceError::Selector(why.clone())),
             Some(Labels::Everything) => None,
             Some(Labels::Selected(selector)) => Some(selector),
         };
@@ -116,7 +133,7 @@ impl<'p> ParamLookup<'p> {
         kind: &ParamKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Arc<Param>>, String> {
+    ) -> Result<Option<Arc<Param>>, SourceError> {
         let key = key(kind, namespace, name);
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
@@ -129,7 +146,7 @@ impl<'p> ParamLookup<'p> {
     /// A namespace as expressions see it.
     ///
     /// UPSTREAM: apiserver pkg/admission/plugin/cel/condition.go (CreateNamespaceObject)
-    pub(super) async fn namespace(&self, name: &str) -> Result<Option<Arc<Json>>, String> {
+    pub(super) async fn namespace(&self, name: &str) -> Result<Option<Arc<Json>>, ParamError> {
         let kind = ParamKind {
             api_version: String::from("v1"),
             kind: String::from("Namespace"),

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::audit::Level;
 use crate::decision::Decision;
 use crate::engine::Engine;
-use crate::host::{BoxFuture, Host, Param, ParamScope, Params};
+use crate::host::{BoxFuture, Host, Param, ParamError, ParamScope, Params};
 use crate::object::Object;
 use crate::plugin::Admission;
 use crate::request::{Operation, Request, kind, resource};
@@ -48,7 +48,7 @@ impl Params for ConfigMaps {
         kind: &'f ParamKind,
         namespace: &'f str,
         name: &'f str,
-    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Option<Arc<Param>>, ParamError>> {
         Box::pin(async move {
             if kind.kind == "Namespace" {
                 let object = json!({"apiVersion": "v1", "kind": "Namespace",
@@ -69,7 +69,7 @@ impl Params for ConfigMaps {
         &'f self,
         _: &'f ParamKind,
         namespace: &'f str,
-    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, String>> {
+    ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, ParamError>> {
         Box::pin(async move {
             if namespace != "shop" {
                 return Ok(Vec::new());

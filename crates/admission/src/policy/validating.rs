@@ -12,7 +12,7 @@ use lockgate_go::json;
 use serde::Serialize;
 
 use super::evaluate::{Decided, Evaluated, evaluate};
-use super::version::Versions;
+use super::version::{VersionError, Versions};
 use super::{Plugin, Run, misconfigured};
 use crate::audit::Level;
 use crate::configuration::{
@@ -226,7 +226,7 @@ impl Judge<'_> {
             let params = match params {
                 Ok(params) => params,
                 Err(why) => {
-                    told.failure = Some(self.fail(policy, Some(binding), &why));
+                    told.failure = Some(self.fail(policy, Some(binding), &why.to_string()));
                     trace.bindings.push(told);
                     continue;
                 }
@@ -284,7 +284,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    async fn version(&mut self, request: &Request, target: Target) -> Result<usize, String> {
+    async fn version(&mut self, request: &Request, target: Target) -> Result<usize, VersionError> {
         let kinds = &*self.run.host.kinds;
         self.versions
             .get(kinds, &mut self.run.matcher, request, target)
@@ -344,10 +344,10 @@ impl Judge<'_> {
                 Ok(Some(value)) => collect(collected, annotated.index, cut(value)),
                 Err(_) if policy.failure_policy() == FailurePolicy::Ignore => {}
                 Err(error) => {
-                    self.deny(policy, Some(binding), error.clone(), None);
+                    self.deny(policy, Some(binding), error.to_string(), None);
                     outcomes.push(PolicyOutcome {
                         index: annotated.index,
-                        error: Some(error.clone()),
+                        error: Some(error.to_string()),
                         enforcement: Enforcement::Deny,
                         elapsed,
                     });

@@ -6,7 +6,7 @@ use lockgate_cel::admission::Variables;
 
 use crate::conditions::{Conditions, ConditionsTrace, Facts};
 use crate::decision::FailurePolicy;
-use crate::host::Kinds;
+use crate::host::{ConvertError, Kinds};
 use crate::matching::{Matcher, Target};
 use crate::object::Object;
 use crate::request::Request;
@@ -24,6 +24,15 @@ pub(super) struct Version {
     body: Option<Facts>,
 }
 
+/// Objects that are not available in the version a policy matched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VersionError {
+    #[error("the version that matched is gone")]
+    Gone,
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
+}
+
 /// The versions of one request.
 #[derive(Default)]
 pub(super) struct Versions(Vec<Version>);
@@ -36,12 +45,12 @@ impl Versions {
         matcher: &mut Matcher<'_>,
         request: &Request,
         target: Target,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, VersionError> {
         if let Some(at) = self.0.iter().position(|known| known.target == target) {
             return Ok(at);
         }
         let resolved = matcher.resolve(target, request);
-        let (resource, kind) = resolved.ok_or("the version that matched is gone")?;
+        let (resource, kind) = resolved.ok_or(VersionError::Gone)?;
         let (resource, kind) = (resource.clone(), kind.clone());
         let versioned = Versioned::new(kinds, request, &kind).await?;
         let conditions = matcher.facts(request, &kind, &request.resource);

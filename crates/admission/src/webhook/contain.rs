@@ -6,24 +6,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Runs a future to its end, or to its panic, whose words are the error.
+/// A panic, with its message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Panicked(String);
+
+/// Runs a future to its end, or to its panic.
 ///
 /// State shared with the future is only reached through locks and atomics that recover, so it is
 /// safe to continue after the panic.
-pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, String> {
+pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut future = pin!(future);
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
         match polled {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Err(panic) => Poll::Ready(Err(words(&*panic))),
+            Err(panic) => Poll::Ready(Err(Panicked(message(&*panic)))),
         }
     })
     .await
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("unknown panic")

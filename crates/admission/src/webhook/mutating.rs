@@ -18,7 +18,7 @@ use super::{Hooks, NextStep, Relevant, after_conditions, call_span, check_condit
 use crate::conditions::Facts;
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
-use crate::host::{BoxFuture, Host};
+use crate::host::{BoxFuture, ConvertError, Host};
 use crate::matching::{ConditionsGate, Matcher, Selection, Target};
 use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
@@ -173,7 +173,10 @@ impl Pass<'_> {
                 None => return Broken::Equivalent(hook.name().to_owned()).into_decision(),
             };
             if let Err(error) = self.convert_to(&mut admission.request, &kind).await {
-                return Decision::deny(double_internal_error(&error), Cause::Conversion);
+                return Decision::deny(
+                    double_internal_error(&error.to_string()),
+                    Cause::Conversion,
+                );
             }
             if has_conditions {
                 let Some(versioned) = &mut self.versioned else {
@@ -233,7 +236,7 @@ impl Pass<'_> {
         &mut self,
         request: &mut Request,
         kind: &GroupVersionKind,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConvertError> {
         if self
             .versioned
             .as_ref()
@@ -276,7 +279,7 @@ impl Pass<'_> {
                 request.object = Some(object);
                 Decision::Allow
             }
-            Err(error) => Decision::deny(status::raw_error(error), Cause::Conversion),
+            Err(error) => Decision::deny(status::raw_error(error.to_string()), Cause::Conversion),
         }
     }
 
@@ -301,7 +304,11 @@ impl Pass<'_> {
         self.calls += 1;
         let asked = contain(self.ask(hook, request, target, &mut trace));
         match asked.instrument(span).await {
-            Err(message) => trace.outcome = CallOutcome::Panicked { message },
+            Err(panic) => {
+                trace.outcome = CallOutcome::Panicked {
+                    message: panic.to_string(),
+                }
+            }
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(patched)) => {
                 if let Some((object, patch)) = patched {

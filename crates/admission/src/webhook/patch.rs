@@ -52,7 +52,7 @@ pub(super) fn apply(
         .map_err(|error| Failure::internal(&error.to_string()))?;
     let mut patched = kinds
         .decode(patched, kind)
-        .map_err(|error| Failure::internal(&error))?;
+        .map_err(|error| Failure::internal(&error.to_string()))?;
     // Compared before defaults are filled in again: dropping a defaulted member is a change.
     let changed = !kinds.semantically_equal(kind, object.value(), &patched);
     kinds.apply_defaults(&mut patched, kind);

@@ -149,7 +149,10 @@ impl ValidatingWebhooks {
                 None => {
                     let versioned = Versioned::new(&*self.0.host.kinds, request, &kind).await;
                     let versioned = versioned.map_err(|error| {
-                        Decision::deny(Status::internal_error(&error), Cause::Conversion)
+                        Decision::deny(
+                            Status::internal_error(&error.to_string()),
+                            Cause::Conversion,
+                        )
                     })?;
                     versions.push((versioned, Reviews::default()));
                     versions.len() - 1
@@ -284,7 +287,11 @@ impl Ask {
         let mut trace = CallTrace::new(self.resource, self.kind, 0);
         let asked = contain(ask(host, &hook, self.deadline, self.review, &mut trace));
         match asked.instrument(span).await {
-            Err(message) => trace.outcome = CallOutcome::Panicked { message },
+            Err(panic) => {
+                trace.outcome = CallOutcome::Panicked {
+                    message: panic.to_string(),
+                }
+            }
             Ok(Err(failure)) => trace.outcome = failure.into_outcome(),
             Ok(Ok(outcome)) => trace.outcome = outcome,
         }

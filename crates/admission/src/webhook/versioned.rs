@@ -12,7 +12,7 @@ use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVers
 use serde_json::Value;
 
 use crate::conditions::Facts;
-use crate::host::Kinds;
+use crate::host::{ConvertError, Kinds};
 use crate::matching::Target;
 use crate::object::Object;
 use crate::request::Request;
@@ -32,7 +32,7 @@ impl Versioned {
         kinds: &dyn Kinds,
         request: &Request,
         kind: &GroupVersionKind,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ConvertError> {
         let old_object = convert_some(kinds, request.old_object.as_ref(), kind).await?;
         let object = convert_some(kinds, request.object.as_ref(), kind).await?;
         Ok(Self {
@@ -56,7 +56,7 @@ async fn convert_some(
     kinds: &dyn Kinds,
     object: Option<&Object>,
     to: &GroupVersionKind,
-) -> Result<Option<Object>, String> {
+) -> Result<Option<Object>, ConvertError> {
     match object {
         Some(object) => convert(kinds, object, to).await.map(Some),
         None => Ok(None),
@@ -68,7 +68,7 @@ pub(crate) async fn convert(
     kinds: &dyn Kinds,
     object: &Object,
     to: &GroupVersionKind,
-) -> Result<Object, String> {
+) -> Result<Object, ConvertError> {
     if is_of(object.value(), to) {
         Ok(object.clone())
     } else {

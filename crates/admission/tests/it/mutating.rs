@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use lockgate_admission::audit::Level;
 use lockgate_admission::engine::Engine;
-use lockgate_admission::host::{BoxFuture, Equivalent, Host, Kinds, PlainKinds};
+use lockgate_admission::host::{
+    BoxFuture, ConvertError, DecodeError, Equivalent, Host, Kinds, PlainKinds,
+};
 use lockgate_admission::object::Object;
 use lockgate_admission::request::{Request, kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
@@ -278,10 +280,10 @@ impl Kinds for Things {
         &'f self,
         object: &'f Object,
         to: &'f GroupVersionKind,
-    ) -> BoxFuture<'f, Result<Object, String>> {
+    ) -> BoxFuture<'f, Result<Object, ConvertError>> {
         Box::pin(async move {
             if to.version == "v3" || to.kind != "Thing" {
-                return Err(String::from("no such version"));
+                return Err(ConvertError::failed("no such version"));
             }
             let mut value = object.value().clone();
             value["apiVersion"] = json!(format!("example.com/{}", to.version));
@@ -289,7 +291,7 @@ impl Kinds for Things {
         })
     }
 
-    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+    fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         PlainKinds.decode(value, kind)
     }
 

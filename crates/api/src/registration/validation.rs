@@ -44,21 +44,27 @@ pub trait ExpressionChecker {
     ///
     /// # Errors
     ///
-    /// The text that follows the value in the API's error. An expression that compiles
-    /// and still makes no program has [`PROGRAM_FAILED`] before the reason.
-    fn check(&self, expression: &str, environment: Environment) -> Result<(), String>;
+    /// The expression is not valid.
+    fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError>;
 }
 
-/// The start of the reason why an expression makes no program. The API calls that an internal error
-/// and does not show the expression.
-pub const PROGRAM_FAILED: &str = "program instantiation failed: ";
+/// An expression that is not valid. The text is the detail of the field error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// It does not compile, or has the wrong type.
+    #[error("{0}")]
+    Compilation(String),
+    /// It compiles, but makes no program. The API reports an internal error, without the expression.
+    #[error("program instantiation failed: {0}")]
+    Program(String),
+}
 
 /// Checks no expression. For callers that only care about everything else.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unchecked;
 
 impl ExpressionChecker for Unchecked {
-    fn check(&self, _: &str, _: Environment) -> Result<(), String> {
+    fn check(&self, _: &str, _: Environment) -> Result<(), ExpressionError> {
         Ok(())
     }
 }
@@ -369,7 +375,7 @@ fn validate_match_conditions(
     errors: &mut FieldErrors,
     conditions: &[MatchCondition],
     path: &Path<'_>,
-    check: &mut dyn FnMut(&str) -> Result<(), String>,
+    check: &mut dyn FnMut(&str) -> Result<(), ExpressionError>,
 ) {
     if conditions.len() > MAX_MATCH_CONDITIONS {
         errors.push(FieldError::too_many(
@@ -404,14 +410,15 @@ fn validate_match_conditions(
 fn check_expression(
     errors: &mut FieldErrors,
     shown: &str,
-    outcome: Result<(), String>,
+    outcome: Result<(), ExpressionError>,
     path: &Path<'_>,
 ) {
-    if let Err(problem) = outcome {
-        errors.push(if problem.starts_with(PROGRAM_FAILED) {
-            FieldError::internal(path, problem)
-        } else {
-            FieldError::invalid(path, Shown::Text(shown), problem)
+    if let Err(error) = outcome {
+        errors.push(match &error {
+            ExpressionError::Program(_) => FieldError::internal(path, error.to_string()),
+            ExpressionError::Compilation(detail) => {
+                FieldError::invalid(path, Shown::Text(shown), detail.clone())
+            }
         });
     }
 }

@@ -4,7 +4,9 @@ use lockgate_api::admission::ReviewVersion;
 use lockgate_api::admission::answer::{HttpAnswer, Question, read};
 use lockgate_api::document::json;
 use lockgate_api::registration::strategy::{Request, prepare_create};
-use lockgate_api::registration::validation::{Environment, ExpressionChecker, Unchecked, validate};
+use lockgate_api::registration::validation::{
+    Environment, ExpressionChecker, ExpressionError, Unchecked, validate,
+};
 use lockgate_api::registration::{ConfigurationKind, Version, codec};
 
 /// The error of creating a configuration with this metadata, or what is stored.
@@ -61,12 +63,12 @@ fn metadata_is_read_and_checked_like_upstream() {
     }
 }
 
-/// Refuses every expression in the same words.
-struct Refusing(&'static str);
+/// Rejects every expression with the same error.
+struct Refusing(ExpressionError);
 
 impl ExpressionChecker for Refusing {
-    fn check(&self, _: &str, _: Environment) -> Result<(), String> {
-        Err(self.0.to_owned())
+    fn check(&self, _: &str, _: Environment) -> Result<(), ExpressionError> {
+        Err(self.0.clone())
     }
 }
 
@@ -77,9 +79,12 @@ fn expressions_that_make_no_program_are_internal_errors() {
     let decoded = codec::decode(document.root(), ConfigurationKind::Validating, Version::V1);
     let configuration = decoded.unwrap().value;
     for (problem, want) in [
-        ("no", "Invalid value: \"e\": no"),
         (
-            "program instantiation failed: no",
+            ExpressionError::Compilation(String::from("no")),
+            "Invalid value: \"e\": no",
+        ),
+        (
+            ExpressionError::Program(String::from("no")),
             "Internal error: program instantiation failed: no",
         ),
     ] {

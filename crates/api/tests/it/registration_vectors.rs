@@ -4,7 +4,7 @@ use lockgate_api::decode::strict_error;
 use lockgate_api::document::{self, Document};
 use lockgate_api::meta::type_meta::TypeMeta;
 use lockgate_api::registration::strategy::{Request, prepare_create, prepare_update};
-use lockgate_api::registration::validation::{Environment, ExpressionChecker};
+use lockgate_api::registration::validation::{Environment, ExpressionChecker, ExpressionError};
 use lockgate_api::registration::{Configuration, Version, codec};
 use serde_json::{Value, json};
 
@@ -18,8 +18,12 @@ fn registration_vectors_agree() {
 struct Conditions;
 
 impl ExpressionChecker for Conditions {
-    fn check(&self, expression: &str, _: Environment) -> Result<(), String> {
-        lockgate_cel::admission::check_condition(expression)
+    fn check(&self, expression: &str, _: Environment) -> Result<(), ExpressionError> {
+        use lockgate_cel::CompileError;
+        lockgate_cel::admission::check_condition(expression).map_err(|error| match error {
+            CompileError::Program(reason) => ExpressionError::Program(reason.to_string()),
+            other => ExpressionError::Compilation(other.to_string()),
+        })
     }
 }
 

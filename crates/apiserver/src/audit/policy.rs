@@ -12,6 +12,11 @@ use crate::http::request_info::Target;
 #[error("{0}")]
 pub struct PolicyError(String);
 
+/// A level that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("level `{0}` is none of None, Metadata, Request, RequestResponse")]
+struct UnknownLevel(String);
+
 /// An audit policy.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
@@ -153,7 +158,7 @@ impl Rule {
         }
     }
 
-    fn read(value: &Value, omit_managed_fields: bool) -> Result<Self, String> {
+    fn read(value: &Value, omit_managed_fields: bool) -> Result<Self, UnknownLevel> {
         let name = value
             .get("level")
             .and_then(Value::as_str)
@@ -162,9 +167,7 @@ impl Rule {
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, level)| *level);
-        let level = level.ok_or_else(|| {
-            format!("level `{name}` is none of None, Metadata, Request, RequestResponse")
-        })?;
+        let level = level.ok_or_else(|| UnknownLevel(name.to_owned()))?;
         let resources = value
             .get("resources")
             .and_then(Value::as_array)

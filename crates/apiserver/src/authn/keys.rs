@@ -80,7 +80,7 @@ impl VerifyingKey {
     }
 
     fn from_info(info: &SubjectPublicKeyInfo<'_>) -> Option<Self> {
-        let curve = || Some(info.algorithm.parameters.as_ref()?.as_oid().ok()?);
+        let curve = || info.algorithm.parameters.as_ref()?.as_oid().ok();
         let algorithm = match info.algorithm.algorithm.as_bytes() {
             RSA => Algorithm::Rs256,
             EC_PUBLIC_KEY => match curve()?.as_bytes() {
@@ -111,7 +111,7 @@ pub(crate) struct Header {
 }
 
 enum Private {
-    Ecdsa(EcdsaKeyPair),
+    Ecdsa(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
 }
 
@@ -162,7 +162,7 @@ impl SigningKey {
         })?;
         let public = VerifyingKey::new(algorithm, key.public_key().as_ref());
         Some(Self {
-            private: Private::Ecdsa(key),
+            private: Private::Ecdsa(Box::new(key)),
             public,
             random,
         })

@@ -85,6 +85,40 @@ pub(crate) struct Verified {
     pub(crate) audiences: Vec<String>,
 }
 
+/// A token that is not accepted, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error("invalid bearer token")]
+    Unknown,
+    #[error("go-jose/go-jose: error in cryptographic primitive")]
+    Signature,
+    #[error("token audiences {} is invalid for the target audiences {}", quoted(.found), quoted(.wanted))]
+    Audiences {
+        found: Vec<String>,
+        wanted: Vec<String>,
+    },
+    #[error("service account token has expired")]
+    Expired,
+    #[error("service account token is not valid yet")]
+    NotYetValid,
+    #[error("service account token is issued in the future")]
+    IssuedInTheFuture,
+    #[error("serviceaccounts {} not found", quote(.0))]
+    NoAccount(String),
+    #[error("service account UID ({found}) does not match claim ({claimed})")]
+    AccountUid { found: String, claimed: String },
+    #[error("service account {namespace}/{name} has been deleted")]
+    AccountDeleted { namespace: String, name: String },
+    #[error("{kind} UID ({found}) does not match service account {kind} ref claim ({claimed})")]
+    BoundUid {
+        kind: &'static str,
+        found: String,
+        claimed: String,
+    },
+    #[error("service account token has been invalidated")]
+    Invalidated,
+}
+
 /// Signs tokens, and verifies those of its issuers.
 #[derive(Debug)]
 pub(crate) struct Signer {
@@ -152,7 +186,7 @@ impl Signer {
     }
 
     /// The claims of a token. None if it does not even claim to be one of ours.
-    fn open(&self, token: &str) -> Result<Option<Claims>, String> {
+    fn open(&self, token: &str) -> Result<Option<Claims>, TokenError> {
         let claimed = || {
             let mut parts = token.split('.');
             let (Some(_), Some(payload), Some(_), None) =
@@ -177,9 +211,7 @@ impl Signer {
         };
         match is_signed() {
             Some(_) => Ok(Some(claims)),
-            None => Err(String::from(
-                "go-jose/go-jose: error in cryptographic primitive",
-            )),
+            None => Err(TokenError::Signature),
         }
     }
 
@@ -190,7 +222,7 @@ impl Signer {
         store: &dyn Store,
         token: &str,
         audiences: &[String],
-    ) -> Result<Option<Verified>, String> {
+    ) -> Result<Option<Verified>, TokenError> {
         let Some(mut claims) = self.open(token)? else {
             return Ok(None);
         };
@@ -199,23 +231,20 @@ impl Signer {
         }
         let meant = intersect(&claims.audiences, audiences);
         if meant.is_empty() {
-            return Err(format!(
-                "token audiences {} is invalid for the target audiences {}",
-                quoted(&claims.audiences),
-                quoted(audiences)
-            ));
+            return Err(TokenError::Audiences {
+                found: claims.audiences,
+                wanted: audiences.to_vec(),
+            });
         }
         let now = metadata::now().unix_seconds();
         if claims.expires.is_some_and(|at| now - LEEWAY > at) {
-            return Err(String::from("service account token has expired"));
+            return Err(TokenError::Expired);
         }
         if claims.not_before.is_some_and(|at| now + LEEWAY < at) {
-            return Err(String::from("service account token is not valid yet"));
+            return Err(TokenError::NotYetValid);
         }
         if claims.issued.is_some_and(|at| now + LEEWAY < at) {
-            return Err(String::from(
-                "service account token is issued in the future",
-            ));
+            return Err(TokenError::IssuedInTheFuture);
         }
         check_bound(store, &claims.kubernetes, now).await?;
         Ok(Some(Verified {
@@ -269,54 +298,45 @@ async fn read(
 }
 
 /// Checks that the account and what the token is bound to are still those that they were.
-async fn check_bound(store: &dyn Store, bound: &Bound, now: i64) -> Result<(), String> {
+async fn check_bound(store: &dyn Store, bound: &Bound, now: i64) -> Result<(), TokenError> {
     let namespace = bound.namespace.as_str();
     let account = &bound.account;
     let Some(found) = read(store, "serviceaccounts", Some(namespace), &account.name).await else {
-        return Err(format!(
-            "serviceaccounts {} not found",
-            quote(&account.name)
-        ));
+        return Err(TokenError::NoAccount(account.name.clone()));
     };
     if found.uid != account.uid {
-        return Err(format!(
-            "service account UID ({}) does not match claim ({})",
-            found.uid, account.uid
-        ));
+        return Err(TokenError::AccountUid {
+            found: found.uid,
+            claimed: account.uid.clone(),
+        });
     }
     if found.is_gone(now) {
-        return Err(format!(
-            "service account {namespace}/{} has been deleted",
-            account.name
-        ));
+        return Err(TokenError::AccountDeleted {
+            namespace: namespace.to_owned(),
+            name: account.name.clone(),
+        });
     }
     let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
-    for (reference, plural, namespace, kind, claim) in [
-        (
-            &bound.secret,
-            "secrets",
-            Some(namespace),
-            "secret",
-            "secret",
-        ),
-        (&bound.pod, "pods", Some(namespace), "pod", "pod"),
-        (&node.cloned(), "nodes", None, "node", "node"),
+    for (reference, plural, namespace, kind) in [
+        (&bound.secret, "secrets", Some(namespace), "secret"),
+        (&bound.pod, "pods", Some(namespace), "pod"),
+        (&node.cloned(), "nodes", None, "node"),
     ] {
         let Some(reference) = reference else {
             continue;
         };
-        let invalidated = || String::from("service account token has been invalidated");
         let found = read(store, plural, namespace, &reference.name)
             .await
-            .ok_or_else(invalidated)?;
+            .ok_or(TokenError::Invalidated)?;
         if found.uid != reference.uid {
-            return Err(format!(
-                "{kind} UID ({}) does not match service account {claim} ref claim ({})",
-                found.uid, reference.uid
-            ));
+            return Err(TokenError::BoundUid {
+                kind,
+                found: found.uid,
+                claimed: reference.uid.clone(),
+            });
         }
         if found.is_gone(now) {
-            return Err(invalidated());
+            return Err(TokenError::Invalidated);
         }
     }
     Ok(())
@@ -421,7 +441,7 @@ mod tests {
         match signer.verify(store, token, audiences).await {
             Ok(Some(verified)) => verified.user.username,
             Ok(None) => String::from("not ours"),
-            Err(error) => error,
+            Err(error) => error.to_string(),
         }
     }
 

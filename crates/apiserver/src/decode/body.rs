@@ -8,7 +8,7 @@ use hyper::body::{Body as _, Incoming};
 use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
-use lockgate_kinds::protobuf::Envelope;
+use lockgate_kinds::protobuf::{self, Envelope};
 use lockgate_kinds::typed::Empties;
 use serde_json::Value;
 
@@ -17,6 +17,7 @@ use crate::error::{Outcome, bad_request, too_large, too_many_requests};
 use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::negotiate::Sent;
+use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, api_version};
 
 /// The body from which room is asked for: requests in flight are counted, and this is the least they take.
@@ -169,7 +170,7 @@ fn decode_typed(
     mut found: TypeMeta,
     expected: Expected<'_>,
     validation: FieldValidation,
-    decode: impl FnOnce() -> Result<(Value, Vec<String>, Empties), String>,
+    decode: impl FnOnce() -> Result<(Value, Vec<String>, Empties), ShapeError>,
 ) -> Outcome<Decoded> {
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
@@ -195,7 +196,7 @@ fn decode_typed(
             expected.api_version()
         )));
     }
-    let (object, findings, empties) = decode().map_err(|error| cannot(&error))?;
+    let (object, findings, empties) = decode().map_err(|error| cannot(&error.to_string()))?;
     match validation {
         FieldValidation::Strict if !findings.is_empty() => Err(cannot(&format!(
             "strict decoding error: {}",
@@ -223,8 +224,8 @@ pub(crate) enum ParseError {
     NoType(Box<Self>),
     #[error("{0}")]
     Type(TypeMetaError),
-    #[error("{0}")]
-    Protobuf(String),
+    #[error(transparent)]
+    Protobuf(#[from] protobuf::DecodeError),
     #[error("yaml: invalid leading UTF-8 octet")]
     NotUtf8,
     #[error("a protobuf body cannot be read as text")]

@@ -47,7 +47,8 @@ impl Selection {
     pub(crate) fn read(query: &Query, resource: &Resource) -> Outcome<Self> {
         let labels = Selector::parse(query.text("labelSelector"))
             .map_err(|error| bad_request(error.to_string()))?;
-        let fields = field_selector::parse(query.text("fieldSelector")).map_err(bad_request)?;
+        let fields = field_selector::parse(query.text("fieldSelector"))
+            .map_err(|error| bad_request(error.to_string()))?;
         for term in &fields {
             if !resource.shape.knows_field(&term.field) {
                 return Err(bad_request(resource.shape.unknown_field(&term.field)));

@@ -19,6 +19,7 @@ use crate::error::{Outcome, bad_request, internal, method_not_allowed};
 use crate::http::negotiate;
 use crate::http::query::Query;
 use crate::http::request_info::Verb;
+use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, Subresource, api_version};
 use crate::request::{Notes, Request};
 
@@ -270,10 +271,16 @@ impl Encoded<'_> {
         let ty = type_of("meta.k8s.io", "v1", "DeleteOptions")
             .ok_or_else(|| internal("the type of DeleteOptions is unknown"))?;
         let options = match &parsed {
-            Parsed::Document(document) => ty.decode(document.root()).map(|decoded| decoded.value),
-            Parsed::Protobuf(envelope) => protobuf::decode(ty, envelope.raw),
+            Parsed::Document(document) => ty
+                .decode(document.root())
+                .map(|decoded| decoded.value)
+                .map_err(ShapeError::from),
+            Parsed::Protobuf(envelope) => {
+                protobuf::decode(ty, envelope.raw).map_err(ShapeError::from)
+            }
         };
-        DeleteOptions::from_value(&options.map_err(bad_request)?)
+        let options = options.map_err(|error| bad_request(error.to_string()))?;
+        DeleteOptions::from_value(&options)
     }
 }
 

@@ -11,16 +11,30 @@ pub(crate) struct Term {
     pub(crate) equal: bool,
 }
 
+/// A text that is not a field selector.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SelectorError {
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Term { selector: String, term: String },
+    #[error("invalid field selector: invalid escape sequence: {}", quote(.0))]
+    Escape(String),
+    #[error("invalid field selector: unescaped character in value: {0}")]
+    Unescaped(char),
+}
+
 /// Reads `a=b,c!=d`; a backslash takes the meaning from what follows it.
 ///
 /// UPSTREAM: apimachinery pkg/fields/selector.go
-pub(crate) fn parse(text: &str) -> Result<Vec<Term>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Term>, SelectorError> {
     let mut terms = Vec::new();
     for part in split_terms(text) {
         if part.is_empty() {
             continue;
         }
-        let malformed = || format!("invalid selector: '{text}'; can't understand '{part}'");
+        let malformed = || SelectorError::Term {
+            selector: text.to_owned(),
+            term: part.to_owned(),
+        };
         let (field, rest) = part.split_at(part.find(['=', '!']).ok_or_else(malformed)?);
         let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
             (false, value)
@@ -57,31 +71,17 @@ fn split_terms(text: &str) -> Vec<&str> {
     terms
 }
 
-fn unescape(value: &str) -> Result<String, String> {
+fn unescape(value: &str) -> Result<String, SelectorError> {
     let mut letters = value.chars();
     let mut text = String::with_capacity(value.len());
     while let Some(letter) = letters.next() {
         match letter {
             '\\' => match letters.next() {
                 Some(next @ ('\\' | ',' | '=')) => text.push(next),
-                Some(next) => {
-                    return Err(format!(
-                        "invalid field selector: invalid escape sequence: {}",
-                        quote(&format!("\\{next}"))
-                    ));
-                }
-                None => {
-                    return Err(format!(
-                        "invalid field selector: invalid escape sequence: {}",
-                        quote("\\")
-                    ));
-                }
+                Some(next) => return Err(SelectorError::Escape(format!("\\{next}"))),
+                None => return Err(SelectorError::Escape(String::from("\\"))),
             },
-            ',' | '=' => {
-                return Err(format!(
-                    "invalid field selector: unescaped character in value: {letter}"
-                ));
-            }
+            ',' | '=' => return Err(SelectorError::Unescaped(letter)),
             other => text.push(other),
         }
     }

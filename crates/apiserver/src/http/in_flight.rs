@@ -53,7 +53,8 @@ impl InFlight {
         if let Some(most) = self.most {
             let fits = |has: usize, most: usize| has.saturating_add(amount) <= most;
             let is_first = own == 0 && now.all < most;
-            if !is_first && !(fits(now.all, most) && fits(own, most.div_ceil(2))) {
+            let is_fair = fits(now.all, most) && fits(own, most.div_ceil(2));
+            if !is_first && !is_fair {
                 return None;
             }
         }

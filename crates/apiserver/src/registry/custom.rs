@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::metadata;
 use crate::registry::kube_version::Place;
+use crate::registry::shape_error::ShapeError;
 use crate::registry::{Names, Resource, Rules, Shape, Subresource};
 use conversion::Conversion;
 
@@ -46,7 +47,10 @@ pub(crate) struct CustomVersion {
 
 impl CustomVersion {
     /// Reads an object with its defaults; also what a strict reader minds.
-    pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
+    pub(crate) fn decode(
+        &self,
+        root: document::Value<'_>,
+    ) -> Result<(Value, Vec<String>), ShapeError> {
         tree::check_numbers(root)?;
         let mut findings = document::duplicates(root);
         let (mut object, unknown) = self.decode_value(tree::from_document(root))?;
@@ -56,12 +60,11 @@ impl CustomVersion {
     }
 
     /// Reads an object that is a tree already, without defaults.
-    pub(crate) fn decode_value(&self, mut object: Value) -> Result<(Value, Vec<String>), String> {
-        let unknown = self
-            .version
-            .schema
-            .read(&mut object, Source::Request)
-            .map_err(|error| error.to_string())?;
+    pub(crate) fn decode_value(
+        &self,
+        mut object: Value,
+    ) -> Result<(Value, Vec<String>), ShapeError> {
+        let unknown = self.version.schema.read(&mut object, Source::Request)?;
         let findings = unknown
             .iter()
             .map(|path| format!("unknown field {}", quote(path)))

@@ -15,6 +15,7 @@ use lockgate_kinds::{conversion, protobuf, table};
 use serde_json::Value;
 
 use super::Resource;
+use super::shape_error::{ShapeError, VersionError};
 use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
 use crate::registry::custom::CustomVersion;
 
@@ -63,7 +64,10 @@ impl Shape {
     }
 
     /// Reads an object with the defaults of its version; also what a strict reader minds.
-    pub(crate) fn decode(&self, root: document::Value<'_>) -> Result<(Value, Vec<String>), String> {
+    pub(crate) fn decode(
+        &self,
+        root: document::Value<'_>,
+    ) -> Result<(Value, Vec<String>), ShapeError> {
         let (object, findings, _) = self.decode_with_empties(root)?;
         Ok((object, findings))
     }
@@ -72,7 +76,7 @@ impl Shape {
     pub(crate) fn decode_with_empties(
         &self,
         root: document::Value<'_>,
-    ) -> Result<(Value, Vec<String>, Empties), String> {
+    ) -> Result<(Value, Vec<String>, Empties), ShapeError> {
         let (object, findings) = match self {
             Self::BuiltIn { ty, row } => {
                 let decoded = ty.decode_with_empties(root)?;
@@ -84,8 +88,7 @@ impl Shape {
                 return Ok((object, decoded.findings, empties));
             }
             Self::Registration { kind, version, .. } => {
-                let decoded =
-                    codec::decode(root, *kind, *version).map_err(|error| error.to_string())?;
+                let decoded = codec::decode(root, *kind, *version)?;
                 let findings = decoded.findings.iter().map(ToString::to_string).collect();
                 (codec::to_json(decoded.value, *version), findings)
             }
@@ -98,7 +101,7 @@ impl Shape {
     }
 
     /// Reads a protobuf message with the defaults of its version.
-    pub(crate) fn decode_protobuf(&self, message: &[u8]) -> Result<Value, String> {
+    pub(crate) fn decode_protobuf(&self, message: &[u8]) -> Result<Value, ShapeError> {
         match self {
             Self::BuiltIn { ty, row } => {
                 let mut object = protobuf::decode(*ty, message)?;
@@ -107,20 +110,21 @@ impl Shape {
                 Ok(object)
             }
             Self::Registration { row, .. } => {
-                let ty = type_of(row.group, row.version, row.kind).ok_or("the type is unknown")?;
+                let ty =
+                    type_of(row.group, row.version, row.kind).ok_or(ShapeError::UnknownType)?;
                 let mut object = protobuf::decode(ty, message)?;
                 name_type(&mut object, row);
                 let text = go_json::to_string(&object);
-                let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
+                let document = json::parse(text.as_bytes())?;
                 self.decode(document.root()).map(|(object, _)| object)
             }
-            Self::Plain(ty) => protobuf::decode(*ty, message),
-            Self::Custom(_) => Err(String::from("custom resources have no protobuf")),
+            Self::Plain(ty) => Ok(protobuf::decode(*ty, message)?),
+            Self::Custom(_) => Err(ShapeError::NoProtobuf),
         }
     }
 
     /// Reads an object that is a tree already, without defaults.
-    pub(crate) fn decode_value(&self, value: Value) -> Result<(Value, Vec<String>), String> {
+    pub(crate) fn decode_value(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         match self {
             Self::BuiltIn { ty, row } => {
                 let decoded = ty.decode_value(&value)?;
@@ -130,21 +134,21 @@ impl Shape {
             }
             Self::Registration { kind, version, .. } => {
                 let text = go_json::to_string(&value);
-                let document = json::parse(text.as_bytes()).map_err(|error| error.message)?;
-                let decoded = codec::decode_without_defaults(document.root(), *kind, *version)
-                    .map_err(|error| error.to_string())?;
+                let document = json::parse(text.as_bytes())?;
+                let decoded = codec::decode_without_defaults(document.root(), *kind, *version)?;
                 let findings = decoded.findings.iter().map(ToString::to_string).collect();
                 Ok((codec::to_json(decoded.value, *version), findings))
             }
-            Self::Plain(ty) => ty
-                .decode_value(&value)
-                .map(|decoded| (decoded.value, decoded.findings)),
+            Self::Plain(ty) => {
+                let decoded = ty.decode_value(&value)?;
+                Ok((decoded.value, decoded.findings))
+            }
             Self::Custom(custom) => custom.decode_value(value),
         }
     }
 
     /// The same for a tree that a strategic merge patch made, which upstream reads in another way.
-    pub(crate) fn decode_merged(&self, value: Value) -> Result<(Value, Vec<String>), String> {
+    pub(crate) fn decode_merged(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         match self {
             Self::BuiltIn { ty, row } => {
                 let decoded = ty.from_unstructured(value)?;
@@ -152,9 +156,10 @@ impl Shape {
                 name_type(&mut object, row);
                 Ok((object, decoded.findings))
             }
-            Self::Plain(ty) => ty
-                .from_unstructured(value)
-                .map(|decoded| (decoded.value, decoded.findings)),
+            Self::Plain(ty) => {
+                let decoded = ty.from_unstructured(value)?;
+                Ok((decoded.value, decoded.findings))
+            }
             Self::Registration { .. } | Self::Custom(_) => self.decode_value(value),
         }
     }
@@ -207,16 +212,17 @@ impl Shape {
     }
 
     /// The same object in another version of a built-in kind.
-    pub(crate) fn convert(&self, value: &Value, to: &Self) -> Result<Value, String> {
+    pub(crate) fn convert(&self, value: &Value, to: &Self) -> Result<Value, VersionError> {
         match (self, to) {
             (Self::BuiltIn { .. }, Self::BuiltIn { row, .. }) => {
-                conversion::convert(value, row.group, row.version)
+                Ok(conversion::convert(value, row.group, row.version)?)
             }
             (Self::Registration { .. }, Self::Registration { version, .. }) => {
-                let configuration = self.configuration(value).ok_or("it is no configuration")?;
+                let configuration = self.configuration(value);
+                let configuration = configuration.ok_or(VersionError::NotAConfiguration)?;
                 Ok(codec::to_json(configuration, *version))
             }
-            _ => Err(String::from("they are different kinds")),
+            _ => Err(VersionError::OtherKind),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lockgate_api::meta::status::StatusCause;
 use lockgate_kinds::managed_fields::{
-    ApplyError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
+    ApplyError, BoxError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
 };
 use serde_json::Value;
 
@@ -200,9 +200,12 @@ struct OtherVersions<'v> {
     reset: Option<&'v Reset>,
     /// The conversions that were made by a webhook.
     known: &'v [Conversion],
-    /// The first one that is to be made: an object, its version and the one that is wanted.
-    missing: RefCell<Option<(Value, Arc<Resource>, Arc<Resource>)>>,
+    /// The first one that is to be made.
+    missing: RefCell<Option<Wanted>>,
 }
+
+/// A conversion that is to be made: an object, its version and the one that is wanted.
+type Wanted = (Value, Arc<Resource>, Arc<Resource>);
 
 impl OtherVersions<'_> {
     fn find(&self, api_version: &str) -> Option<Arc<Resource>> {
@@ -252,13 +255,13 @@ impl Versions for OtherVersions<'_> {
         owned(&self.snapshot.defined(group, version, self.resource)?.shape)
     }
 
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError> {
         let from = self.find(api_version_of(object));
         if self.resource.is_custom() {
-            return self.convert_custom(object, from, api_version).map(Some);
+            return Ok(Some(self.convert_custom(object, from, api_version)?));
         }
         match (from, self.find(api_version)) {
-            (Some(from), Some(to)) => from.shape.convert(object, &to.shape).map(Some),
+            (Some(from), Some(to)) => Ok(Some(from.shape.convert(object, &to.shape)?)),
             _ => Ok(None),
         }
     }

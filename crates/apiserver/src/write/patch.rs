@@ -96,7 +96,7 @@ impl Patch {
             Self::Strategic(_) => shape.decode_merged(patched),
             _ => shape.decode_value(patched),
         };
-        decoded.map_err(|error| no_object(&shown, &error))
+        decoded.map_err(|error| no_object(&shown, &error.to_string()))
     }
 
     /// The text of a patch in an error.

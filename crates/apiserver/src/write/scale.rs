@@ -52,7 +52,12 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         let wanted = match &body.change {
             ScaleChange::Replace(scale) => scale.clone(),
             ScaleChange::Patch(patch) => match &applied {
-                Some(applied) => shape.decode_value(applied.clone()).map_err(bad_request)?.0,
+                Some(applied) => {
+                    shape
+                        .decode_value(applied.clone())
+                        .map_err(|error| bad_request(error.to_string()))?
+                        .0
+                }
                 None => patch.apply(&old_scale, &shape)?.0,
             },
         };

@@ -171,7 +171,7 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
     let group = resource.shape.kind().error_group();
     Err(invalid(
         resource.kind(),
-        group.unwrap_or(resource.group()),
+        group.unwrap_or_else(|| resource.group()),
         metadata::text(object, "name"),
         errors,
     ))

@@ -198,7 +198,7 @@ impl<'c> Change<'c> {
             return Err(resource.conflict(name, &why));
         }
         let decoded = resource.shape.decode_value(applied.object);
-        let (mut object, _) = decoded.map_err(bad_request)?;
+        let (mut object, _) = decoded.map_err(|error| bad_request(error.to_string()))?;
         resource.shape.apply_defaults(&mut object);
         metadata::match_namespace(&mut object, self.request.object_namespace())?;
         check_name(&object, name)?;

@@ -297,7 +297,7 @@ async fn accounts_mount_only_their_secrets() {
         pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "other"}}]);
     };
     let of_init = init(env_from("other"));
-    let cases: [(&str, &dyn Fn(&mut Value)); 4] = [
+    let cases: [(_, &dyn Fn(&mut Value)); 4] = [
         ("container", &of_container),
         ("env", &of_env),
         ("volume", &of_volume),

@@ -43,8 +43,7 @@ pub struct Judgement {
     /// The decision.
     pub outcome: Outcome,
     /// The number of conditions that could not be evaluated, up to the first that was false. None
-    /// are
-    /// counted when the budget ran out.
+    /// are counted when the budget ran out.
     pub errors: usize,
 }
 
@@ -55,7 +54,7 @@ pub struct Condition {
     pub name: String,
     /// The expression as written.
     pub expression: String,
-    program: Result<Arc<Program>, String>,
+    program: Result<Arc<Program>, CompileError>,
 }
 
 /// The conditions of one webhook, compiled.
@@ -84,7 +83,7 @@ impl MatchConditions {
         let compiled = conditions.into_iter().map(|(name, expression)| Condition {
             name: name.to_owned(),
             expression: expression.to_owned(),
-            program: compile(expression).map_err(|error| format!("compilation error: {error}")),
+            program: compile(expression),
         });
         Self {
             conditions: compiled.collect(),
@@ -133,7 +132,7 @@ impl MatchConditions {
             let program = match &condition.program {
                 Ok(program) => program,
                 Err(error) => {
-                    errors.push(error.clone());
+                    errors.push(format!("compilation error: {error}"));
                     continue;
                 }
             };

@@ -268,7 +268,7 @@ pub fn named(variables: &[Variable]) -> Vec<NamedExpression<'_>> {
             name: &variable.name,
             program: match &variable.program {
                 Ok(program) => Ok(program),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error),
             },
         })
         .collect()

@@ -30,7 +30,7 @@ pub struct NamedExpression<'a> {
     /// The name it is selected by.
     pub name: &'a str,
     /// Its program, or why there is none.
-    pub program: Result<&'a Program, String>,
+    pub program: Result<&'a Program, &'a (dyn std::error::Error + Send + Sync)>,
 }
 
 /// The state of a named expression.

@@ -51,12 +51,21 @@ pub struct Recorded {
     pub span: Span,
     /// The number of recorded parts around it.
     pub depth: u32,
-    /// Its value as it is written in an expression, or the error; long ones are cut.
-    pub outcome: Result<String, String>,
+    /// Its value or its error.
+    pub outcome: RecordedOutcome,
     /// Units charged before it began.
     pub before: u64,
     /// Units charged for it and for everything inside of it.
     pub cost: u64,
+}
+
+/// The outcome of a step as text; long ones are cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordedOutcome {
+    /// The value as it is written in an expression.
+    Value(String),
+    /// The message of the error.
+    Error(String),
 }
 
 /// The steps of an evaluation in the order they began, those inside a step after it.
@@ -99,7 +108,7 @@ impl Trace for Recording {
         self.steps.push(Recorded {
             span,
             depth: self.depth - 1,
-            outcome: Ok(String::new()),
+            outcome: RecordedOutcome::Value(String::new()),
             before: cost,
             cost: 0,
         });
@@ -115,8 +124,8 @@ impl Trace for Recording {
         self.depth -= 1;
         if let Some(step) = self.steps.get_mut(at) {
             step.outcome = match outcome {
-                Ok(value) => Ok(clipped(|text| write_value(value, text))),
-                Err(error) => Err(clipped(|text| write!(text, "{error}"))),
+                Ok(value) => RecordedOutcome::Value(clipped(|text| write_value(value, text))),
+                Err(error) => RecordedOutcome::Error(clipped(|text| write!(text, "{error}"))),
             };
             step.cost = cost.saturating_sub(step.before);
         }

@@ -2,6 +2,8 @@
 //!
 //! UPSTREAM: apiserver pkg/cel/mutation/{jsonpatch,typeresolver}.go, pkg/cel/mutation/dynamic/objects.go
 
+use std::fmt;
+
 use lockgate_go::quote::quote;
 use serde_json::{Map, Value as Json};
 
@@ -41,14 +43,14 @@ impl<'a> Constructed<'a> {
     ///
     /// # Errors
     ///
-    /// The mismatches, one line each.
-    pub fn check_type_names(&self) -> Result<(), String> {
-        let mut errors = Vec::new();
-        check_object(self, self.type_name, &mut errors);
-        if errors.is_empty() {
+    /// Some are not.
+    pub fn check_type_names(&self) -> Result<(), TypeNameMismatches> {
+        let mut mismatches = Vec::new();
+        check_object(self, self.type_name, &mut mismatches);
+        if mismatches.is_empty() {
             Ok(())
         } else {
-            Err(errors.join("\n"))
+            Err(TypeNameMismatches(mismatches))
         }
     }
 
@@ -57,30 +59,70 @@ impl<'a> Constructed<'a> {
     /// # Errors
     ///
     /// Something in it has no form in JSON.
-    pub fn to_tree(&self) -> Result<Json, String> {
+    pub fn to_tree(&self) -> Result<Json, NotJson> {
         let fields = self.fields.iter();
         let fields = fields.map(|(name, value)| Ok(((*name).to_owned(), tree(value)?)));
         fields
-            .collect::<Result<Map<_, _>, String>>()
+            .collect::<Result<Map<_, _>, NotJson>>()
             .map(Json::Object)
     }
 }
 
-fn check_object(object: &Constructed<'_>, path: &str, errors: &mut Vec<String>) {
+/// Objects whose types are not the paths of fields that lead to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypeNameMismatches(Vec<TypeNameMismatch>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TypeNameMismatch {
+    found: String,
+    expected: String,
+}
+
+impl fmt::Display for TypeNameMismatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, TypeNameMismatch { found, expected }) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(
+                f,
+                "unexpected type name {}, expected {}, which matches field name path from root \
+                 Object type",
+                quote(found),
+                quote(expected)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for TypeNameMismatches {}
+
+/// A value that has no form in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotJson;
+
+impl fmt::Display for NotJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("invalid return type: *dynamic.ObjectVal")
+    }
+}
+
+impl std::error::Error for NotJson {}
+
+fn check_object(object: &Constructed<'_>, path: &str, errors: &mut Vec<TypeNameMismatch>) {
     if object.type_name != path {
-        errors.push(format!(
-            "unexpected type name {}, expected {}, which matches field name path from root Object \
-             type",
-            quote(object.type_name),
-            quote(path)
-        ));
+        errors.push(TypeNameMismatch {
+            found: object.type_name.to_owned(),
+            expected: path.to_owned(),
+        });
     }
     for (name, value) in &object.fields {
         check_value(value, &format!("{path}.{name}"), errors);
     }
 }
 
-fn check_value(value: &Value<'_>, path: &str, errors: &mut Vec<String>) {
+fn check_value(value: &Value<'_>, path: &str, errors: &mut Vec<TypeNameMismatch>) {
     match value {
         Value::Object(object) => check_object(object, path, errors),
         // What is borrowed from a document holds nothing that was constructed.
@@ -99,7 +141,7 @@ fn check_value(value: &Value<'_>, path: &str, errors: &mut Vec<String>) {
 }
 
 /// A value as it goes into an object. Numbers stay what they are.
-fn tree(value: &Value<'_>) -> Result<Json, String> {
+fn tree(value: &Value<'_>) -> Result<Json, NotJson> {
     Ok(match value {
         Value::Int(int) => Json::from(*int),
         Value::Uint(uint) => Json::from(*uint),
@@ -113,14 +155,12 @@ fn tree(value: &Value<'_>) -> Result<Json, String> {
             let mut map = Map::new();
             for (key, entry) in value.entries() {
                 let Some(name) = key.as_str() else {
-                    return Err(String::from("invalid return type: *dynamic.ObjectVal"));
+                    return Err(NotJson);
                 };
                 map.insert(name.to_owned(), tree(&entry)?);
             }
             Json::Object(map)
         }
-        other => other
-            .to_json()
-            .ok_or_else(|| String::from("invalid return type: *dynamic.ObjectVal"))?,
+        other => other.to_json().ok_or(NotJson)?,
     })
 }

@@ -157,8 +157,11 @@ fn in_role(expression: &str, role: Role) -> Result<String, String> {
     let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
     match evaluation.evaluate(&program).unwrap() {
         Ok(Value::Object(object)) => {
-            object.check_type_names()?;
-            object.to_tree().map(|tree| tree.to_string())
+            object
+                .check_type_names()
+                .map_err(|error| error.to_string())?;
+            let tree = object.to_tree().map_err(|error| error.to_string())?;
+            Ok(tree.to_string())
         }
         Ok(value) => Ok(value.to_json().unwrap().to_string()),
         Err(error) => Err(error.to_string()),

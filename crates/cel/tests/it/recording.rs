@@ -1,7 +1,7 @@
 //! What a recording says about the parts of an expression.
 
 use lockgate_cel::admission::{Request, Variables, compile_expression};
-use lockgate_cel::eval::{Limits, MAX_RECORDED, Recording, evaluate_recorded};
+use lockgate_cel::eval::{Limits, MAX_RECORDED, RecordedOutcome, Recording, evaluate_recorded};
 use serde_json::json;
 
 /// Records the evaluation of an expression on a small object.
@@ -23,8 +23,8 @@ fn lines(expression: &str) -> Vec<String> {
     let lines = recording.steps.iter().map(|step| {
         let text = step.span.of(expression).expect("a span is a part of it");
         let outcome = match &step.outcome {
-            Ok(value) => value.clone(),
-            Err(error) => format!("error: {error}"),
+            RecordedOutcome::Value(value) => value.clone(),
+            RecordedOutcome::Error(error) => format!("error: {error}"),
         };
         format!("{} {text} ({}) {outcome}", step.depth, step.cost)
     });
@@ -114,12 +114,13 @@ fn a_recording_is_bounded() {
     assert_eq!(recording.steps.len(), MAX_RECORDED);
     assert!(recording.omitted > 0);
     for step in &recording.steps {
-        let Ok(text) = &step.outcome else {
+        let RecordedOutcome::Value(text) = &step.outcome else {
             panic!("{step:?}")
         };
         assert!(text.len() <= 503, "{} bytes", text.len());
     }
-    assert!(recording.steps[0].outcome.as_ref().unwrap().ends_with('…'));
+    let first = &recording.steps[0].outcome;
+    assert!(matches!(first, RecordedOutcome::Value(text) if text.ends_with('…')));
     // What is cut is cut between characters.
     let cut = record("[object.metadata.name].map(n, 'é'.replace('é', 'x' + 'é') + n).join('é')");
     assert!(cut.steps.len() > 3);

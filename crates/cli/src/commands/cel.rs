@@ -13,7 +13,7 @@ use lockgate_cel::admission::{
     compile_expression,
 };
 use lockgate_cel::eval::{
-    Evaluation, Limits, Program, Recorded, Recording, evaluate, evaluate_recorded,
+    Evaluation, Limits, Program, Recorded, RecordedOutcome, Recording, evaluate, evaluate_recorded,
 };
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 use lockgate_cel::program::CompileError;
@@ -266,8 +266,8 @@ fn outcome(evaluation: Evaluation<'_>) -> Outcome {
 /// A part of an expression, for programs.
 fn explained(expression: &str, step: &Recorded) -> Json {
     let (name, text) = match &step.outcome {
-        Ok(value) => ("value", value),
-        Err(error) => ("error", error),
+        RecordedOutcome::Value(value) => ("value", value),
+        RecordedOutcome::Error(error) => ("error", error),
     };
     json!({
         "start": step.span.start,
@@ -290,8 +290,8 @@ fn explanation(expression: &str, recording: &Recording) -> String {
         let indent = "  ".repeat(step.depth.min(EXPLAINED_DEPTH) as usize);
         let text = step.span.of(expression).unwrap_or_default();
         let outcome = match &step.outcome {
-            Ok(value) => one_line(value),
-            Err(error) => one_line(&format!("error: {error}")),
+            RecordedOutcome::Value(value) => one_line(value),
+            RecordedOutcome::Error(error) => one_line(&format!("error: {error}")),
         };
         vec![
             format!("{indent}{}", one_line(text)),

@@ -455,7 +455,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         started,
     } = launch(args).await?;
     let kubeconfig = args.kubeconfig_out();
-    let kubeconfig = kubeconfig.unwrap_or(Path::new("lockgate.kubeconfig"));
+    let kubeconfig = kubeconfig.unwrap_or_else(|| Path::new("lockgate.kubeconfig"));
     write_kubeconfig(&running, kubeconfig)?;
     printer.line(&format!(
         "Listening on {} (ready in {:.1} ms); run `export KUBECONFIG={}`",

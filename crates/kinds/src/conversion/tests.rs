@@ -128,8 +128,8 @@ fn like_versions_change_their_name_only() {
 fn refuses_versions_that_do_not_go_together() {
     let pod = load("v1", "Pod", json!({}));
     assert_eq!(
-        convert(&pod, "apps", "v1"),
-        Err("no conversion of Pod from `v1` to `apps/v1`".to_owned())
+        convert(&pod, "apps", "v1").unwrap_err().to_string(),
+        "no conversion of Pod from `v1` to `apps/v1`"
     );
     assert_eq!(convert(&pod, "", "v1").as_ref(), Ok(&pod));
 }

@@ -10,18 +10,39 @@ use super::shape::{Ref, Shape};
 use super::validate::{Duplicates, validate, validate_constructed};
 use super::{Problem, shape::Atom};
 
+/// A configuration that cannot be merged, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The configuration or the object does not fit the shape.
+    #[error("{step}: {problem}")]
+    Mismatch {
+        /// The step that failed.
+        step: &'static str,
+        /// The reason.
+        problem: String,
+    },
+    /// The configuration sets parts of atomic values.
+    #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", .0.join(", "))]
+    Atomic(Vec<String>),
+}
+
 /// The object with all that a configuration says.
 ///
 /// # Errors
 ///
-/// Why the configuration or the object does not fit the shape, in upstream's words.
+/// The configuration or the object does not fit the shape.
 pub fn merge_configuration(
     shape: Shape<'_>,
     live: &Value,
     configuration: &Value,
-) -> Result<Value, String> {
+) -> Result<Value, ConfigurationError> {
     let ty = shape.root();
-    let named = |what: &'static str| move |problem: Problem| format!("{what}: {}", problem.0);
+    let named = |step: &'static str| {
+        move |problem: Problem| ConfigurationError::Mismatch {
+            step,
+            problem: problem.0,
+        }
+    };
     for object in [live, configuration] {
         Problem::if_too_deep(object).map_err(named("failed to merge patch"))?;
     }
@@ -30,10 +51,7 @@ pub fn merge_configuration(
     let mut atomics = Vec::new();
     find_atomics(ty, configuration, String::new(), &mut atomics);
     if !atomics.is_empty() {
-        return Err(format!(
-            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
-            atomics.join(", ")
-        ));
+        return Err(ConfigurationError::Atomic(atomics));
     }
     validate(ty, live, Duplicates::Allowed)
         .map_err(named("failed to convert original object to typed object"))?;
@@ -75,7 +93,7 @@ mod tests {
 
     fn merged(kind: &str, live: Value, configuration: Value) -> Result<Value, String> {
         let shape = Shape::BuiltIn(typed::type_of("", "v1", kind).unwrap());
-        merge_configuration(shape, &live, &configuration)
+        merge_configuration(shape, &live, &configuration).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -300,14 +300,28 @@ impl FieldSet {
     /// # Errors
     ///
     /// The set does not parse, or is deeper than any object that is tracked.
-    pub fn from_value(value: &Value) -> Result<Self, String> {
+    pub fn from_value(value: &Value) -> Result<Self, FieldSetError> {
         Ok(read(value, 0)?.children)
     }
 }
 
-fn read(value: &Value, depth: usize) -> Result<Part, String> {
+/// A value that is not a set of fields, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldSetError {
+    /// The set is deeper than any object that is tracked.
+    #[error("ReadMapCB: exceeded max depth")]
+    TooDeep,
+    /// The value is not a map.
+    #[error("ReadMapCB: expect {{ or n")]
+    NotAMap,
+    /// A key does not name an element.
+    #[error("parsing key as path element: {0}")]
+    Element(Box<str>),
+}
+
+fn read(value: &Value, depth: usize) -> Result<Part, FieldSetError> {
     if depth > MAX_DEPTH + SLACK {
-        return Err(String::from("ReadMapCB: exceeded max depth"));
+        return Err(FieldSetError::TooDeep);
     }
     let entries = match value {
         Value::Object(entries) => entries,
@@ -317,7 +331,7 @@ fn read(value: &Value, depth: usize) -> Result<Part, String> {
                 children: FieldSet::default(),
             });
         }
-        _ => return Err(String::from("ReadMapCB: expect { or n")),
+        _ => return Err(FieldSetError::NotAMap),
     };
     let mut part = Part::default();
     for (key, value) in entries {
@@ -329,7 +343,7 @@ fn read(value: &Value, depth: usize) -> Result<Part, String> {
             Ok(element) => part.children.add(element, read(value, depth + 1)?),
             Err(ElementError::Unknown) => {}
             Err(ElementError::Malformed(problem)) => {
-                return Err(format!("parsing key as path element: {problem}"));
+                return Err(FieldSetError::Element(problem.to_string().into()));
             }
         }
     }

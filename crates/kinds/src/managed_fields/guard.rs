@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::owners::{self, Owners};
+use super::owners::{self, ManagedFieldsError, Owners};
 use super::value::equal;
 
 /// Puts the owners of an object back to what they were before admission if they cannot be read
@@ -22,7 +22,7 @@ pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Op
 /// # Errors
 ///
 /// They cannot.
-pub fn check(object: &Value) -> Result<(), String> {
+pub fn check(object: &Value) -> Result<(), ManagedFieldsError> {
     Owners::decode(owners::list_of(object).unwrap_or_default()).map(drop)
 }
 

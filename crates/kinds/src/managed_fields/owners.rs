@@ -12,7 +12,7 @@ use lockgate_go::quote::quote;
 
 use crate::tree;
 
-use super::field_set::FieldSet;
+use super::field_set::{FieldSet, FieldSetError};
 
 /// How an owner came to its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,7 +137,7 @@ impl Owners {
     }
 
     /// Reads a list as the API has it.
-    pub(super) fn decode(list: &[Value]) -> Result<Self, String> {
+    pub(super) fn decode(list: &[Value]) -> Result<Self, ManagedFieldsError> {
         let mut owners = Self::default();
         for (at, entry) in list.iter().enumerate() {
             owners.put(decode_entry(entry, at)?);
@@ -162,38 +162,64 @@ impl Owners {
     }
 }
 
-fn decode_entry(entry: &Value, at: usize) -> Result<Owner, String> {
+/// Managed fields that cannot be decoded, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManagedFieldsError {
+    /// The operation of an entry is unknown.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// An entry has no `apiVersion`.
+    #[error("apiVersion must not be empty")]
+    NoApiVersion,
+    /// An entry has no `fieldsType`.
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    /// The `fieldsType` of an entry is unknown.
+    #[error("invalid fieldsType {} in managed fields entry {at}", quote(.found))]
+    FieldsType {
+        /// The type.
+        found: String,
+        /// The index of the entry.
+        at: usize,
+    },
+    /// The fields of an entry are not a set.
+    #[error("error decoding versioned set from {manager}: error decoding set: {error}")]
+    Fields {
+        /// The manager.
+        manager: String,
+        /// The error in the set.
+        error: FieldSetError,
+    },
+}
+
+fn decode_entry(entry: &Value, at: usize) -> Result<Owner, ManagedFieldsError> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
     let operation = match text("operation") {
         "Apply" => Operation::Apply,
         "Update" => Operation::Update,
-        _ => return Err(String::from("operation must be `Apply` or `Update`")),
+        _ => return Err(ManagedFieldsError::Operation),
     };
     let api_version = text("apiVersion");
     if api_version.is_empty() {
-        return Err(String::from("apiVersion must not be empty"));
+        return Err(ManagedFieldsError::NoApiVersion);
     }
     match text("fieldsType") {
         "FieldsV1" => {}
-        "" => {
-            return Err(format!("missing fieldsType in managed fields entry {at}"));
-        }
+        "" => return Err(ManagedFieldsError::NoFieldsType(at)),
         other => {
-            return Err(format!(
-                "invalid fieldsType {} in managed fields entry {at}",
-                quote(other)
-            ));
+            let found = other.to_owned();
+            return Err(ManagedFieldsError::FieldsType { found, at });
         }
     }
     let id = Id::new(text("manager"), operation, api_version, text("subresource"));
     let fields = match entry.get("fieldsV1") {
         None | Some(Value::Null) => FieldSet::default(),
-        Some(fields) => FieldSet::from_value(fields).map_err(|problem| {
-            format!(
-                "error decoding versioned set from {}: error decoding set: {problem}",
-                id.sort_key()
-            )
-        })?,
+        Some(fields) => {
+            FieldSet::from_value(fields).map_err(|error| ManagedFieldsError::Fields {
+                manager: id.sort_key().to_string(),
+                error,
+            })?
+        }
     };
     Ok(Owner {
         id,

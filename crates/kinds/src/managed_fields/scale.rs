@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::element::Element;
 use super::field_set::FieldSet;
-use super::owners::{self, Id, Owner, Owners};
+use super::owners::{self, Id, ManagedFieldsError, Owner, Owners};
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
@@ -36,8 +36,8 @@ impl ScalePaths<'_> {
     ///
     /// # Errors
     ///
-    /// Why the owners of the object cannot be read.
-    pub fn to_scale(&self, parent: &Value) -> Result<Option<Value>, String> {
+    /// The managed fields of the object cannot be decoded.
+    pub fn to_scale(&self, parent: &Value) -> Result<Option<Value>, ManagedFieldsError> {
         let mut owners = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
         owners.list.retain_mut(|owner| {
             let path = self.path(&owner.api_version);
@@ -54,13 +54,13 @@ impl ScalePaths<'_> {
     ///
     /// # Errors
     ///
-    /// Why the owners of the object or of the scale cannot be read.
+    /// The managed fields of the object or of the scale cannot be decoded.
     pub fn to_parent(
         &self,
         parent: &Value,
         scale: &Value,
         api_version: &str,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, ManagedFieldsError> {
         let before = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
         let mut of_scale = Owners::decode(owners::list_of(scale).unwrap_or_default())?;
         let times: Vec<(Id, _)> = before

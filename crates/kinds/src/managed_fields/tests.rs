@@ -72,7 +72,7 @@ impl Versions for Kind {
         found.map(|(_, schema)| Shape::Custom(schema))
     }
 
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, String> {
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError> {
         let mut object = object.clone();
         object["apiVersion"] = api_version.into();
         Ok(self.shape(api_version).map(|_| object))

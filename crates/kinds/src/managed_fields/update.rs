@@ -219,7 +219,7 @@ impl FieldManager<'_> {
             )));
         }
         let converted = self.versions.convert(object, api_version);
-        let Some(converted) = converted.map_err(Problem)? else {
+        let Some(converted) = converted.map_err(|error| Problem(error.to_string()))? else {
             return Ok(None);
         };
         let Some(ty) = self.type_at(api_version) else {

@@ -34,10 +34,9 @@ impl Schemas {
     /// Adds the metadata of objects and of lists, to which schemas of definitions refer.
     pub(super) fn add_metadata(&mut self) {
         let of = |kind: &str, group: &str| type_of(group, "v1", kind)?.field("metadata");
-        for field in [of("PartialObjectMetadata", "meta.k8s.io"), of("Status", "")] {
-            if let Some(field) = field {
-                self.name(field.ty());
-            }
+        let fields = [of("PartialObjectMetadata", "meta.k8s.io"), of("Status", "")];
+        for field in fields.into_iter().flatten() {
+            self.name(field.ty());
         }
     }
 

@@ -133,7 +133,7 @@ fn list(item: Type, object: &Value) -> Result<Vec<u8>, EncodeError> {
 #[derive(Default)]
 struct Layout {
     fields: BTreeMap<u16, Field>,
-    embedded: BTreeMap<u16, Layout>,
+    embedded: BTreeMap<u16, Self>,
 }
 
 impl Layout {
@@ -269,7 +269,7 @@ fn single(
             varint_field(
                 &mut inner,
                 1,
-                u64::from(value.as_bool().unwrap_or(value.is_object())),
+                u64::from(value.as_bool().unwrap_or_else(|| value.is_object())),
             );
             if value.is_object() {
                 nested(&mut inner, 2, schema, value, depth + 1)?;

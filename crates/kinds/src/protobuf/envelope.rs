@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::typed::type_of;
 
+use super::error::DecodeError;
 use super::message::decode;
 use super::wire::{Input, Wire, text, wrong_wire_type};
 
@@ -27,18 +28,15 @@ impl<'b> Envelope<'b> {
     /// # Errors
     ///
     /// The body is not an envelope; the text is that of upstream's decoder.
-    pub fn open(body: &'b [u8]) -> Result<Self, String> {
+    pub fn open(body: &'b [u8]) -> Result<Self, DecodeError> {
         if body.is_empty() {
-            return Err(String::from("empty data"));
+            return Err(DecodeError::NoData);
         }
         let Some(message) = body.strip_prefix(&MAGIC) else {
-            return Err(format!(
-                "provided data does not appear to be a protobuf message, expected prefix [{}]",
-                MAGIC.map(|byte| byte.to_string()).join(" ")
-            ));
+            return Err(DecodeError::NoMagic);
         };
         if message.is_empty() {
-            return Err(String::from("empty body"));
+            return Err(DecodeError::NoBody);
         }
         let mut envelope = Self::default();
         let mut input = Input(message);
@@ -82,7 +80,7 @@ impl<'b> Envelope<'b> {
         Some(object)
     }
 
-    fn read_type(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn read_type(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut input = Input(bytes);
         while let Some((number, value)) = input.field("TypeMeta")? {
             match (number, value) {

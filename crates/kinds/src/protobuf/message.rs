@@ -6,6 +6,7 @@ use serde_json::map::Map;
 use crate::tree;
 use crate::typed::{Field, Form, Type};
 
+use super::error::DecodeError;
 use super::value::read;
 use super::wire::{Input, Wire, text, wrong_wire_type};
 
@@ -20,7 +21,7 @@ pub const MAX_MESSAGES: usize = 1 << 18;
 /// # Errors
 ///
 /// The bytes are not such a message; the text is that of upstream's decoder.
-pub fn decode(ty: Type, bytes: &[u8]) -> Result<Value, String> {
+pub fn decode(ty: Type, bytes: &[u8]) -> Result<Value, DecodeError> {
     let tree = Reader::default().run(ty, bytes)?;
     // Presence is decided by the same rules as for JSON: members that are zero are on the wire, and
     // those that are absent may have to be told.
@@ -80,7 +81,7 @@ struct Reader<'b> {
 }
 
 impl<'b> Reader<'b> {
-    fn run(mut self, ty: Type, bytes: &'b [u8]) -> Result<Value, String> {
+    fn run(mut self, ty: Type, bytes: &'b [u8]) -> Result<Value, DecodeError> {
         self.begin(ty, bytes, None)?;
         loop {
             let levels = tree::MAX_DEPTH.saturating_sub(self.open.len());
@@ -101,13 +102,18 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn begin(&mut self, ty: Type, bytes: &'b [u8], before: Option<Value>) -> Result<(), String> {
+    fn begin(
+        &mut self,
+        ty: Type,
+        bytes: &'b [u8],
+        before: Option<Value>,
+    ) -> Result<(), DecodeError> {
         self.messages += 1;
         if self.messages > MAX_MESSAGES {
-            return Err(format!("more than {MAX_MESSAGES} messages"));
+            return Err(DecodeError::TooManyMessages);
         }
         if self.open.len() >= tree::MAX_DEPTH {
-            return Err(String::from("exceeded max depth"));
+            return Err(DecodeError::TooDeep);
         }
         let input = Input(bytes);
         self.open.push(match ty.form() {
@@ -149,7 +155,7 @@ fn opens(ty: Type) -> bool {
 
 impl<'b> Open<'b> {
     /// Reads the next field.
-    fn advance(&mut self, levels: usize) -> Result<Next<'b>, String> {
+    fn advance(&mut self, levels: usize) -> Result<Next<'b>, DecodeError> {
         match self {
             Self::Struct {
                 ty,
@@ -300,7 +306,7 @@ fn member<'b>(
     out: &mut Map<String, Value>,
     place: &mut Option<Place>,
     levels: usize,
-) -> Result<Next<'b>, String> {
+) -> Result<Next<'b>, DecodeError> {
     let ty = field.ty();
     let name = field.name();
     let (element, key, wire) = match ty.form() {
@@ -344,7 +350,7 @@ fn member<'b>(
 }
 
 /// The key and the value of an entry of a map.
-fn entry(bytes: &[u8], element: Type) -> Result<(String, Wire<'_>), String> {
+fn entry(bytes: &[u8], element: Type) -> Result<(String, Wire<'_>), DecodeError> {
     let mut key = String::new();
     let mut value = match element.form() {
         Form::Integer(_) | Form::Bool => Wire::Varint(0),

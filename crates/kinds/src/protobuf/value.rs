@@ -9,6 +9,7 @@ use lockgate_go::base64;
 use crate::tree;
 use crate::typed::{Form, Type};
 
+use super::error::DecodeError;
 use super::wire::{Input, Wire, text, wrong_wire_type};
 
 /// Go's zero time, which the normal form has as `null`.
@@ -17,7 +18,12 @@ const ZERO_MICRO_TIME: &str = "0001-01-01T00:00:00.000000Z";
 
 /// Reads a value that is not made of messages to open. `name` is that of the field; `levels` is how
 /// deep the value may nest.
-pub(super) fn read(ty: Type, wire: Wire<'_>, name: &str, levels: usize) -> Result<Value, String> {
+pub(super) fn read(
+    ty: Type,
+    wire: Wire<'_>,
+    name: &str,
+    levels: usize,
+) -> Result<Value, DecodeError> {
     match (ty.form(), wire) {
         (Form::Text, Wire::Bytes(bytes)) => Ok(Value::String(text(bytes))),
         (Form::Bytes, Wire::Bytes(bytes)) => Ok(Value::String(base64::encode(bytes))),
@@ -26,12 +32,7 @@ pub(super) fn read(ty: Type, wire: Wire<'_>, name: &str, levels: usize) -> Resul
         (Form::Integer(_), Wire::Varint(number)) => Ok(Value::from(signed(number))),
         (Form::Double, Wire::Fixed64(bits)) => Number::from_f64(f64::from_bits(bits))
             .map(Value::Number)
-            .ok_or_else(|| {
-                format!(
-                    "json: unsupported value: {}",
-                    not_finite(f64::from_bits(bits))
-                )
-            }),
+            .ok_or_else(|| DecodeError::NotFinite(not_finite(f64::from_bits(bits)))),
         (Form::Time, Wire::Bytes(bytes)) => time(bytes),
         (Form::MicroTime, Wire::Bytes(bytes)) => micro_time(bytes),
         (Form::Quantity, Wire::Bytes(bytes)) => quantity(bytes),
@@ -62,7 +63,7 @@ fn not_finite(number: f64) -> &'static str {
 }
 
 /// The seconds and the nanoseconds of a `Timestamp`.
-fn timestamp(bytes: &[u8]) -> Result<(i64, i32), String> {
+fn timestamp(bytes: &[u8]) -> Result<(i64, i32), DecodeError> {
     let (mut seconds, mut nanos) = (0, 0);
     let mut input = Input(bytes);
     while let Some((number, value)) = input.field("Timestamp")? {
@@ -77,7 +78,7 @@ fn timestamp(bytes: &[u8]) -> Result<(i64, i32), String> {
     Ok((seconds, nanos))
 }
 
-fn time(bytes: &[u8]) -> Result<Value, String> {
+fn time(bytes: &[u8]) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::from(ZERO_TIME));
     }
@@ -85,7 +86,7 @@ fn time(bytes: &[u8]) -> Result<Value, String> {
     Ok(Value::from(Time::from_unix_seconds(seconds).to_string()))
 }
 
-fn micro_time(bytes: &[u8]) -> Result<Value, String> {
+fn micro_time(bytes: &[u8]) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::from(ZERO_MICRO_TIME));
     }
@@ -98,7 +99,7 @@ fn micro_time(bytes: &[u8]) -> Result<Value, String> {
     Ok(Value::from(format!("{whole}.{micros:06}Z")))
 }
 
-fn quantity(bytes: &[u8]) -> Result<Value, String> {
+fn quantity(bytes: &[u8]) -> Result<Value, DecodeError> {
     // A quantity that was never set is a zero.
     let mut quantity = Value::from("0");
     let mut input = Input(bytes);
@@ -112,7 +113,7 @@ fn quantity(bytes: &[u8]) -> Result<Value, String> {
     Ok(quantity)
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
+fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
     let (mut kind, mut integer, mut string) = (0, 0, String::new());
     let mut input = Input(bytes);
     while let Some((number, value)) = input.field("IntOrString")? {
@@ -129,12 +130,12 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     match kind {
         0 => Ok(Value::from(integer)),
         1 => Ok(Value::String(string)),
-        _ => Err(String::from("impossible IntOrString.Type")),
+        _ => Err(DecodeError::IntOrString),
     }
 }
 
 /// Any JSON, which is kept as it is.
-fn raw(bytes: &[u8], levels: usize) -> Result<Value, String> {
+fn raw(bytes: &[u8], levels: usize) -> Result<Value, DecodeError> {
     let mut raw: &[u8] = &[];
     let mut input = Input(bytes);
     while let Some((number, value)) = input.field("RawExtension")? {
@@ -147,14 +148,13 @@ fn raw(bytes: &[u8], levels: usize) -> Result<Value, String> {
     if raw.is_empty() {
         return Ok(Value::Null);
     }
-    let document = json::parse(raw).map_err(|error| error.message)?;
-    tree::from_document_within(document.root(), levels)
-        .ok_or_else(|| String::from("exceeded max depth"))
+    let document = json::parse(raw)?;
+    tree::from_document_within(document.root(), levels).ok_or(DecodeError::TooDeep)
 }
 
 /// A list that is the value of a map. Protobuf has no such thing, so it is a message whose first field is
 /// repeated.
-fn items(element: Type, bytes: &[u8], levels: usize) -> Result<Value, String> {
+fn items(element: Type, bytes: &[u8], levels: usize) -> Result<Value, DecodeError> {
     let mut items = Vec::new();
     let mut input = Input(bytes);
     while let Some((number, value)) = input.field("ExtraValue")? {

@@ -1,5 +1,7 @@
 //! The wire format: tags, numbers and lengths.
 
+use super::error::DecodeError;
+
 /// The value of a field as it stands in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire<'b> {
@@ -29,7 +31,10 @@ pub(super) struct Input<'b>(pub(super) &'b [u8]);
 impl<'b> Input<'b> {
     /// The next field: its number and its value; nothing at the end of the message, whose name is
     /// told in errors.
-    pub(super) fn field(&mut self, message: &str) -> Result<Option<(u32, Wire<'b>)>, String> {
+    pub(super) fn field(
+        &mut self,
+        message: &'static str,
+    ) -> Result<Option<(u32, Wire<'b>)>, DecodeError> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -38,14 +43,14 @@ impl<'b> Input<'b> {
         // The number is a signed one of 32 bits upstream, so what lies above is lost.
         let number = (tag >> 3) as u32 as i32;
         if wire_type == 4 {
-            return Err(format!(
-                "proto: {message}: wiretype end group for non-group"
-            ));
+            return Err(DecodeError::EndGroup(message));
         }
         if number <= 0 {
-            return Err(format!(
-                "proto: {message}: illegal tag {number} (wire type {tag})"
-            ));
+            return Err(DecodeError::Tag {
+                message,
+                number,
+                tag,
+            });
         }
         let value = match wire_type {
             0 => Wire::Varint(self.varint()?),
@@ -59,17 +64,17 @@ impl<'b> Input<'b> {
                 self.take(4)?;
                 Wire::Other(5)
             }
-            other => return Err(format!("proto: illegal wireType {other}")),
+            other => return Err(DecodeError::WireType(other)),
         };
         Ok(Some((number.unsigned_abs(), value)))
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, String> {
+    pub(super) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for (at, &byte) in self.0.iter().enumerate() {
             let shift = 7 * at;
             if shift >= 64 {
-                return Err(String::from("proto: integer overflow"));
+                return Err(DecodeError::Overflow);
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
@@ -77,10 +82,10 @@ impl<'b> Input<'b> {
                 return Ok(value);
             }
         }
-        Err(unexpected_end())
+        Err(DecodeError::UnexpectedEnd)
     }
 
-    fn fixed64(&mut self) -> Result<u64, String> {
+    fn fixed64(&mut self) -> Result<u64, DecodeError> {
         let bytes = self.take(8)?;
         Ok(bytes
             .iter()
@@ -88,24 +93,23 @@ impl<'b> Input<'b> {
             .fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 
-    fn bytes(&mut self) -> Result<&'b [u8], String> {
+    fn bytes(&mut self) -> Result<&'b [u8], DecodeError> {
         let length = i64::from_ne_bytes(self.varint()?.to_ne_bytes());
         if length < 0 {
-            return Err(String::from(
-                "proto: negative length found during unmarshaling",
-            ));
+            return Err(DecodeError::NegativeLength);
         }
         self.take(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
-    fn take(&mut self, count: usize) -> Result<&'b [u8], String> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(unexpected_end)?;
+    fn take(&mut self, count: usize) -> Result<&'b [u8], DecodeError> {
+        let split = self.0.split_at_checked(count);
+        let (taken, rest) = split.ok_or(DecodeError::UnexpectedEnd)?;
         self.0 = rest;
         Ok(taken)
     }
 
     /// Passes over a group, with the groups inside it, whose start was read already.
-    fn skip_group(&mut self) -> Result<(), String> {
+    fn skip_group(&mut self) -> Result<(), DecodeError> {
         let mut depth = 1_usize;
         while depth > 0 {
             match self.varint()? & 7 {
@@ -123,26 +127,21 @@ impl<'b> Input<'b> {
                 5 => {
                     self.take(4)?;
                 }
-                other => return Err(format!("proto: illegal wireType {other}")),
+                other => return Err(DecodeError::WireType(other)),
             }
         }
         Ok(())
     }
 }
 
-fn unexpected_end() -> String {
-    String::from("unexpected EOF")
-}
-
 /// The error about a field of another wire type than its number stands for.
-pub(super) fn wrong_wire_type(found: Wire<'_>, field: &str) -> String {
+pub(super) fn wrong_wire_type(found: Wire<'_>, field: &str) -> DecodeError {
     let mut letters = field.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    let name: String = first.into_iter().chain(letters).collect();
-    format!(
-        "proto: wrong wireType = {} for field {name}",
-        found.number()
-    )
+    DecodeError::FieldWireType {
+        found: found.number(),
+        field: first.into_iter().chain(letters).collect(),
+    }
 }
 
 /// Bytes as text. Every byte that is no text is replaced on its own, as Go's JSON encoder does.

@@ -34,6 +34,17 @@ pub const MAX_FINDINGS: usize = 100;
 /// tell nothing new.
 const PATH_BUDGET: usize = 16 << 20;
 
+/// A value that Go's decoder rejects, in its words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub(super) String);
+
+impl DecodeError {
+    fn too_deep() -> Self {
+        Self(String::from("exceeded max depth"))
+    }
+}
+
 /// A decoded value and the findings about it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decoded {
@@ -49,8 +60,8 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// The value has the wrong type; the text is that of upstream's decoder.
-    pub fn decode(self, value: document::Value<'_>) -> Result<Decoded, String> {
+    /// The value has the wrong type.
+    pub fn decode(self, value: document::Value<'_>) -> Result<Decoded, DecodeError> {
         Reader::new(
             |value: document::Value<'_>| value.items(),
             |value: document::Value<'_>| value.members().map(|member| (member.key, member.value)),
@@ -63,7 +74,7 @@ impl Type {
     /// # Errors
     ///
     /// The value has the wrong type; the text is that of upstream's decoder.
-    pub fn decode_with_empties(self, value: document::Value<'_>) -> Result<Decoded, String> {
+    pub fn decode_with_empties(self, value: document::Value<'_>) -> Result<Decoded, DecodeError> {
         let mut reader = Reader::new(
             |value: document::Value<'_>| value.items(),
             |value: document::Value<'_>| value.members().map(|member| (member.key, member.value)),
@@ -76,8 +87,8 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// The value has the wrong type; the text is that of upstream's decoder.
-    pub fn decode_value(self, value: &Value) -> Result<Decoded, String> {
+    /// The value has the wrong type.
+    pub fn decode_value(self, value: &Value) -> Result<Decoded, DecodeError> {
         Reader::new(
             |value: Tree<'_>| {
                 value
@@ -240,7 +251,7 @@ where
         }
     }
 
-    fn run(mut self, ty: Type, root: S) -> Result<Decoded, String> {
+    fn run(mut self, ty: Type, root: S) -> Result<Decoded, DecodeError> {
         let (mut ty, mut value, mut before) = (ty, root, None);
         let root = 'read: loop {
             let mut done = self.begin(ty, value, before)?;
@@ -251,7 +262,7 @@ where
                         Some(Frame::Scope) => {
                             self.frames.pop();
                             if let Some(error) = self.errors.pop().flatten() {
-                                return Err(error);
+                                return Err(DecodeError(error));
                             }
                             // Go keeps neither the list nor anything else when a list is empty.
                             let empty = child.as_array().is_some_and(Vec::is_empty);
@@ -274,7 +285,7 @@ where
             }
         };
         match self.errors.pop().flatten() {
-            Some(error) => Err(error),
+            Some(error) => Err(DecodeError(error)),
             None => Ok(Decoded {
                 value: root,
                 findings: self.findings,
@@ -288,11 +299,10 @@ where
         ty: Type,
         value: S,
         before: Option<Value>,
-    ) -> Result<Option<Value>, String> {
-        let too_deep = || String::from("exceeded max depth");
+    ) -> Result<Option<Value>, DecodeError> {
         let levels = tree::MAX_DEPTH
             .checked_sub(self.frames.len())
-            .ok_or_else(too_deep)?;
+            .ok_or_else(DecodeError::too_deep)?;
         let kind = value.scalar(|scalar| match scalar {
             Scalar::Null => Kind::Null,
             _ => scalar.container().unwrap_or(Kind::Bool),
@@ -328,7 +338,12 @@ where
             (Shape::List(element), Kind::Array) => self.list(Type(element), value, before),
             (Shape::Map(element), Kind::Object) => self.map(Type(element), value, before),
             (Shape::Bytes, Kind::Array) => return Ok(Some(self.small_numbers(value))),
-            (Shape::Raw, _) => return value.to_tree(levels).map(Some).ok_or_else(too_deep),
+            (Shape::Raw, _) => {
+                return value
+                    .to_tree(levels)
+                    .map(Some)
+                    .ok_or_else(DecodeError::too_deep);
+            }
             (Shape::SchemaOrBool(schema), _) => return self.schema_or_bool(Type(schema), value),
             (Shape::SchemaOrArray(schema, element) | Shape::SchemaOrTexts(schema, element), _) => {
                 return self.schema_or_list(Type(schema), Type(element), kind, value);
@@ -363,20 +378,22 @@ where
         }
     }
 
-    fn scalar(&mut self, ty: Type, value: S, before: Option<Value>) -> Result<Value, String> {
+    fn scalar(&mut self, ty: Type, value: S, before: Option<Value>) -> Result<Value, DecodeError> {
         let read = value.scalar(|scalar| read(ty.shape(), ty.go_name(), scalar, before));
         read.or_else(|refusal| self.refuse(refusal))
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Result<Value, String> {
+    fn refuse(&mut self, refusal: Refusal) -> Result<Value, DecodeError> {
         match refusal {
             Refusal::Type(found, wanted) => {
                 let message = self.type_message(&found, wanted);
                 self.fail(message);
             }
             Refusal::Other(message) => self.fail(message),
-            Refusal::FinalType(found, wanted) => return Err(self.type_message(&found, wanted)),
-            Refusal::Final(message) => return Err(message),
+            Refusal::FinalType(found, wanted) => {
+                return Err(DecodeError(self.type_message(&found, wanted)));
+            }
+            Refusal::Final(message) => return Err(DecodeError(message)),
         }
         Ok(Value::Null)
     }
@@ -401,11 +418,11 @@ where
         Value::String(base64::encode(&bytes))
     }
 
-    fn schema_or_bool(&mut self, schema: Type, value: S) -> Result<Option<Value>, String> {
+    fn schema_or_bool(&mut self, schema: Type, value: S) -> Result<Option<Value>, DecodeError> {
         let flag = value.scalar(|scalar| match scalar {
             Scalar::Object => Ok(None),
             Scalar::Bool(flag) => Ok(Some(Value::Bool(flag))),
-            _ => Err(String::from("boolean or JSON schema expected")),
+            _ => Err(DecodeError(String::from("boolean or JSON schema expected"))),
         })?;
         if flag.is_none() {
             self.open_scope();
@@ -421,7 +438,7 @@ where
         element: Type,
         kind: Kind,
         value: S,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, DecodeError> {
         match kind {
             Kind::Object => {
                 self.open_scope();

@@ -137,7 +137,6 @@ fn push(path: &mut String, key: &str) {
 mod tests {
     use serde_json::json;
 
-    use super::*;
     use crate::typed::type_of;
 
     #[test]

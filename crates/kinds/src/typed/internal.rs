@@ -46,8 +46,8 @@ enum Form {
 #[derive(Debug)]
 enum Printed {
     Leaf(String),
-    List(Vec<Printed>),
-    Members(Vec<(String, Printed)>),
+    List(Vec<Self>),
+    Members(Vec<(String, Self)>),
 }
 
 /// The internal type with this name.

@@ -7,14 +7,35 @@ use lockgate_go::time::Timestamp;
 
 const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
+/// A text that is not such a time, in the words of Go's `time.Parse`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ParseError {
+    #[error("parsing time {}: {element} out of range", quote(.text))]
+    OutOfRange { text: String, element: &'static str },
+    #[error("parsing time {} as \"{LAYOUT}\": cannot parse {} as \"{element}\"", quote(.text), quote(.rest))]
+    Layout {
+        text: String,
+        rest: String,
+        element: &'static str,
+    },
+    #[error("parsing time {}: extra text: {}", quote(.text), quote(.extra))]
+    Extra { text: String, extra: String },
+}
+
+fn out_of_range(text: &str, element: &'static str) -> ParseError {
+    ParseError::OutOfRange {
+        text: text.to_owned(),
+        element,
+    }
+}
+
 /// Reads a time and writes it in UTC.
 ///
 /// UPSTREAM: apimachinery pkg/apis/meta/v1/micro_time.go; Go time/format.go for the errors.
-pub(super) fn read(text: &str) -> Result<Value, String> {
+pub(super) fn read(text: &str) -> Result<Value, ParseError> {
     check(text)?;
     // The form is right, so only the calendar can object.
-    let time = Timestamp::parse(text)
-        .map_err(|_| format!("parsing time {}: day out of range", quote(text)))?;
+    let time = Timestamp::parse(text).map_err(|_| out_of_range(text, "day"))?;
     if time.is_zero() {
         return Ok(Value::Null);
     }
@@ -26,7 +47,7 @@ pub(super) fn read(text: &str) -> Result<Value, String> {
 }
 
 /// Holds the text against the layout, element by element, and names the first that fails.
-fn check(text: &str) -> Result<(), String> {
+fn check(text: &str) -> Result<(), ParseError> {
     let mut rest = text;
     for (element, width) in [
         ("2006", 4),
@@ -60,7 +81,7 @@ fn check(text: &str) -> Result<(), String> {
                         .parse::<u8>()
                         .is_ok_and(|number| number > highest || (element == "01" && number == 0))
                 {
-                    return Err(format!("parsing time {}: {name} out of range", quote(text)));
+                    return Err(out_of_range(text, name));
                 }
                 rest = after;
             }
@@ -70,7 +91,7 @@ fn check(text: &str) -> Result<(), String> {
     zone(text, rest)
 }
 
-fn zone(text: &str, rest: &str) -> Result<(), String> {
+fn zone(text: &str, rest: &str) -> Result<(), ParseError> {
     let bytes = rest.as_bytes();
     let (good, after) = match bytes {
         [b'Z', ..] => (true, 1),
@@ -82,11 +103,10 @@ fn zone(text: &str, rest: &str) -> Result<(), String> {
     }
     match rest.get(after..) {
         None | Some("") => Ok(()),
-        Some(extra) => Err(format!(
-            "parsing time {}: extra text: {}",
-            quote(text),
-            quote(extra)
-        )),
+        Some(extra) => Err(ParseError::Extra {
+            text: text.to_owned(),
+            extra: extra.to_owned(),
+        }),
     }
 }
 
@@ -108,9 +128,12 @@ fn digits_of(bytes: &[u8]) -> bool {
     bytes.iter().all(u8::is_ascii_digit)
 }
 
-fn cannot_parse(text: &str, rest: &str, element: &str) -> String {
-    let (text, rest) = (quote(text), quote(rest));
-    format!("parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\"")
+fn cannot_parse(text: &str, rest: &str, element: &'static str) -> ParseError {
+    ParseError::Layout {
+        text: text.to_owned(),
+        rest: rest.to_owned(),
+        element,
+    }
 }
 
 #[cfg(test)]
@@ -149,7 +172,7 @@ mod tests {
                 "parsing time \"2024-13-02T03:04:05.000000Z\": month out of range",
             ),
         ] {
-            assert_eq!(read(text), Err(want.to_owned()));
+            assert_eq!(read(text).unwrap_err().to_string(), want);
         }
     }
 }

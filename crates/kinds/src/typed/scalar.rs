@@ -83,7 +83,9 @@ pub(super) fn read(
         (Shape::Bytes, _) => Err(Refusal::Type(value.describe().to_owned(), "[]uint8")),
         (Shape::Time, Scalar::Null) | (Shape::MicroTime, Scalar::Null) => Ok(Value::Null),
         (Shape::Time, Scalar::Text(text)) => time(text),
-        (Shape::MicroTime, Scalar::Text(text)) => micro_time::read(text).map_err(Refusal::Final),
+        (Shape::MicroTime, Scalar::Text(text)) => {
+            micro_time::read(text).map_err(|error| Refusal::Final(error.to_string()))
+        }
         (Shape::Time | Shape::MicroTime, _) => {
             Err(Refusal::FinalType(value.describe().to_owned(), "string"))
         }

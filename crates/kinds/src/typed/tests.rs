@@ -8,6 +8,7 @@ use super::data::Shape;
 use super::tables::{STRUCTS, TYPES};
 use super::*;
 
+/// The error is its text.
 fn decode(kind: &str, text: &str) -> Result<Decoded, String> {
     let (group, version, kind) = match kind.split('/').collect::<Vec<_>>()[..] {
         [group, version, kind] => (group, version, kind),
@@ -23,7 +24,7 @@ fn decode(kind: &str, text: &str) -> Result<Decoded, String> {
         assert_eq!(again.value, decoded.value);
         assert_eq!(again.findings, Vec::<String>::new());
     }
-    decoded
+    decoded.map_err(|error| error.to_string())
 }
 
 fn value(kind: &str, text: &str) -> Value {

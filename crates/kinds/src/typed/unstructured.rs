@@ -11,7 +11,7 @@ use serde_json::{Number, Value};
 use lockgate_go::base64;
 
 use super::data::Shape;
-use super::decode::Decoded;
+use super::decode::{DecodeError, Decoded};
 use super::scalar::{Refusal, Scalar, read};
 use super::{Type, find_field};
 
@@ -21,7 +21,7 @@ impl Type {
     /// # Errors
     ///
     /// The value has the wrong type; the text is that of upstream's converter.
-    pub fn from_unstructured(self, mut value: Value) -> Result<Decoded, String> {
+    pub fn from_unstructured(self, mut value: Value) -> Result<Decoded, DecodeError> {
         let converted = Converter::default().run(self, &mut value);
         let findings = match converted {
             Ok(findings) => findings,
@@ -60,7 +60,7 @@ struct Converter {
 
 impl Converter {
     /// Converts scalars in place and lists unknown members.
-    fn run(mut self, ty: Type, value: &mut Value) -> Result<Vec<String>, String> {
+    fn run(mut self, ty: Type, value: &mut Value) -> Result<Vec<String>, DecodeError> {
         let mut unknown = Vec::new();
         self.steps.push(Step::Root);
         let mut rest = vec![(ty, value, 0_usize)];
@@ -72,7 +72,7 @@ impl Converter {
             match ty.shape() {
                 Shape::Struct(_) => {
                     let Value::Object(members) = value else {
-                        return Err(format!("cannot restore struct from: {}", go_kind(value)));
+                        return Err(cannot_restore("struct from:", value));
                     };
                     let Some(row) = ty.struct_row() else {
                         continue;
@@ -93,7 +93,7 @@ impl Converter {
                 }
                 Shape::List(element) => {
                     let Value::Array(items) = value else {
-                        return Err(format!("cannot restore slice from {}", go_kind(value)));
+                        return Err(cannot_restore("slice from", value));
                     };
                     for (index, item) in items.iter_mut().enumerate() {
                         self.steps.push(Step::Index(at, index));
@@ -102,7 +102,7 @@ impl Converter {
                 }
                 Shape::Map(element) => {
                     let Value::Object(members) = value else {
-                        return Err(format!("cannot restore map from {}", go_kind(value)));
+                        return Err(cannot_restore("map from", value));
                     };
                     self.steps.push(Step::Key(at));
                     let at = self.steps.len() - 1;
@@ -143,7 +143,7 @@ impl Converter {
 }
 
 /// Converts a value that holds no others.
-fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), String> {
+fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), DecodeError> {
     let refused = |value: &Value, kind: &str| {
         // Go would convert between these, JSON would not.
         let convertible = match value {
@@ -153,11 +153,11 @@ fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), String>
             }
             _ => false,
         };
-        if convertible {
+        DecodeError(if convertible {
             format!("cannot convert {} to {go_name}", go_kind(value))
         } else {
             format!("unrecognized type: {kind}")
-        }
+        })
     };
     match shape {
         Shape::Text if !value.is_string() => Err(refused(value, "string")),
@@ -182,9 +182,9 @@ fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), String>
         Shape::Bytes => match value {
             Value::String(text) => base64::decode(text)
                 .map(|_| ())
-                .map_err(|error| format!("error decoding from json: {error}")),
+                .map_err(|error| DecodeError(format!("error decoding from json: {error}"))),
             Value::Array(_) => Ok(()),
-            _ => Err(format!("cannot restore slice from {}", go_kind(value))),
+            _ => Err(cannot_restore("slice from", value)),
         },
         Shape::Time | Shape::MicroTime | Shape::Quantity | Shape::IntOrString => {
             own_reader(shape, value)
@@ -202,7 +202,7 @@ fn whole_number(number: &Number) -> Option<i64> {
 }
 
 /// Types that read their own JSON are given it, without a word about where they stand.
-fn own_reader(shape: Shape, value: &Value) -> Result<(), String> {
+fn own_reader(shape: Shape, value: &Value) -> Result<(), DecodeError> {
     let number;
     let scalar = match value {
         Value::Null => Scalar::Null,
@@ -217,11 +217,15 @@ fn own_reader(shape: Shape, value: &Value) -> Result<(), String> {
     };
     match read(shape, "", scalar, None) {
         Ok(_) => Ok(()),
-        Err(Refusal::Final(message) | Refusal::Other(message)) => Err(message),
-        Err(Refusal::Type(found, wanted) | Refusal::FinalType(found, wanted)) => Err(format!(
-            "json: cannot unmarshal {found} into Go value of type {wanted}"
+        Err(Refusal::Final(message) | Refusal::Other(message)) => Err(DecodeError(message)),
+        Err(Refusal::Type(found, wanted) | Refusal::FinalType(found, wanted)) => Err(DecodeError(
+            format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
         )),
     }
+}
+
+fn cannot_restore(what: &str, value: &Value) -> DecodeError {
+    DecodeError(format!("cannot restore {what} {}", go_kind(value)))
 }
 
 /// The kind of a value in Go's reflection.
@@ -244,7 +248,7 @@ mod tests {
     use super::super::type_of;
     use super::*;
 
-    fn read_pod(value: Value) -> Result<Decoded, String> {
+    fn read_pod(value: Value) -> Result<Decoded, DecodeError> {
         type_of("", "v1", "Pod").unwrap().from_unstructured(value)
     }
 
@@ -292,12 +296,18 @@ mod tests {
                 "json: cannot unmarshal number into Go value of type string",
             ),
         ] {
-            assert_eq!(read_pod(value.clone()), Err(want.to_owned()), "{value}");
+            assert_eq!(
+                read_pod(value.clone()).unwrap_err().to_string(),
+                want,
+                "{value}"
+            );
         }
         let secret = type_of("", "v1", "Secret").unwrap();
         assert_eq!(
             secret.from_unstructured(json!({"data": {"a": "%"}})),
-            Err("error decoding from json: illegal base64 data at input byte 0".to_owned())
+            Err(DecodeError(String::from(
+                "error decoding from json: illegal base64 data at input byte 0"
+            )))
         );
     }
 

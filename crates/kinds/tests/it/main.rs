@@ -67,7 +67,7 @@ fn reads_like_upstream() {
         let document = parse(text.as_bytes()).unwrap();
         let read = kind(&case).ty.decode(document.root());
         match case.get("error") {
-            Some(error) => assert_eq!(read.unwrap_err(), *error, "{text}"),
+            Some(error) => assert_eq!(read.unwrap_err().to_string(), *error, "{text}"),
             None => assert_eq!(json!(read.unwrap().findings), case["findings"], "{text}"),
         }
     }

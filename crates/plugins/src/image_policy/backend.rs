@@ -224,21 +224,28 @@ impl Backend for HttpsBackend {
                     retry: matches!(answer.code, 429 | 500 | 503 | 504),
                 });
             }
-            read(&answer.body).map_err(|message| BackendError {
-                message,
+            read(&answer.body).map_err(|error| BackendError {
+                message: error.to_string(),
                 retry: false,
             })
         })
     }
 }
 
-fn read(body: &[u8]) -> Result<ImageReviewStatus, String> {
-    let answer: Answer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+/// An answer that is not an `ImageReview`.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("want an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`")]
+    Kind { kind: String, version: String },
+}
+
+fn read(body: &[u8]) -> Result<ImageReviewStatus, AnswerError> {
+    let answer: Answer = serde_json::from_slice(body)?;
     if (answer.api_version.as_str(), answer.kind.as_str()) != (API_VERSION, "ImageReview") {
         let (version, kind) = (answer.api_version, answer.kind);
-        return Err(format!(
-            "want an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`"
-        ));
+        return Err(AnswerError::Kind { kind, version });
     }
     Ok(answer.status)
 }

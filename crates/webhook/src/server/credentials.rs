@@ -6,7 +6,7 @@
 //! for is not resumed after the authority is gone.
 
 use std::fmt;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,10 +16,10 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{FromDer as _, X509Certificate, X509Error};
 
 use super::certificates::{Certificates, Source};
 use super::client_auth::ClientAuth;
@@ -39,6 +39,55 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// How often files are looked at when no folder of certificates says how often.
 const POLL: Duration = Duration::from_secs(10);
+
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("cannot read `{}`: {error}", file.display())]
+    Unreadable { file: PathBuf, error: io::Error },
+    #[error("`{}` is larger than 4 MiB", .0.display())]
+    TooLarge(PathBuf),
+    #[error("`{}`: {problem}", file.display())]
+    Unusable { file: PathBuf, problem: PemError },
+    #[error(transparent)]
+    Pem(PemError),
+    #[error("the new certificate has expired already")]
+    Expired,
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+/// Text that is not a certificate with its key, or not a CA bundle.
+#[derive(Debug, thiserror::Error)]
+enum PemError {
+    #[error("it cannot be read: {0}")]
+    Syntax(rustls::pki_types::pem::Error),
+    #[error("it contains no certificate")]
+    Empty,
+    #[error("its certificate cannot be read: {0}")]
+    Certificate(x509_parser::nom::Err<X509Error>),
+    #[error("its key cannot be read: {0}")]
+    Key(rustls::pki_types::pem::Error),
+    #[error("certificate and key do not match: {0}")]
+    Mismatch(rustls::Error),
+    #[error(transparent)]
+    Authority(rustls::Error),
+    #[error(transparent)]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// A certificate that clients would not accept, or none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotServing {
+    #[error("there is no certificate: {0}")]
+    NoCertificate(String),
+    #[error("the certificate is not valid yet")]
+    NotYetValid,
+    #[error("the certificate has expired")]
+    Expired,
+    #[error("the token files contain no token")]
+    NoTokens,
+}
 
 /// The serving certificate and the client CAs in use.
 pub(super) struct Credentials {
@@ -65,7 +114,7 @@ struct Validity {
     to: i64,
 }
 
-/// The last good state of each file, and what is wrong with the present one.
+/// The last good state of each file, and the errors of the present ones.
 #[derive(Default)]
 struct Good {
     pair: Option<Pair>,
@@ -121,24 +170,24 @@ impl Credentials {
     }
 
     /// The state of the serving certificate and the client CAs.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), NotServing> {
         let Some(tls) = self.tls.load_full() else {
             let good = self.good();
             let why = good
                 .problems
                 .first()
                 .map_or("it is not read yet", |why| why);
-            return Err(format!("there is no certificate: {why}"));
+            return Err(NotServing::NoCertificate(why.to_owned()));
         };
         let now = now();
         if now < tls.validity.from {
-            return Err(String::from("the certificate is not valid yet"));
+            return Err(NotServing::NotYetValid);
         }
         if now >= tls.validity.to {
-            return Err(String::from("the certificate has expired"));
+            return Err(NotServing::Expired);
         }
         if !self.auth.token_files.is_empty() && self.tokens.load().is_empty() {
-            return Err(String::from("there is no token that clients could show"));
+            return Err(NotServing::NoTokens);
         }
         Ok(())
     }
@@ -157,9 +206,9 @@ impl Credentials {
                 good.pair = Some(pair);
                 changed = true;
             }
-            Err(problem) => {
+            Err(error) => {
                 self.metrics.certificate_read_errors.inc();
-                problems.push(problem);
+                problems.push(error.to_string());
             }
         }
         match self.read_trust(good.trust.as_ref()) {
@@ -168,7 +217,7 @@ impl Credentials {
                 good.trust = Some(trust);
                 changed = true;
             }
-            Err(problem) => problems.push(problem),
+            Err(error) => problems.push(error.to_string()),
         }
         match self.read_tokens(&good.token_texts) {
             Ok(None) => {}
@@ -176,7 +225,7 @@ impl Credentials {
                 self.tokens.store(Arc::new(Tokens::read(&texts)));
                 good.token_texts = texts;
             }
-            Err(problem) => problems.push(problem),
+            Err(error) => problems.push(error.to_string()),
         }
         if changed {
             match self.build(&good) {
@@ -186,7 +235,7 @@ impl Credentials {
                     tracing::info!(first, "certificate loaded");
                 }
                 Ok(None) => {}
-                Err(problem) => problems.push(problem),
+                Err(error) => problems.push(error.to_string()),
             }
         }
         if !problems.is_empty() && problems != good.problems {
@@ -250,14 +299,14 @@ impl Credentials {
     }
 
     /// A pair other than the one in use.
-    fn read_pair(&self, used: Option<&Pair>) -> Result<Option<Pair>, String> {
+    fn read_pair(&self, used: Option<&Pair>) -> Result<Option<Pair>, FileError> {
         let (certificate_file, key_file) = match &self.certificates.source {
             Source::Pem { certificate, key } => {
                 if used.is_some() {
                     return Ok(None);
                 }
                 let pair = pair(certificate.clone(), key.clone(), &self.provider);
-                return pair.map(Some).map_err(|problem| problem.text);
+                return pair.map(Some).map_err(FileError::Pem);
             }
             Source::Folder {
                 folder,
@@ -266,26 +315,26 @@ impl Credentials {
                 ..
             } => (folder.join(certificate), folder.join(key)),
         };
-        let mut problem = String::new();
-        for _ in 0..READS {
+        let mut reads = READS;
+        loop {
+            reads -= 1;
             let texts = (read(&certificate_file)?, read(&key_file)?);
             if used.is_some_and(|used| used.texts == texts) {
                 return Ok(None);
             }
             match pair(texts.0, texts.1, &self.provider) {
                 Ok(new) => return replaces(used, new),
-                Err(Unusable { text, torn }) => {
-                    problem = format!("`{}`: {text}", certificate_file.display());
-                    if !torn {
-                        break;
-                    }
+                // It may be one half of each of two pairs.
+                Err(PemError::Mismatch(_)) if reads > 0 => {}
+                Err(problem) => {
+                    let file = certificate_file;
+                    return Err(FileError::Unusable { file, problem });
                 }
             }
         }
-        Err(problem)
     }
 
-    fn read_trust(&self, used: Option<&Trust>) -> Result<Option<Trust>, String> {
+    fn read_trust(&self, used: Option<&Trust>) -> Result<Option<Trust>, FileError> {
         let Some(file) = &self.auth.client_ca else {
             return Ok(None);
         };
@@ -293,19 +342,16 @@ impl Credentials {
         if used.is_some_and(|used| used.text == text) {
             return Ok(None);
         }
-        let wrong = |why: String| format!("`{}`: {why}", file.display());
-        let mut roots = RootCertStore::empty();
-        for authority in certificates(&text).map_err(wrong)? {
-            roots.add(authority).map_err(|why| wrong(why.to_string()))?;
+        match verifier(&text, &self.provider) {
+            Ok(verifier) => Ok(Some(Trust { text, verifier })),
+            Err(problem) => Err(FileError::Unusable {
+                file: file.clone(),
+                problem,
+            }),
         }
-        let provider = Arc::clone(&self.provider);
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|why| wrong(why.to_string()))?;
-        Ok(Some(Trust { text, verifier }))
     }
 
-    fn read_tokens(&self, used: &[Vec<u8>]) -> Result<Option<Vec<Vec<u8>>>, String> {
+    fn read_tokens(&self, used: &[Vec<u8>]) -> Result<Option<Vec<Vec<u8>>>, FileError> {
         let files: &[PathBuf] = &self.auth.token_files;
         let texts: Vec<_> = files
             .iter()
@@ -315,13 +361,12 @@ impl Credentials {
     }
 
     /// TLS for the last good files; none while one is missing.
-    fn build(&self, good: &Good) -> Result<Option<Tls>, String> {
+    fn build(&self, good: &Good) -> Result<Option<Tls>, FileError> {
         let Some(pair) = &good.pair else {
             return Ok(None);
         };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
+            .with_safe_default_protocol_versions()?;
         let builder = match (&self.auth.client_ca, &good.trust) {
             (None, _) => builder.with_no_client_auth(),
             (Some(_), Some(trust)) => {
@@ -366,24 +411,24 @@ impl fmt::Debug for Shown {
     }
 }
 
-/// Why two texts are not a pair.
-struct Unusable {
-    text: String,
-    /// `true` if it looks like halves of two pairs.
-    torn: bool,
+fn verifier(
+    text: &[u8],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, PemError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(text)? {
+        roots.add(authority).map_err(PemError::Authority)?;
+    }
+    let provider = Arc::clone(provider);
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
 }
 
-fn pair(certificate: Vec<u8>, key: Vec<u8>, provider: &CryptoProvider) -> Result<Pair, Unusable> {
-    let whole = |text: String| Unusable { text, torn: false };
-    let chain = certificates(&certificate).map_err(whole)?;
+fn pair(certificate: Vec<u8>, key: Vec<u8>, provider: &CryptoProvider) -> Result<Pair, PemError> {
+    let chain = certificates(&certificate)?;
     let leaf = chain.first().map_or(&[][..], |leaf| &**leaf);
-    let validity = validity(leaf).map_err(whole)?;
-    let private = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|error| whole(format!("its key cannot be read: {error}")))?;
-    let certified = CertifiedKey::from_der(chain, private, provider).map_err(|error| Unusable {
-        text: format!("it does not go with its key: {error}"),
-        torn: true,
-    })?;
+    let validity = validity(leaf)?;
+    let private = PrivateKeyDer::from_pem_slice(&key).map_err(PemError::Key)?;
+    let certified = CertifiedKey::from_der(chain, private, provider).map_err(PemError::Mismatch)?;
     Ok(Pair {
         texts: (certificate, key),
         certified: Arc::new(certified),
@@ -392,27 +437,26 @@ fn pair(certificate: Vec<u8>, key: Vec<u8>, provider: &CryptoProvider) -> Result
 }
 
 /// A pair that has expired does not take the place of one that has not.
-fn replaces(used: Option<&Pair>, new: Pair) -> Result<Option<Pair>, String> {
+fn replaces(used: Option<&Pair>, new: Pair) -> Result<Option<Pair>, FileError> {
     let now = now();
     if new.validity.to <= now && used.is_some_and(|used| used.validity.to > now) {
-        return Err(String::from("the new certificate has expired already"));
+        return Err(FileError::Expired);
     }
     Ok(Some(new))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("it cannot be read: {error}"))?;
+        .map_err(PemError::Syntax)?;
     if chain.is_empty() {
-        return Err(String::from("there is no certificate in it"));
+        return Err(PemError::Empty);
     }
     Ok(chain)
 }
 
-fn validity(der: &[u8]) -> Result<Validity, String> {
-    let (_, certificate) = X509Certificate::from_der(der)
-        .map_err(|error| format!("its certificate cannot be read: {error}"))?;
+fn validity(der: &[u8]) -> Result<Validity, PemError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(PemError::Certificate)?;
     let validity = certificate.validity();
     Ok(Validity {
         from: validity.not_before.timestamp(),
@@ -420,14 +464,17 @@ fn validity(der: &[u8]) -> Result<Validity, String> {
     })
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error| format!("cannot read `{}`: {error}", file.display());
+fn read(file: &Path) -> Result<Vec<u8>, FileError> {
+    let failed = |error| FileError::Unreadable {
+        file: file.to_owned(),
+        error,
+    };
     let mut text = Vec::new();
     let opened = std::fs::File::open(file).map_err(failed)?;
     let mut bounded = opened.take(MAX_FILE_BYTES + 1);
     bounded.read_to_end(&mut text).map_err(failed)?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("`{}` is larger than 4 MiB", file.display()));
+        return Err(FileError::TooLarge(file.to_owned()));
     }
     Ok(text)
 }

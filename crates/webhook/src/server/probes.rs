@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use super::credentials::Credentials;
 use super::metrics::Metrics;
 use super::reviews::{plain, respond};
-use super::{Check, ProbePaths};
+use super::{Check, CheckError, ProbePaths};
 
 /// How long one check has.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A readiness check and its last result.
-type Report = Vec<(String, Result<(), String>)>;
+type Report = Vec<(String, Result<(), CheckError>)>;
 
 /// Knows whether the server is ready.
 pub(super) struct Health {
@@ -86,11 +86,13 @@ impl Health {
     async fn look(&self) -> Report {
         let mut report = Vec::new();
         if self.is_shutting_down() {
-            let why = Err(String::from("the server is stopping"));
-            report.push((String::from("shutdown"), why));
+            let stopping = Err("the server is stopping".into());
+            report.push((String::from("shutdown"), stopping));
         }
-        report.push((String::from("certificate"), self.credentials.check()));
-        report.push((String::from("listener"), within(dial(self.address)).await));
+        let certificate = self.credentials.check().map_err(Into::into);
+        report.push((String::from("certificate"), certificate));
+        let listener = async { dial(self.address).await.map_err(Into::into) };
+        report.push((String::from("listener"), within(listener).await));
         let others = self
             .checks
             .iter()
@@ -100,28 +102,38 @@ impl Health {
     }
 }
 
-async fn within(check: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+async fn within(check: impl Future<Output = Result<(), CheckError>>) -> Result<(), CheckError> {
     let result = tokio::time::timeout(PATIENCE, check).await;
-    result.unwrap_or_else(|_| Err(String::from("it took too long")))
+    result.unwrap_or_else(|_| Err("timed out".into()))
+}
+
+/// A listener that does not answer.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("cannot connect to the listener: {0}")]
+    Connect(std::io::Error),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error("no TLS handshake{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+    Handshake(Option<std::io::Error>),
 }
 
 /// Shakes hands with the server itself, as far as its certificate.
-async fn dial(address: SocketAddr) -> Result<(), String> {
+async fn dial(address: SocketAddr) -> Result<(), DialError> {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
     let socket = TcpStream::connect((ip, address.port())).await;
-    let socket = socket.map_err(|error| format!("cannot connect to the listener: {error}"))?;
+    let socket = socket.map_err(DialError::Connect)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let seen = Arc::new(SeenCertificate {
         seen: AtomicBool::new(false),
         provider: Arc::clone(&provider),
     });
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
@@ -131,8 +143,7 @@ async fn dial(address: SocketAddr) -> Result<(), String> {
     if seen.seen.load(Ordering::Acquire) {
         return Ok(());
     }
-    let why = shaken.err().map(|error| format!(": {error}"));
-    Err(format!("no TLS handshake{}", why.unwrap_or_default()))
+    Err(DialError::Handshake(shaken.err()))
 }
 
 /// Takes any certificate: it is the server's own, and nothing is said to it.

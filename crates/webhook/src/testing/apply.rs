@@ -2,12 +2,29 @@
 
 use serde_json::Value;
 
+/// A patch that does not apply.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatchError {
+    /// The patch is not a list.
+    #[error("a patch is a list")]
+    NotAList,
+    /// An operation does not apply.
+    #[error("{operation}: {reason}")]
+    Operation {
+        /// The operation.
+        operation: Value,
+        /// The reason.
+        reason: &'static str,
+    },
+}
+
 /// Applies a JSON Patch of `add`, `remove` and `replace`, which are all that this
 /// framework sends.
 ///
 /// # Errors
 ///
-/// An operation does not apply, and why.
+/// An operation does not apply.
 ///
 /// ```
 /// use lockgate_webhook::testing::apply;
@@ -16,11 +33,14 @@ use serde_json::Value;
 /// let patch = json!([{"op": "add", "path": "/list/-", "value": 2}]);
 /// assert_eq!(apply(&json!({"list": [1]}), &patch), Ok(json!({"list": [1, 2]})));
 /// ```
-pub fn apply(object: &Value, patch: &Value) -> Result<Value, String> {
+pub fn apply(object: &Value, patch: &Value) -> Result<Value, PatchError> {
     let mut object = object.clone();
-    let operations = patch.as_array().ok_or("a patch is a list")?;
+    let operations = patch.as_array().ok_or(PatchError::NotAList)?;
     for operation in operations {
-        change(&mut object, operation).map_err(|why| format!("{operation}: {why}"))?;
+        change(&mut object, operation).map_err(|reason| PatchError::Operation {
+            operation: operation.clone(),
+            reason,
+        })?;
     }
     Ok(object)
 }

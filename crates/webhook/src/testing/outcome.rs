@@ -1,13 +1,15 @@
 //! The outcome of a review in a test, with assertions.
 
+use std::sync::Arc;
+
 use lockgate_go::base64;
 use serde_json::{Map, Value};
 
-use super::apply::apply;
-use super::read;
+use super::apply::{PatchError, apply};
 use super::review::Review;
+use super::{ReadError, read};
 use crate::object::MAX_DEPTH;
-use crate::review::Answered;
+use crate::review::{Answered, ReviewError};
 use crate::webhooks::Webhook;
 
 /// A member that no kind knows.
@@ -18,8 +20,32 @@ const UNKNOWN: &str = "unknownToTheWebhook";
 pub struct Outcome {
     review: Review,
     webhook: Webhook,
-    /// The answer, or why there is none.
-    answer: Result<Answer, String>,
+    answer: Result<Answer, NoAnswer>,
+}
+
+/// A review without a valid answer.
+#[derive(Debug, Clone, thiserror::Error)]
+enum NoAnswer {
+    #[error(transparent)]
+    Review(ReviewError),
+    #[error("status {code}, {error}: {text}")]
+    Body {
+        code: u16,
+        error: Arc<ReadError>,
+        text: String,
+    },
+    #[error("{pointer} is {found:?}, not {want}")]
+    Echo {
+        pointer: &'static str,
+        found: Option<String>,
+        want: String,
+    },
+    #[error("the patch is not base64")]
+    PatchEncoding,
+    #[error(transparent)]
+    PatchSyntax(Arc<serde_json::Error>),
+    #[error(transparent)]
+    Patch(#[from] PatchError),
 }
 
 #[derive(Debug, Clone)]
@@ -34,7 +60,7 @@ impl Outcome {
     pub(super) fn new(review: Review, webhook: Webhook, answered: &Answered) -> Self {
         let text = String::from_utf8_lossy(&answered.body);
         let answer = match &answered.outcome {
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(NoAnswer::Review(error.clone())),
             Ok(_) => Answer::read(&review, answered.code, &text),
         };
         Self {
@@ -105,7 +131,7 @@ impl Outcome {
     pub fn faults_with(&self, text: &str) -> &Self {
         match &self.answer {
             Ok(answer) => panic!("the webhook decided: {}", answer.response),
-            Err(why) => assert!(why.contains(text), "for another reason: {why}"),
+            Err(why) => assert!(why.to_string().contains(text), "for another reason: {why}"),
         }
         self
     }
@@ -252,14 +278,22 @@ impl Outcome {
 }
 
 impl Answer {
-    fn read(review: &Review, code: u16, text: &str) -> Result<Self, String> {
-        let body = read(text).map_err(|error| format!("status {code}, {error}: {text}"))?;
+    fn read(review: &Review, code: u16, text: &str) -> Result<Self, NoAnswer> {
+        let body = read(text).map_err(|error| NoAnswer::Body {
+            code,
+            error: Arc::new(error),
+            text: text.to_owned(),
+        })?;
         let (api_version, uid) = review.echoed();
-        let echoed = |pointer: &str, want: &str| {
+        let echoed = |pointer: &'static str, want: &str| {
             let found = body.pointer(pointer).and_then(Value::as_str);
             match found == Some(want) {
                 true => Ok(()),
-                false => Err(format!("{pointer} is {found:?}, not {want}")),
+                false => Err(NoAnswer::Echo {
+                    pointer,
+                    found: found.map(str::to_owned),
+                    want: want.to_owned(),
+                }),
             }
         };
         echoed("/kind", "AdmissionReview")?;
@@ -269,8 +303,9 @@ impl Answer {
         let patch = match response.get("patch").and_then(Value::as_str) {
             None => Value::Array(Vec::new()),
             Some(patch) => {
-                let patch = base64::decode(patch).map_err(|_| "the patch is not base64")?;
-                serde_json::from_slice(&patch).map_err(|error| error.to_string())?
+                let patch = base64::decode(patch).map_err(|_| NoAnswer::PatchEncoding)?;
+                serde_json::from_slice(&patch)
+                    .map_err(|error| NoAnswer::PatchSyntax(Arc::new(error)))?
             }
         };
         let object = review.object.as_ref();

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use lockgate_go::json;
 
-use super::{check_expression, rules, validate_match_conditions};
+use super::{ExpressionError, check_expression, rules, validate_match_conditions};
 use crate::field::{FieldError, FieldErrors, Path, Shown};
 use crate::meta::label_selector::ExpressionValues;
 use crate::meta::names;
@@ -89,16 +89,15 @@ pub trait ComposedExpressions {
     ///
     /// # Errors
     ///
-    /// The detail of the field error, which follows the value.
-    fn declare(&mut self, name: &str, expression: &str) -> Result<(), String>;
+    /// The expression is not valid.
+    fn declare(&mut self, name: &str, expression: &str) -> Result<(), ExpressionError>;
 
     /// Checks an expression.
     ///
     /// # Errors
     ///
-    /// The detail of the field error, which follows the value. An expression that compiles and
-    /// still makes no program has [`PROGRAM_FAILED`](super::PROGRAM_FAILED) before the reason.
-    fn check(&mut self, expression: &str, role: Role) -> Result<(), String>;
+    /// The expression is not valid.
+    fn check(&mut self, expression: &str, role: Role) -> Result<(), ExpressionError>;
 }
 
 impl PolicyExpressions for super::Unchecked {
@@ -108,11 +107,11 @@ impl PolicyExpressions for super::Unchecked {
 }
 
 impl ComposedExpressions for super::Unchecked {
-    fn declare(&mut self, _: &str, _: &str) -> Result<(), String> {
+    fn declare(&mut self, _: &str, _: &str) -> Result<(), ExpressionError> {
         Ok(())
     }
 
-    fn check(&mut self, _: &str, _: Role) -> Result<(), String> {
+    fn check(&mut self, _: &str, _: Role) -> Result<(), ExpressionError> {
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! The managed fields of a scale: those of the replicas of its object.
 
-use lockgate_kinds::managed_fields::{FieldManager, OneVersion, ScalePaths, Shape as Owned};
+use lockgate_kinds::managed_fields::{
+    FieldManager, ManagedFieldsError, OneVersion, ScalePaths, Shape as Owned,
+};
 use lockgate_kinds::typed::Type;
 use serde_json::Value;
 
@@ -38,7 +40,10 @@ impl Replicas {
         Self(paths.collect())
     }
 
-    fn with<T>(&self, then: impl FnOnce(&ScalePaths<'_>) -> Result<T, String>) -> Outcome<T> {
+    fn with<T>(
+        &self,
+        then: impl FnOnce(&ScalePaths<'_>) -> Result<T, ManagedFieldsError>,
+    ) -> Outcome<T> {
         let paths: Vec<(&str, Vec<&str>)> = self
             .0
             .iter()
@@ -51,7 +56,7 @@ impl Replicas {
         let paths = ScalePaths {
             versions: &versions,
         };
-        then(&paths).map_err(|error| internal(&error))
+        then(&paths).map_err(|error| internal(&error.to_string()))
     }
 
     /// Sets the managed fields of a scale to those of the replicas of its object.

@@ -15,6 +15,7 @@ use lockgate_kinds::typed::type_of;
 use serde_json::{Value, json};
 
 /// How a write ends.
+#[allow(dead_code, reason = "the example prints what the test leaves aside")]
 #[derive(Debug)]
 pub(crate) enum End {
     /// The body cannot be decoded.
@@ -70,7 +71,7 @@ fn place(resource: &Resource, value: &mut Value, case: &Value) {
     let namespace = case["path"]
         .as_str()
         .and_then(|path| path.split_once("/namespaces/")?.1.split('/').next())
-        .or(case["namespace"].as_str());
+        .or_else(|| case["namespace"].as_str());
     if let (true, Some(namespace)) = (resource.namespaced, namespace) {
         metadata["namespace"] = json!(namespace);
     }

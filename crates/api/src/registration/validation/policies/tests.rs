@@ -12,17 +12,17 @@ impl PolicyExpressions for Echo {
 }
 
 impl ComposedExpressions for Echo {
-    fn declare(&mut self, _: &str, expression: &str) -> Result<(), String> {
+    fn declare(&mut self, _: &str, expression: &str) -> Result<(), ExpressionError> {
         self.check(expression, Role::Validation)
     }
 
-    fn check(&mut self, expression: &str, role: Role) -> Result<(), String> {
+    fn check(&mut self, expression: &str, role: Role) -> Result<(), ExpressionError> {
         match expression {
-            "bad" => Err(format!(
+            "bad" => Err(ExpressionError::Compilation(format!(
                 "{role:?} params={} variables={}",
                 self.0.params, self.0.variables
-            )),
-            "broken" => Err(String::from("program instantiation failed: why")),
+            ))),
+            "broken" => Err(ExpressionError::Program(String::from("why"))),
             _ => Ok(()),
         }
     }
