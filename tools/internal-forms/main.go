@@ -35,6 +35,7 @@ var roots = []struct{ internal, versioned any }{
 	{core.PersistentVolumeSource{}, corev1.PersistentVolumeSource{}},
 	{core.PersistentVolumeClaimSpec{}, corev1.PersistentVolumeClaimSpec{}},
 	{core.ObjectReference{}, corev1.ObjectReference{}},
+	{core.EventSource{}, corev1.EventSource{}},
 	{core.ServicePort{}, corev1.ServicePort{}},
 	{core.Taint{}, corev1.Taint{}},
 	{core.NodeAddress{}, corev1.NodeAddress{}},

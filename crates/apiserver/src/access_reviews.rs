@@ -69,7 +69,7 @@ impl Reviewer {
             Err(error) if token.is_some_and(|token| token.split('.').count() == 3) => {
                 json!({"user": {}, "error": format!("[{error}, unknown]")})
             }
-            Err(error) => json!({"user": {}, "error": error}),
+            Err(error) => json!({"user": {}, "error": error.to_string()}),
         }
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod update;
 
 use std::sync::Arc;
 
+use lockgate_admission::host::Namespaces as _;
 use lockgate_api::access::Authorizer;
 use serde_json::Value;
 
@@ -24,6 +25,7 @@ use crate::authz::rbac::Rbac;
 use crate::authz::rbac::escalation::Guard;
 use crate::config::FeatureGates;
 use crate::error::Outcome;
+use crate::namespaces::NamespaceCache;
 use crate::persist::Storage;
 use crate::policies::Access;
 use crate::registry::Registry;
@@ -43,10 +45,20 @@ pub(crate) struct Writer {
     /// The rights of users, beyond which they cannot grant any.
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
+    pub(crate) namespaces: Arc<NamespaceCache>,
     pub(crate) gates: FeatureGates,
 }
 
 impl Writer {
+    /// The namespace has the label that grants admin access to devices.
+    fn grants_admin_access(&self, namespace: &str) -> bool {
+        let namespace = self.namespaces.cached(namespace);
+        namespace.is_some_and(|namespace| {
+            let label = namespace.labels.get("resource.kubernetes.io/admin-access");
+            label.is_some_and(|label| label == "true")
+        })
+    }
+
     /// Refuses roles and bindings that grant more than their author has.
     fn confirm_no_escalation(
         &self,

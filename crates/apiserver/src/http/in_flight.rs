@@ -10,15 +10,15 @@ use std::time::Duration;
 /// How long an answer that is not read keeps its place.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for bodies and for answers that are not sent piece by piece, in bytes. Whoever sends a large body
-/// slowly, or reads a large answer slowly, keeps its room meanwhile.
+/// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
+/// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
 pub(crate) const ROOM: usize = 128 << 20;
 
 /// How much more than its text an object takes while it is worked on.
 pub(crate) const TREE: usize = 4;
 
 /// The requests of one kind that are served now, or the memory they take.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct InFlight {
     /// None is no limit.
     most: Option<usize>,

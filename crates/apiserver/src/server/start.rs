@@ -453,7 +453,7 @@ fn build(
         effects: Effects {
             engine: engine.clone(),
             registry: Arc::clone(&registry),
-            namespaces,
+            namespaces: Arc::clone(&namespaces),
             rbac: Arc::clone(&rbac),
             addresses: Arc::clone(&addresses),
             services,
@@ -480,6 +480,7 @@ fn build(
         authorizer: Arc::clone(&authorizer),
         rbac: Arc::clone(&rbac),
         addresses,
+        namespaces,
         gates: settings.feature_gates,
     });
     objects.use_writer(&writer);

@@ -222,7 +222,10 @@ impl Recipe for Insertion<'_> {
             notes.warn(&warning);
         }
         strategy::prepare_create(resource, object, self.request.user(), gates);
-        strategy::check_create(resource, object, gates)?;
+        let admin_access = self
+            .writer
+            .grants_admin_access(self.request.object_namespace());
+        strategy::check_create(resource, object, gates, admin_access)?;
         let (access, user) = (self.writer.access(), self.request.user());
         strategy::authorize(&access, resource, object, None, user)?;
         for warning in strategy::warnings_on_create(resource, object) {

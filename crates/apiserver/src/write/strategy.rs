@@ -129,10 +129,13 @@ pub(crate) fn check_create(
     resource: &Resource,
     object: &Value,
     gates: FeatureGates,
+    admin_access: bool,
 ) -> Outcome<()> {
     let mut new = Written::new(object, resource.names.namespaced);
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
-        resource.shape.kind().validate_create(&new, context)
+        let mut context = *context;
+        context.admin_access = admin_access;
+        resource.shape.kind().validate_create(&new, &context)
     });
     if errors.is_empty() {
         // Only then, so that the kind's own messages come first.

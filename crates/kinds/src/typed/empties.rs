@@ -32,10 +32,12 @@ impl Empties {
     }
 }
 
-/// What becomes of empty lists and maps.
+/// Decides about empty lists and maps.
 trait Visit {
     fn omitted(&mut self, path: &str, key: &str, is_list: bool);
     fn written(&mut self, member: &mut Value);
+    /// An entry of a map of bytes that is null.
+    fn no_bytes(&mut self, _: &mut Value) {}
 }
 
 impl Visit for Empties {
@@ -58,6 +60,10 @@ impl Visit for Storage {
 
     fn written(&mut self, member: &mut Value) {
         *member = Value::Null;
+    }
+
+    fn no_bytes(&mut self, member: &mut Value) {
+        *member = json!("");
     }
 }
 
@@ -117,6 +123,9 @@ impl Type {
             }
             (Form::Map(element), Value::Object(members)) => {
                 for (key, member) in members {
+                    if member.is_null() && element.form() == Form::Bytes {
+                        visit.no_bytes(member);
+                    }
                     push(path, key);
                     element.visit(member, path, visit);
                     path.truncate(length);

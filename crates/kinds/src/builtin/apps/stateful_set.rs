@@ -94,7 +94,9 @@ impl Kind for StatefulSet {
         let spec = At::root(new.object(), "spec");
         let mut warnings = of_template(&spec.at("template"));
         for claim in spec.at("volumeClaimTemplates").items() {
-            warnings.extend(of_claim(&claim.at("spec")));
+            // Upstream leaves the spec out of these paths.
+            let spec = At::new(claim.path, claim.at("spec").value);
+            warnings.extend(of_claim(&spec));
         }
         warnings
     }

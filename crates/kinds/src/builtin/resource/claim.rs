@@ -619,3 +619,66 @@ fn drop_deallocated(object: &mut Object, old: &Object) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::Requester;
+    use lockgate_api::meta::time::Time;
+
+    fn errors(claim: &Value, admin_access: bool) -> Vec<String> {
+        let (groups, extra) = (Vec::new(), BTreeMap::new());
+        let requester = Requester {
+            name: "alice",
+            uid: "",
+            groups: &groups,
+            extra: &extra,
+        };
+        let mut context = Context::new(Time::from_unix_seconds(0), requester);
+        context.admin_access = admin_access;
+        let errors = ResourceClaim.validate_create(&Written::new(claim, true), &context);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn admin_access_needs_the_label_of_the_namespace() {
+        let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{
+            "name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 1,
+                "allocationMode": "ExactCount", "adminAccess": true},
+        }]}}});
+        assert_eq!(errors(&claim, true), [""; 0]);
+        let refused = errors(&claim, false);
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].starts_with("spec.devices.requests[0].adminAccess: Forbidden: "));
+    }
+
+    #[test]
+    fn selectors_are_compiled() {
+        let claim = |expression: &str| {
+            json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{
+                "name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 1,
+                    "allocationMode": "ExactCount",
+                    "selectors": [{"cel": {"expression": expression}}]},
+            }]}}})
+        };
+        assert_eq!(errors(&claim("device.driver == 'a'"), false), [""; 0]);
+        assert_eq!(
+            errors(&claim("1 + 1"), false),
+            [
+                "spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: \
+                 \"1 + 1\": must evaluate to bool or the unknown type, not int"
+            ]
+        );
+    }
+
+    #[test]
+    fn uids_are_parsed_as_upstream_parses_them() {
+        assert!(parse_uuid("6f9e0c5e-0000-4000-8000-000000000001").is_ok());
+        assert!(parse_uuid("{6f9e0c5e-0000-4000-8000-000000000001}").is_ok());
+        assert_eq!(parse_uuid("x").unwrap_err(), "invalid UUID length: 1");
+    }
+}

@@ -201,7 +201,7 @@ fn overlap(done: &str, failed: &str, completions: i64) -> Option<i64> {
     None
 }
 
-/// What a status may not go back on.
+/// Refuses a status that goes back on the former one.
 fn transitions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>, spec: &At<'_, '_>) {
     let conditions = at.at("conditions");
     for kind in ["Failed", "Complete", "FailureTarget"] {
