@@ -62,7 +62,8 @@ envtest() {
     local name folder
     pairs | while read -r name folder; do
         say "envtest on $name"
-        KUBEBUILDER_ASSETS=$folder go test -count=1 -v ./envtest
+        # The real server does not stop in time while watches are open, which is no failure of the test.
+        CONTROL=${name#lockgate} KUBEBUILDER_ASSETS=$folder go test -count=1 -v ./envtest
     done
 }
 

@@ -1,6 +1,6 @@
 //! A client with one TLS connection, which is kept.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// The token with which one may do everything, on both sides.
 pub const TOKEN: &str = "bench-admin-token";
@@ -29,16 +30,7 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(port: u16) -> Result<Self> {
-        let socket = TcpStream::connect(("127.0.0.1", port)).await?;
-        socket.set_nodelay(true)?;
-        let config = ClientConfig::builder()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
-            .with_no_client_auth();
-        let connector = TlsConnector::from(Arc::new(config));
-        let stream = connector
-            .connect(ServerName::try_from("127.0.0.1")?, socket)
-            .await?;
+        let stream = shake(TcpStream::connect(("127.0.0.1", port)).await?).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Self {
@@ -106,6 +98,22 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Shakes hands with a server, whoever it is.
+pub async fn shake(socket: TcpStream) -> Result<TlsStream<TcpStream>> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let config = ClientConfig::builder()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+            .with_no_client_auth();
+        Arc::new(config)
+    });
+    socket.set_nodelay(true)?;
+    let connector = TlsConnector::from(Arc::clone(config));
+    let name = ServerName::try_from("127.0.0.1")?;
+    Ok(connector.connect(name, socket).await?)
 }
 
 /// Events, one line each.

@@ -6,6 +6,7 @@
 //! CPU time of a server is its own, and are the same for both.
 
 mod client;
+mod hostile;
 mod load;
 mod process;
 mod reads;
@@ -37,9 +38,9 @@ struct Args {
     /// The binary of etcd
     #[arg(long, env = "ETCD", value_name = "FILE")]
     etcd: Option<PathBuf>,
-    /// How long each load is measured
-    #[arg(long, default_value_t = 6, value_name = "SECONDS")]
-    seconds: u64,
+    /// How long each load is measured [default: 6]
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
     /// How many connections send requests, each one after the other
     #[arg(long, default_value_t = 16, value_name = "NUMBER")]
     connections: usize,
@@ -53,9 +54,19 @@ struct Args {
     /// and how long a restart takes
     #[arg(long, value_name = "DIR")]
     storage: Option<PathBuf>,
+    /// Measure an honest client beside so many hostile ones instead, for a minute unless --seconds says
+    /// otherwise
+    #[arg(long, value_name = "CLIENTS")]
+    hostile: Option<usize>,
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+}
+
+impl Args {
+    fn seconds(&self) -> u64 {
+        self.seconds.unwrap_or(6)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -71,7 +82,19 @@ async fn main() -> Result<()> {
     // The servers are stopped by leaving this function, also when a person has seen enough.
     if let Some(folder) = &args.storage {
         let report = tokio::select! {
-            report = storage::measure(&args.lockgate, folder, args.seconds) => report?,
+            report = storage::measure(&args.lockgate, folder, args.seconds()) => report?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        };
+        match args.output {
+            Output::Table => print!("{}", report.table()),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        }
+        return Ok(());
+    }
+    if let Some(clients) = args.hostile {
+        let seconds = args.seconds.unwrap_or(60);
+        let report = tokio::select! {
+            report = hostile::measure(&args.lockgate, clients, seconds) => report?,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         };
         match args.output {
@@ -115,7 +138,7 @@ async fn measure_all(args: &Args) -> Result<Report> {
         }
     }
     let conditions = Conditions {
-        seconds_per_load: args.seconds,
+        seconds_per_load: args.seconds(),
         connections: args.connections,
         lockgate: lockgate.version().await?,
         pair: match &pair {
@@ -139,7 +162,7 @@ async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<V
         Figure::cost("start to ready, ms", start),
         Figure::cost("memory, idle, MB", idle),
     ];
-    let duration = Duration::from_secs(args.seconds);
+    let duration = Duration::from_secs(args.seconds());
     let mut rates = Vec::new();
     for scenario in Scenario::ALL {
         let load = load::run(&running, webhooks, scenario, args.connections, duration).await?;

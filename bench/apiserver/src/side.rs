@@ -119,10 +119,14 @@ async fn output_of(program: &Path) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Writes the token both sides know.
+/// The token of one who may do little.
+pub const HOSTILE_TOKEN: &str = "bench-hostile-token";
+
+/// Writes the tokens both sides know.
 fn write_tokens(folder: &Path) -> Result<String> {
     let path = folder.join("tokens.csv");
-    std::fs::write(&path, format!("{TOKEN},admin,1,\"system:masters\"\n"))?;
+    let users = format!("{TOKEN},admin,1,\"system:masters\"\n{HOSTILE_TOKEN},eve,2\n");
+    std::fs::write(&path, users)?;
     Ok(path.display().to_string())
 }
 

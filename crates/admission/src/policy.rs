@@ -24,7 +24,9 @@ use serde_json::Value as Json;
 pub use mutating::MutatingPolicies;
 pub use validating::ValidatingPolicies;
 
-use crate::configuration::{Candidates, Criteria, Policies, PolicySnapshot};
+use crate::configuration::{
+    Candidates, CompiledBinding, CompiledPolicy, Criteria, Policies, PolicySnapshot,
+};
 use crate::decision::{Cause, Decision};
 use crate::host::{Host, NamespaceError};
 use crate::matching::{Matcher, Predicates, Selection, Target};
@@ -32,8 +34,9 @@ use crate::object::Object;
 use crate::plugin::{Admission, Detail};
 use crate::request::Request;
 use crate::status;
+use crate::trace::{BindingTrace, PolicyTrace};
 use crate::webhook::{not_ready, wait_until};
-use params::ParamLookup;
+use params::{ParamLookup, unknown_kind};
 
 /// Reviews that must be answered whatever policies say.
 ///
@@ -133,6 +136,56 @@ impl Run<'_> {
         }
     }
 
+    /// The target of a policy that applies to a request; none if it does not apply. The error says why
+    /// that cannot be told, or why the policy cannot be evaluated.
+    async fn select(
+        &mut self,
+        policy: &CompiledPolicy,
+        request: &Request,
+        trace: &mut PolicyTrace,
+    ) -> Result<Option<Target>, String> {
+        let object = request.object.as_ref();
+        let (predicates, target) = match self.matches(&policy.criteria, request, object).await {
+            Matched::No(predicates) => (predicates, Ok(None)),
+            Matched::Yes(predicates, target) => (predicates, Ok(Some(target))),
+            Matched::Error(predicates, why) => (predicates, Err(why)),
+        };
+        trace.predicates = Some(predicates);
+        let Some(target) = target? else {
+            return Ok(None);
+        };
+        let unknown = policy
+            .param_kind()
+            .filter(|kind| self.params.scope(kind).is_none());
+        let broken = policy.unreadable.as_deref().map(str::to_owned);
+        match broken.or_else(|| unknown.map(|kind| unknown_kind(kind).to_string())) {
+            Some(why) => Err(why),
+            None => Ok(Some(target)),
+        }
+    }
+
+    /// The trace of a binding, and whether it applies to a request; the error says why that cannot be
+    /// told.
+    async fn select_binding(
+        &mut self,
+        binding: &Arc<CompiledBinding>,
+        request: &Request,
+    ) -> (BindingTrace, Result<bool, String>) {
+        let Some(criteria) = &binding.criteria else {
+            return (BindingTrace::matched(binding), Ok(true));
+        };
+        match self
+            .matches(criteria, request, request.object.as_ref())
+            .await
+        {
+            Matched::Yes(..) => (BindingTrace::matched(binding), Ok(true)),
+            Matched::No(predicates) => (BindingTrace::unmatched(binding, predicates), Ok(false)),
+            Matched::Error(predicates, why) => {
+                (BindingTrace::unmatched(binding, predicates), Err(why))
+            }
+        }
+    }
+
     /// Sees to it that the namespace of the object is known to be there, and gets it if expressions
     /// look at it.
     async fn namespace(
@@ -172,6 +225,15 @@ impl Run<'_> {
         self.namespace = Some(Some(Arc::clone(&found)));
         Ok(Some(found))
     }
+}
+
+/// The message about a policy, or one of its bindings, that cannot be evaluated.
+fn misconfigured(binding: Option<&Arc<CompiledBinding>>, why: &str) -> String {
+    let what = match binding {
+        Some(_) => "binding",
+        None => "policy",
+    };
+    format!("failed to configure {what}: {why}")
 }
 
 fn no_namespace(name: &str, error: NamespaceError) -> Decision {

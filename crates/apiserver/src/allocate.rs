@@ -152,7 +152,7 @@ impl Addresses {
 
     /// Allocates the cluster IP and the node ports of a service that names none.
     ///
-    /// What was allocated is given back when it is dropped before the service is stored.
+    /// Allocations are released when dropped before the service is stored.
     pub(crate) fn allocate(
         &self,
         resource: &Resource,

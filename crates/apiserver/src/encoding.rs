@@ -26,7 +26,7 @@ use crate::http::limits;
 
 /// The beginning of a stored text.
 const VERSION: &str = "{\"apiVersion\":\"";
-/// What follows the version.
+/// The text that follows the version.
 const METADATA: &str = "\",\"metadata\":{";
 /// The beginning of a stored text without a version.
 const UNVERSIONED: &str = "{\"metadata\":{";

@@ -81,6 +81,23 @@ impl ServedKinds {
     }
 }
 
+/// An object of a custom resource whose metadata is as Go reads it: a member that is null is absent, and
+/// a label or annotation that is null is empty.
+fn without_null_metadata(mut value: Value) -> Value {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|_, member| !member.is_null());
+        for texts in ["labels", "annotations"] {
+            let texts = metadata.get_mut(texts).and_then(Value::as_object_mut);
+            for text in texts.into_iter().flat_map(|texts| texts.values_mut()) {
+                if text.is_null() {
+                    *text = Value::from("");
+                }
+            }
+        }
+    }
+    value
+}
+
 /// The kind an object says it is of; what it does not say is as expected.
 fn declared_kind(value: &Value, expected: &GroupVersionKind) -> Option<GroupVersionKind> {
     let text = |member: &str| {
@@ -121,7 +138,7 @@ impl Kinds for ServedKinds {
             .unwrap_or(kind);
         match self.shape(kind) {
             // Custom resources keep what they do not know until they are stored.
-            Some(Shape::Custom(_)) | None => Ok(value),
+            Some(Shape::Custom(_)) | None => Ok(without_null_metadata(value)),
             Some(shape) => {
                 let decoded = shape.decode_value(value).map_err(DecodeError::invalid)?;
                 let (mut decoded, _) = decoded;
@@ -167,7 +184,7 @@ impl Kinds for ServedKinds {
     fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
         match self.shape(kind) {
-            Some(Shape::Custom(_)) | None => Ok(value),
+            Some(Shape::Custom(_)) | None => Ok(without_null_metadata(value)),
             Some(shape) => {
                 let decoded = shape.decode_value(value.clone());
                 let (_, findings) = decoded.map_err(DecodeError::invalid)?;

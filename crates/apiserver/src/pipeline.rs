@@ -452,6 +452,7 @@ impl Received<'_> {
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
             let shown = Shown { wanted, tables };
+            let shown = (shown, &self.pipeline.room);
             return watch::watch(storage, tasks, request, self.query, shown).await;
         }
         // The memory of the request, and how much is worked on to answer it.

@@ -256,8 +256,16 @@ pub(crate) struct StoredParams {
     known: Mutex<Known>,
 }
 
-/// Parsed parameters with their revisions, by resource and key.
-type Known = HashMap<(String, String), (Revision, Arc<Param>)>;
+/// Parsed parameters by resource and key.
+type Known = HashMap<(String, String), KnownParam>;
+
+/// A parsed parameter with what it was parsed from.
+struct KnownParam {
+    revision: Revision,
+    /// Definitions change what their objects look like, and make resources anew when they change.
+    resource: Arc<Resource>,
+    param: Arc<Param>,
+}
 
 impl StoredParams {
     pub(crate) fn new(
@@ -277,16 +285,19 @@ impl StoredParams {
         resource_of(&self.registry, kind).ok_or_else(|| ParamError::new("the kind is gone"))
     }
 
-    async fn param(&self, resource: &Resource, entry: &Entry) -> Result<Arc<Param>, ParamError> {
+    async fn param(
+        &self,
+        resource: &Arc<Resource>,
+        entry: &Entry,
+    ) -> Result<Arc<Param>, ParamError> {
         let known_as = (resource.api_version().to_owned(), entry.key.to_string());
-        // What a definition says changes what its objects look like, so those are read anew.
-        let is_kept = !resource.is_custom();
-        if is_kept {
+        {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((revision, param)) = known.get(&known_as)
-                && *revision == entry.revision
+            if let Some(known) = known.get(&known_as)
+                && known.revision == entry.revision
+                && Arc::ptr_eq(&known.resource, resource)
             {
-                return Ok(Arc::clone(param));
+                return Ok(Arc::clone(&known.param));
             }
         }
         let object = self.converter.decode(entry, resource).await;
@@ -297,13 +308,16 @@ impl StoredParams {
             object: Object::new(object),
             is_built_in: !resource.is_custom(),
         });
-        if is_kept {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= MAX_PARAMS {
-                known.clear();
-            }
-            known.insert(known_as, (entry.revision, Arc::clone(&param)));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_PARAMS {
+            known.clear();
         }
+        let parsed = KnownParam {
+            revision: entry.revision,
+            resource: Arc::clone(resource),
+            param: Arc::clone(&param),
+        };
+        known.insert(known_as, parsed);
         Ok(param)
     }
 }

@@ -11,9 +11,8 @@ use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 
 use super::mutation::{MutationError, Subject, shown};
-use super::params::unknown_kind;
 use super::version::Versions;
-use super::{Matched, Plugin, Run};
+use super::{Plugin, Run, misconfigured};
 use crate::conditions::ConditionsVerdict;
 use crate::configuration::{BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies};
 use crate::decision::{Cause, Decision};
@@ -164,12 +163,7 @@ impl Pass<'_> {
         binding: Option<&Arc<CompiledBinding>>,
         why: &str,
     ) -> Option<String> {
-        let what = if binding.is_some() {
-            "binding"
-        } else {
-            "policy"
-        };
-        let message = format!("failed to configure {what}: {why}");
+        let message = misconfigured(binding, why);
         self.fail(policy, binding, message.clone(), None);
         Some(message)
     }
@@ -197,31 +191,14 @@ impl Pass<'_> {
         at: usize,
     ) {
         let policy = &bound.policy;
-        let object = request.object.as_ref();
-        let matched = self.run.matches(&policy.criteria, request, object).await;
-        let target = match matched {
-            Matched::No(predicates) => {
-                trace.predicates = Some(predicates);
-                return;
-            }
-            Matched::Error(predicates, why) => {
-                trace.predicates = Some(predicates);
+        let target = match self.run.select(policy, request, trace).await {
+            Ok(Some(target)) => target,
+            Ok(None) => return,
+            Err(why) => {
                 trace.failure = self.misconfigured(policy, None, &why);
                 return;
             }
-            Matched::Yes(predicates, target) => {
-                trace.predicates = Some(predicates);
-                target
-            }
         };
-        let unknown = policy
-            .param_kind()
-            .filter(|kind| self.run.params.scope(kind).is_none());
-        let broken = policy.unreadable.as_deref().map(str::to_owned);
-        if let Some(why) = broken.or_else(|| unknown.map(|kind| unknown_kind(kind).to_string())) {
-            trace.failure = self.misconfigured(policy, None, &why);
-            return;
-        }
         for binding in bound.bindings.iter() {
             let told = self
                 .select_binding(request, policy, binding, target, (at, trace.bindings.len()))
@@ -238,18 +215,12 @@ impl Pass<'_> {
         target: Target,
         (policy_at, binding_at): (usize, usize),
     ) -> BindingTrace {
-        let mut trace = BindingTrace::matched(binding);
-        if let Some(criteria) = &binding.criteria {
-            let object = request.object.as_ref();
-            match self.run.matches(criteria, request, object).await {
-                Matched::Yes(..) => {}
-                Matched::No(predicates) => return BindingTrace::unmatched(binding, predicates),
-                Matched::Error(predicates, why) => {
-                    let mut unmatched = BindingTrace::unmatched(binding, predicates);
-                    unmatched.failure = self.misconfigured(policy, Some(binding), &why);
-                    return unmatched;
-                }
+        let (mut trace, applies) = self.run.select_binding(binding, request).await;
+        if applies != Ok(true) {
+            if let Err(why) = applies {
+                trace.failure = self.misconfigured(policy, Some(binding), &why);
             }
+            return trace;
         }
         let kinds = &*self.run.host.kinds;
         let version = self

@@ -12,9 +12,8 @@ use lockgate_go::json;
 use serde::Serialize;
 
 use super::evaluate::{Decided, Evaluated, evaluate};
-use super::params::unknown_kind;
 use super::version::{VersionError, Versions};
-use super::{Matched, Plugin, Run};
+use super::{Plugin, Run, misconfigured};
 use crate::audit::Level;
 use crate::configuration::{
     Action, BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies,
@@ -25,7 +24,7 @@ use crate::matching::Target;
 use crate::plugin::{self, Admission};
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{BindingTrace, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
+use crate::trace::{Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
 
 /// The annotation that tells of failed validations.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -187,12 +186,7 @@ impl Judge<'_> {
         binding: Option<&Arc<CompiledBinding>>,
         why: &str,
     ) -> String {
-        let what = if binding.is_some() {
-            "binding"
-        } else {
-            "policy"
-        };
-        let message = format!("failed to configure {what}: {why}");
+        let message = misconfigured(binding, why);
         if policy.failure_policy() == FailurePolicy::Fail {
             self.deny(policy, binding, message.clone(), None);
         }
@@ -206,66 +200,34 @@ impl Judge<'_> {
         trace: &mut PolicyTrace,
     ) -> Result<(), Decision> {
         let policy = &bound.policy;
-        let object = admission.request.object.clone();
-        let request = &admission.request;
-        let matched = self
-            .run
-            .matches(&policy.criteria, request, object.as_ref())
-            .await;
-        let target = match matched {
-            Matched::No(predicates) => {
-                trace.predicates = Some(predicates);
-                return Ok(());
-            }
-            Matched::Error(predicates, why) => {
-                trace.predicates = Some(predicates);
+        let target = match self.run.select(policy, &admission.request, trace).await {
+            Ok(Some(target)) => target,
+            Ok(None) => return Ok(()),
+            Err(why) => {
                 trace.failure = Some(self.fail(policy, None, &why));
                 return Ok(());
             }
-            Matched::Yes(predicates, target) => {
-                trace.predicates = Some(predicates);
-                target
-            }
         };
-        let unknown = policy
-            .param_kind()
-            .filter(|kind| self.run.params.scope(kind).is_none());
-        let broken = policy.unreadable.as_deref().map(str::to_owned);
-        if let Some(why) = broken.or_else(|| unknown.map(|kind| unknown_kind(kind).to_string())) {
-            trace.failure = Some(self.fail(policy, None, &why));
-            return Ok(());
-        }
         let mut collected = Collected::new();
         // Bindings with the same parameters come to the same.
         let mut known: HashMap<Option<usize>, Arc<Evaluated>> = HashMap::new();
         for binding in bound.bindings.iter() {
-            if let Some(criteria) = &binding.criteria {
-                let request = &admission.request;
-                let matched = self.run.matches(criteria, request, object.as_ref()).await;
-                match matched {
-                    Matched::Yes(..) => {}
-                    Matched::No(predicates) => {
-                        trace
-                            .bindings
-                            .push(BindingTrace::unmatched(binding, predicates));
-                        continue;
-                    }
-                    Matched::Error(predicates, why) => {
-                        let mut unmatched = BindingTrace::unmatched(binding, predicates);
-                        unmatched.failure = Some(self.fail(policy, Some(binding), &why));
-                        trace.bindings.push(unmatched);
-                        continue;
-                    }
+            let selected = self.run.select_binding(binding, &admission.request).await;
+            let (mut told, applies) = selected;
+            if applies != Ok(true) {
+                if let Err(why) = applies {
+                    told.failure = Some(self.fail(policy, Some(binding), &why));
                 }
+                trace.bindings.push(told);
+                continue;
             }
             let namespace = &admission.request.namespace;
             let params = self.run.params.collect(policy, binding, namespace).await;
             let params = match params {
                 Ok(params) => params,
                 Err(why) => {
-                    let mut failed = BindingTrace::matched(binding);
-                    failed.failure = Some(self.fail(policy, Some(binding), &why.to_string()));
-                    trace.bindings.push(failed);
+                    told.failure = Some(self.fail(policy, Some(binding), &why.to_string()));
+                    trace.bindings.push(told);
                     continue;
                 }
             };
@@ -276,16 +238,14 @@ impl Judge<'_> {
                     Ok(at) => Some(at),
                     Err(why) => {
                         let why = format!("failed to convert object version: {why}");
-                        let mut failed = BindingTrace::matched(binding);
-                        failed.failure = Some(self.fail(policy, Some(binding), &why));
-                        trace.bindings.push(failed);
+                        told.failure = Some(self.fail(policy, Some(binding), &why));
+                        trace.bindings.push(told);
                         continue;
                     }
                 }
             };
             let looks = policy.looks_at_namespace;
             let namespace = self.run.namespace(&admission.request, looks).await?;
-            let mut told = BindingTrace::matched(binding);
             for param in params {
                 let Some(version) = at.and_then(|at| self.versions.at(at)) else {
                     break;

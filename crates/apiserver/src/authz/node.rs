@@ -17,7 +17,64 @@ const ROLE: &str = "system:node";
 #[derive(Debug)]
 pub(crate) struct NodeAuthorizer {
     rbac: Arc<Rbac>,
-    graph: RwLock<HashMap<(String, String), Bound>>,
+    graph: RwLock<Graph>,
+}
+
+/// A kind of object that nodes are related by to what they may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Related {
+    /// A pod that is bound to a node.
+    Pod,
+    /// A volume that is bound to a claim.
+    Volume,
+    /// A volume that is attached to a node.
+    Attachment,
+}
+
+/// What nodes are related to.
+#[derive(Debug, Default)]
+struct Graph {
+    /// Pods by namespace and name.
+    pods: HashMap<(String, String), Bound>,
+    volumes: HashMap<String, Claimed>,
+    /// The nodes of attachments, by the names of the attachments.
+    attachments: HashMap<String, String>,
+}
+
+/// A volume that is bound to a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Claimed {
+    /// The namespace and the name of the claim.
+    claim: (String, String),
+    /// The namespaces and names of the secrets with which it is mounted.
+    secrets: BTreeSet<(String, String)>,
+}
+
+impl Graph {
+    /// Returns true if a pod bound to the node refers to the object.
+    fn refers(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        self.pods.iter().any(|((of, _), bound)| {
+            of == namespace
+                && bound.node == node
+                && bound
+                    .needs
+                    .iter()
+                    .any(|(kind, needed)| *kind == resource && needed == name)
+        })
+    }
+
+    /// Returns true if a pod bound to the node uses the claim of the volume.
+    fn uses(&self, node: &str, volume: &Claimed) -> bool {
+        let (namespace, name) = &volume.claim;
+        self.refers(node, "persistentvolumeclaims", namespace, name)
+    }
+
+    /// Returns true if a volume that a pod bound to the node uses is mounted with the secret.
+    fn mounts_with(&self, node: &str, namespace: &str, name: &str) -> bool {
+        let secret = (namespace.to_owned(), name.to_owned());
+        let mut volumes = self.volumes.values();
+        volumes.any(|volume| volume.secrets.contains(&secret) && self.uses(node, volume))
+    }
 }
 
 /// A pod that runs on a node, and what it needs.
@@ -36,43 +93,71 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Learns of a pod.
-    pub(crate) fn set_pod(&self, namespace: &str, name: &str, pod: &Value) {
-        let key = (namespace.to_owned(), name.to_owned());
-        let node = text(pod, "/spec/nodeName");
+    /// Learns of an object.
+    pub(crate) fn set(&self, related: Related, namespace: &str, name: &str, object: &Value) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
-        if node.is_empty() {
-            graph.remove(&key);
-            return;
+        match related {
+            Related::Pod => {
+                let key = (namespace.to_owned(), name.to_owned());
+                match text(object, "/spec/nodeName") {
+                    "" => graph.pods.remove(&key),
+                    node => {
+                        let needs = needs_of(name, object);
+                        let node = node.to_owned();
+                        graph.pods.insert(key, Bound { node, needs })
+                    }
+                };
+            }
+            Related::Volume => {
+                match claimed(object) {
+                    Some(claimed) => graph.volumes.insert(name.to_owned(), claimed),
+                    None => graph.volumes.remove(name),
+                };
+            }
+            Related::Attachment => {
+                let node = text(object, "/spec/nodeName").to_owned();
+                graph.attachments.insert(name.to_owned(), node);
+            }
         }
-        let needs = needs_of(name, pod);
-        let node = node.to_owned();
-        graph.insert(key, Bound { node, needs });
     }
 
-    /// Forgets a pod.
-    pub(crate) fn remove_pod(&self, namespace: &str, name: &str) {
-        let key = (namespace.to_owned(), name.to_owned());
+    /// Forgets an object.
+    pub(crate) fn remove(&self, related: Related, namespace: &str, name: &str) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
-        graph.remove(&key);
+        match related {
+            Related::Pod => {
+                let key = (namespace.to_owned(), name.to_owned());
+                graph.pods.remove(&key);
+            }
+            Related::Volume => drop(graph.volumes.remove(name)),
+            Related::Attachment => drop(graph.attachments.remove(name)),
+        }
     }
 
-    /// Returns true if a pod bound to the node refers to the object.
+    /// Returns true if a pod bound to the node refers to the object, itself or through its volumes.
     fn is_needed(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
-        graph.iter().any(|((of, _), bound)| {
-            of == namespace
-                && bound.node == node
-                && bound
-                    .needs
-                    .iter()
-                    .any(|(kind, needed)| *kind == resource && needed == name)
-        })
+        graph.refers(node, resource, namespace, name)
+            || resource == "secrets" && graph.mounts_with(node, namespace, name)
+    }
+
+    fn uses_volume(&self, node: &str, name: &str) -> bool {
+        let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
+        let volume = graph.volumes.get(name);
+        volume.is_some_and(|volume| graph.uses(node, volume))
+    }
+
+    fn is_attached(&self, node: &str, attachment: &str) -> bool {
+        let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
+        graph
+            .attachments
+            .get(attachment)
+            .is_some_and(|of| of == node)
     }
 
     fn runs_on(&self, node: &str, namespace: &str, name: &str) -> bool {
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
-        let found = graph.get(&(namespace.to_owned(), name.to_owned()));
+        let found = graph.pods.get(&(namespace.to_owned(), name.to_owned()));
         found.is_some_and(|bound| bound.node == node)
     }
 
@@ -103,11 +188,17 @@ impl NodeAuthorizer {
             ("", "persistentvolumeclaims") => match subresource {
                 "" => verb == "get" && needed(),
                 "status" => {
-                    matches!(verb, "get" | "update" | "patch")
+                    matches!(verb, "update" | "patch")
                         && self.is_needed(node, resource, namespace, name)
                 }
                 _ => false,
             },
+            ("", "persistentvolumes") => {
+                verb == "get" && subresource.is_empty() && self.uses_volume(node, name)
+            }
+            ("storage.k8s.io", "volumeattachments") => {
+                verb == "get" && subresource.is_empty() && self.is_attached(node, name)
+            }
             ("resource.k8s.io", "resourceclaims") => verb == "get" && needed(),
             ("", "serviceaccounts") => {
                 let is_token = subresource == "token" && verb == "create";
@@ -175,6 +266,47 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
 fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> {
     let list = value.pointer(pointer).and_then(Value::as_array);
     list.into_iter().flatten()
+}
+
+/// The claim of a volume, and the secrets that kubelets mount it with; none if it is not claimed.
+///
+/// UPSTREAM: kubernetes pkg/api/v1/persistentvolume/util.go (VisitPVSecretNames)
+fn claimed(volume: &Value) -> Option<Claimed> {
+    volume.pointer("/spec/claimRef")?.as_object()?;
+    let namespace = text(volume, "/spec/claimRef/namespace");
+    let claim = (
+        namespace.to_owned(),
+        text(volume, "/spec/claimRef/name").to_owned(),
+    );
+    let mut secrets = BTreeSet::new();
+    let mut add = |own: &str, otherwise: &str, name: &str| {
+        let namespace = if own.is_empty() { otherwise } else { own };
+        if !namespace.is_empty() && !name.is_empty() {
+            secrets.insert((namespace.to_owned(), name.to_owned()));
+        }
+    };
+    add(
+        text(volume, "/spec/azureFile/secretNamespace"),
+        namespace,
+        text(volume, "/spec/azureFile/secretName"),
+    );
+    // Those below have the namespace of the claim if they say none.
+    for (source, otherwise) in [
+        ("cephfs/secretRef", namespace),
+        ("flexVolume/secretRef", namespace),
+        ("rbd/secretRef", namespace),
+        ("scaleIO/secretRef", namespace),
+        ("iscsi/secretRef", namespace),
+        ("cinder/secretRef", ""),
+        ("storageos/secretRef", ""),
+        ("csi/nodePublishSecretRef", ""),
+        ("csi/nodeStageSecretRef", ""),
+        ("csi/nodeExpandSecretRef", ""),
+    ] {
+        let of = |member: &str| text(volume, &format!("/spec/{source}/{member}"));
+        add(of("namespace"), otherwise, of("name"));
+    }
+    Some(Claimed { claim, secrets })
 }
 
 /// The objects that a pod refers to.
@@ -286,8 +418,8 @@ mod tests {
                 {"secret": {"secretName": "s"}}, {"configMap": {"name": "m"}},
             ]}})
         };
-        nodes.set_pod("shop", "p", &pod("n"));
-        nodes.set_pod("shop", "q", &pod("other"));
+        nodes.set(Related::Pod, "shop", "p", &pod("n"));
+        nodes.set(Related::Pod, "shop", "q", &pod("other"));
         for (verb, resource, namespace, name, want) in [
             ("get", "secrets", "shop", "s", true),
             ("get", "secrets", "shop", "t", false),
@@ -307,10 +439,53 @@ mod tests {
             let got = may(&nodes, verb, resource, namespace, name);
             assert_eq!(got, want, "{verb} {resource} {namespace}/{name}");
         }
-        nodes.set_pod("shop", "p", &pod("elsewhere"));
+        nodes.set(Related::Pod, "shop", "p", &pod("elsewhere"));
         assert!(!may(&nodes, "get", "secrets", "shop", "s"));
-        nodes.set_pod("shop", "p", &pod("n"));
-        nodes.remove_pod("shop", "p");
+        nodes.set(Related::Pod, "shop", "p", &pod("n"));
+        nodes.remove(Related::Pod, "shop", "p");
         assert!(!may(&nodes, "get", "secrets", "shop", "s"));
+    }
+
+    #[test]
+    fn nodes_read_the_volumes_that_their_pods_use() {
+        let nodes = NodeAuthorizer::new(Arc::default());
+        let pod = json!({"spec": {"nodeName": "n", "volumes": [
+            {"persistentVolumeClaim": {"claimName": "c"}},
+        ]}});
+        nodes.set(Related::Pod, "shop", "p", &pod);
+        let volume = |claim: &str| {
+            json!({"spec": {
+                "claimRef": {"namespace": "shop", "name": claim},
+                "csi": {
+                    "nodeStageSecretRef": {"namespace": "keys", "name": "stage"},
+                    "controllerPublishSecretRef": {"namespace": "keys", "name": "publish"},
+                },
+            }})
+        };
+        nodes.set(Related::Volume, "", "v", &volume("c"));
+        nodes.set(Related::Volume, "", "w", &volume("other"));
+        for (verb, resource, namespace, name, want) in [
+            ("get", "persistentvolumes", "", "v", true),
+            ("list", "persistentvolumes", "", "v", false),
+            ("get", "persistentvolumes", "", "w", false),
+            ("get", "persistentvolumes", "", "gone", false),
+            ("get", "persistentvolumeclaims", "shop", "c", true),
+            ("patch", "persistentvolumeclaims/status", "shop", "c", true),
+            ("get", "persistentvolumeclaims/status", "shop", "c", false),
+            ("get", "secrets", "keys", "stage", true),
+            ("get", "secrets", "keys", "publish", false),
+        ] {
+            let got = may(&nodes, verb, resource, namespace, name);
+            assert_eq!(got, want, "{verb} {resource} {namespace}/{name}");
+        }
+        nodes.set(Related::Volume, "", "v", &json!({"spec": {}}));
+        assert!(!may(&nodes, "get", "persistentvolumes", "", "v"));
+        assert!(!may(&nodes, "get", "secrets", "keys", "stage"));
+
+        let attachment = json!({"spec": {"nodeName": "n"}});
+        nodes.set(Related::Attachment, "", "a", &attachment);
+        assert!(nodes.is_attached("n", "a") && !nodes.is_attached("m", "a"));
+        nodes.remove(Related::Attachment, "", "a");
+        assert!(!nodes.is_attached("n", "a"));
     }
 }

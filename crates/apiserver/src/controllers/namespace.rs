@@ -197,7 +197,7 @@ fn contents(snapshot: &Snapshot) -> Vec<&Arc<Resource>> {
     .collect()
 }
 
-/// What is left of the objects of one resource.
+/// The remaining objects of one resource.
 #[derive(Debug, Default)]
 struct Left {
     count: usize,

@@ -53,7 +53,7 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct PatchBody {
     pub(crate) patch: Patch,
-    /// What a strict reader minds about the text of the patch.
+    /// The strict decoding findings about the text of the patch.
     pub(crate) findings: Vec<String>,
     pub(crate) options: WriteOptions,
 }

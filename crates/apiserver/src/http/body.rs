@@ -32,7 +32,14 @@ enum Content {
     /// It is made piece by piece.
     Pieces(Box<dyn Pieces>),
     /// It goes on until the sender is dropped.
-    Stream(mpsc::Receiver<Bytes>),
+    Stream(mpsc::Receiver<Queued>),
+}
+
+/// A piece of a stream that waits for its client, and the room it takes.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) bytes: Bytes,
+    pub(crate) _room: Option<Permit>,
 }
 
 /// A body that is made while it is sent.
@@ -59,7 +66,7 @@ impl Body {
     }
 
     /// A body that goes on until the sender is dropped.
-    pub(crate) fn stream(receiver: mpsc::Receiver<Bytes>) -> Self {
+    pub(crate) fn stream(receiver: mpsc::Receiver<Queued>) -> Self {
         Self {
             content: Content::Stream(receiver),
             permits: Vec::new(),
@@ -106,7 +113,7 @@ impl hyper::body::Body for Body {
             Content::Whole(bytes) => Some(bytes.split_to(bytes.len().min(PIECE))),
             Content::Pieces(pieces) => pieces.next(PIECE),
             Content::Stream(receiver) => match receiver.poll_recv(context) {
-                Poll::Ready(bytes) => bytes,
+                Poll::Ready(queued) => queued.map(|queued| queued.bytes),
                 Poll::Pending => return Poll::Pending,
             },
         };

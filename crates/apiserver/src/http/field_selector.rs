@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn says_what_it_does_not_understand() {
         assert_eq!(
-            parse("x").unwrap_err(),
+            parse("x").unwrap_err().to_string(),
             "invalid selector: 'x'; can't understand 'x'"
         );
         assert_eq!(
-            parse("a=b=c").unwrap_err(),
+            parse("a=b=c").unwrap_err().to_string(),
             "invalid field selector: unescaped character in value: ="
         );
     }

@@ -1,5 +1,5 @@
-//! What requests take at a time, all of them and those of one user: places, of which there are so many, and
-//! memory. One user has half of either. Watches and health checks need no place.
+//! Requests in flight, in all and by user: their number and their memory are limited. One user has
+//! half of either. Watches and health checks are exempt from the number.
 //!
 //! UPSTREAM: apiserver pkg/server/filters/maxinflight.go
 
@@ -10,15 +10,15 @@ use std::time::Duration;
 /// How long an answer that is not read keeps its place.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for bodies and for answers that are not sent piece by piece, in bytes. Whoever sends a large body
-/// slowly, or reads a large answer slowly, keeps its room meanwhile.
+/// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
+/// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
 pub(crate) const ROOM: usize = 128 << 20;
 
 /// How much more than its text an object takes while it is worked on.
 pub(crate) const TREE: usize = 4;
 
 /// The requests of one kind that are served now, or the memory they take.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct InFlight {
     /// None is no limit.
     most: Option<usize>,

@@ -18,6 +18,8 @@ pub(crate) const WRITE: Duration = Duration::from_secs(34);
 /// Events of a watch that wait for a slow client; then its connection is not read from the store any
 /// further, and it falls behind until it is cut off.
 pub(crate) const WATCH_BACKLOG: usize = 100;
+/// How long an event of a watch waits for room in memory; then the watch ends.
+pub(crate) const WATCH_ROOM: Duration = Duration::from_secs(30);
 /// How long a read waits for a version that is not there yet.
 /// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use lockgate_store::Entry;
 use serde_json::Value;
 
 use crate::allocate::Addresses;
-use crate::authz::node::NodeAuthorizer;
+use crate::authz::node::{NodeAuthorizer, Related};
 use crate::authz::rbac::Rbac;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal};
@@ -44,7 +44,8 @@ pub(crate) enum Kind {
     Definition,
     Service,
     EndpointSlice,
-    Pod,
+    /// Something that nodes are authorized by.
+    Node(Related),
 }
 
 fn kind(resource: &Resource) -> Option<Kind> {
@@ -62,7 +63,9 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ("", "namespaces") => Kind::Namespace,
         ("", "services") => Kind::Service,
         ("discovery.k8s.io", "endpointslices") => Kind::EndpointSlice,
-        ("", "pods") => Kind::Pod,
+        ("", "pods") => Kind::Node(Related::Pod),
+        ("", "persistentvolumes") => Kind::Node(Related::Volume),
+        ("storage.k8s.io", "volumeattachments") => Kind::Node(Related::Attachment),
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
         ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
@@ -144,12 +147,12 @@ pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Option<Effe
 }
 
 impl Effects {
-    /// Returns true if writes to a resource have effects. Those of pods have where nodes are authorized
-    /// by the pods that run on them.
+    /// Returns true if writes to a resource have effects. Those of pods and volumes have where nodes are
+    /// authorized by the pods that run on them.
     pub(crate) fn has_any(&self, resource: &Resource) -> bool {
         match kind(resource) {
             None => false,
-            Some(Kind::Pod) => self.nodes.is_some(),
+            Some(Kind::Node(_)) => self.nodes.is_some(),
             Some(_) => true,
         }
     }
@@ -180,9 +183,9 @@ impl Effects {
                 self.services.set(namespace, name, object);
             }
             Kind::EndpointSlice => self.services.set_slice(namespace, name, object),
-            Kind::Pod => {
+            Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
-                    nodes.set_pod(namespace, name, object);
+                    nodes.set(related, namespace, name, object);
                 }
             }
         }
@@ -202,9 +205,9 @@ impl Effects {
                 self.services.remove(namespace, name);
             }
             Kind::EndpointSlice => self.services.remove_slice(namespace, name),
-            Kind::Pod => {
+            Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
-                    nodes.remove_pod(namespace, name);
+                    nodes.remove(related, namespace, name);
                 }
             }
         }

@@ -3,8 +3,8 @@
 //! A task reads the store and fills a short queue. When the client does not empty it, the task waits,
 //! and falls behind until the store cuts it off: a slow client costs itself only.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::decode::selection::Selection;
 use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, plain};
-use crate::http::body::{Body, Response};
+use crate::http::body::{Body, Queued, Response};
+use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
@@ -46,13 +47,21 @@ pub(crate) struct Shown {
     pub(crate) tables: Option<Tables>,
 }
 
+/// How long it takes until room is asked for again.
+const ROOM_PAUSE: Duration = Duration::from_millis(10);
+
 /// Sends the events of one watch to one client.
 struct EventStream {
     storage: Storage,
     tasks: Tasks,
     resource: Arc<Resource>,
     selection: Selection,
-    events: mpsc::Sender<Bytes>,
+    events: mpsc::Sender<Queued>,
+    /// The memory of events that wait for their clients, and whose it is.
+    room: InFlight,
+    user: String,
+    /// The room of the event that is being made.
+    held: Mutex<Option<Permit>>,
     bookmarks: bool,
     metadata_only: bool,
     encoding: Encoding,
@@ -67,7 +76,7 @@ pub(crate) async fn watch(
     tasks: &Tasks,
     request: &Request,
     query: &Query,
-    shown: Shown,
+    (shown, room): (Shown, &InFlight),
 ) -> Outcome<Response> {
     let resource = &request.resource;
     list::check_options(query)?;
@@ -129,6 +138,9 @@ pub(crate) async fn watch(
         resource: Arc::clone(resource),
         selection,
         events,
+        room: room.clone(),
+        user: request.user().username.clone(),
+        held: Mutex::new(None),
         bookmarks,
         metadata_only: shown.wanted.view == View::Metadata,
         encoding: shown.wanted.encoding,
@@ -295,6 +307,8 @@ impl EventStream {
 
     /// Tells of a stored object, from its bytes where clients are shown those.
     async fn tell_stored(&self, kind: &str, entry: &Entry) -> Result<(), Gone> {
+        // Before it is made: many watches may wait at once.
+        self.make_room(entry.value.len()).await?;
         let is_text = self.encoding != Encoding::Protobuf;
         if !self.resource.is_shown_as_stored() || self.tables.is_some() || !is_text {
             return match self.storage.decode(entry, &self.resource).await {
@@ -356,7 +370,36 @@ impl EventStream {
         self.tell("BOOKMARK", &object).await
     }
 
-    async fn send(&self, event: Bytes) -> Result<(), Gone> {
-        self.events.send(event).await.map_err(|_| Gone)
+    /// Waits for room for an event. A client that is gone, or whose user keeps all of it for too long,
+    /// gets none.
+    async fn make_room(&self, bytes: usize) -> Result<(), Gone> {
+        let end = Instant::now() + limits::WATCH_ROOM;
+        loop {
+            if let Some(permit) = self.room.take(&self.user, bytes) {
+                *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+                return Ok(());
+            }
+            tokio::select! {
+                () = self.events.closed() => return Err(Gone),
+                () = tokio::time::sleep(ROOM_PAUSE) => {}
+            }
+            if Instant::now() > end {
+                tracing::debug!(user = self.user, "a watch reads too slowly");
+                return Err(Gone);
+            }
+        }
+    }
+
+    async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
+        let queued = Queued {
+            bytes,
+            _room: self.held_room(),
+        };
+        self.events.send(queued).await.map_err(|_| Gone)
+    }
+
+    fn held_room(&self) -> Option<Permit> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.take()
     }
 }

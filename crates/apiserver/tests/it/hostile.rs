@@ -37,7 +37,7 @@ async fn is_well(server: &TestServer) {
 }
 
 /// Resident memory of this process, which the server is a part of.
-fn resident_bytes() -> usize {
+pub(crate) fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));

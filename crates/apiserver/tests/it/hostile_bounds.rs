@@ -285,3 +285,69 @@ async fn a_connection_with_half_a_head_is_still_served_when_it_goes_on() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defaults_make_no_object_without_end() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let version = json!({
+        "name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"list": {
+            "type": "array",
+            "items": {"type": "object", "properties": {
+                "text": {"type": "string", "default": "x".repeat(200_000)},
+            }},
+        }}}},
+    });
+    client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = |count: usize| {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+            "list": vec![json!({}); count],
+        })
+    };
+    // 60 GB, if nobody counted.
+    let answer = client.post(widgets, &widget(300_000)).await;
+    answer.refused(500, "", "etcdserver: request is too large");
+    client.create(widgets, widget(3)).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_nobody_reads_stay_in_bounds() {
+    let server = start().await;
+    let admin = Client::admin(&server).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "eve"}, "rules": [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "watch"]},
+    ]});
+    admin.create(&format!("{rbac}/clusterroles"), role).await;
+    let binding = json!({
+        "metadata": {"name": "eve"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+    });
+    let bindings = format!("{rbac}/clusterrolebindings");
+    admin.create(&bindings, binding).await;
+    let eve = Client::admin(&server).await.with("impersonate-user", "eve");
+    let mut unread = Vec::new();
+    for _ in 0..120 {
+        unread.push(eve.watch(CONFIG_MAPS).await);
+    }
+    let mut read = admin.watch(CONFIG_MAPS).await;
+    let before = crate::hostile::resident_bytes();
+    // 3 GB, if each watch kept its events.
+    for number in 0..30 {
+        let mut object = config_map(&format!("large-{number}"));
+        object["data"] = json!({"text": "x".repeat(900_000)});
+        admin.create(CONFIG_MAPS, object).await;
+        assert_eq!(read.line().await, format!("ADDED large-{number}"));
+    }
+    let grown = crate::hostile::resident_bytes().saturating_sub(before);
+    assert!(grown < 700_000_000, "{grown} bytes more");
+    drop(unread);
+    server.stop().await;
+}

@@ -120,12 +120,16 @@ async fn a_list_that_nobody_reads_is_given_up() {
         ..generous()
     })
     .await;
-    let client = Client::admin(&server).await;
-    for number in 0..24 {
-        let mut object = config_map(&format!("large-{number}"));
-        object["data"] = json!({"text": "x".repeat(900_000)});
-        client.create(CONFIG_MAPS, object).await;
-    }
+    // Not over a connection, which might be idle for too long meanwhile.
+    let manifests: Vec<String> = (0..24)
+        .map(|number| {
+            let mut object = config_map(&format!("large-{number}"));
+            object["metadata"]["namespace"] = "default".into();
+            object["data"] = json!({"text": "x".repeat(900_000)});
+            object.to_string()
+        })
+        .collect();
+    server.apply(&manifests.join("\n---\n")).await.unwrap();
     let mut stream = connect(&tls(&server, &admin(&server), "http/1.1"), server.address()).await;
     let request = format!("GET {CONFIG_MAPS} HTTP/1.1\r\nhost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -28,6 +28,7 @@ mod hostile_work;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
+mod policy_params;
 mod policy_status;
 mod quotas;
 mod reads;

@@ -306,7 +306,7 @@ fn evaluates_every_expression_of_a_policy() {
     ];
     let run = lockgate(&eval);
     assert_eq!(run.code, Some(0), "{}", run.transcript());
-    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["policy"], "replicas");
     let expressions = told["expressions"].as_array().unwrap();
     let validation = expressions
@@ -330,7 +330,7 @@ fn evaluates_an_expression_as_a_policy_would() {
         "-o", "json",
     ]);
     assert_eq!(run.code, Some(0), "{}", run.transcript());
-    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["Value"]["int64Value"], "1");
     // Without parameters there is nothing to select from.
     let run = lockgate(&[

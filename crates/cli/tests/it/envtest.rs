@@ -1,17 +1,16 @@
 //! The stand-ins for kube-apiserver, etcd and kubectl, started as test libraries start them.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
 use lockgate_certs::{Authority, Leaf};
 use serde_json::{Value, json};
 
-use crate::served::{Client, DEADLINE, Gone, Served, tls};
+use crate::served::{Client, signal, tls};
 
 const TOKENS: &str = "a-token,admin,1,\"system:masters\"\n";
 
@@ -77,16 +76,40 @@ fn kube_apiserver(folder: &Path, port: u16) -> Command {
     command
 }
 
-/// Connects as soon as somebody listens.
-async fn connect(folder: &Path, port: u16) -> Client {
-    let tls = tls(folder);
-    let started = Instant::now();
-    loop {
-        match Client::connect(&tls, port).await {
-            Ok(client) => return client,
-            Err(Gone) => assert!(started.elapsed() < DEADLINE, "nobody listens"),
+/// A stand-in that is ready. It is killed when this is dropped.
+struct Ready(Child);
+
+impl Ready {
+    /// Starts it and waits for the line of its log that says that it listens.
+    fn start(mut command: Command, line: &str) -> Self {
+        let mut child = command
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut written = String::new();
+        while !written.contains(line) {
+            assert_ne!(log.read_line(&mut written).unwrap(), 0, "{written}");
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        // Whatever else it logs fits into the pipe.
+        child.stderr = Some(log.into_inner());
+        Self(child)
+    }
+
+    /// Asks it to stop, and waits until it has.
+    fn stop(mut self) {
+        signal("TERM", self.0.id());
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // One that is gone already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -102,8 +125,8 @@ async fn serves_with_what_envtest_wrote() {
     };
     let before = listed();
     let port = free_port();
-    let served = Served::start(kube_apiserver(folder.path(), port));
-    let mut client = connect(folder.path(), port).await;
+    let served = Ready::start(kube_apiserver(folder.path(), port), "serving");
+    let mut client = Client::connect(&tls(folder.path()), port).await.unwrap();
     let (code, _) = client.send("GET", "/healthz", None).await.unwrap();
     assert_eq!(code, 200);
 
@@ -199,15 +222,8 @@ fn stands_in_for_etcd() {
         String::from("--listen-peer-urls=http://localhost:0"),
         String::from("--unsafe-no-fsync=true"),
     ]);
-    let etcd = Served::start(command);
-    let started = Instant::now();
-    let mut stream = loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => break stream,
-            Err(error) => assert!(started.elapsed() < DEADLINE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let etcd = Ready::start(command, "answering health checks");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let request = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();

@@ -92,6 +92,29 @@ fn a_plugin_that_cannot_be_served_is_a_usage_error() {
     assert!(run.stderr.contains("no config specified"), "{}", run.stderr);
 }
 
+#[test]
+fn the_example_configuration_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command.args([
+        "plugins",
+        "serve",
+        "--plugins=EventRateLimit,ExternalIPRanger,ImagePolicyWebhook,NamespaceProtection,SidecarInjector",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        "--self-signed=localhost",
+        "--admission-control-config-file",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/plugins/admission.yaml"),
+    ]);
+    command.arg(format!(
+        "--ca-out={}",
+        folder.path().join("ca.crt").display()
+    ));
+    let mut served = Served::start(command);
+    assert!(served.line().starts_with("https://127.0.0.1:"));
+    served.stop();
+}
+
 /// A server that does not run the plugin itself, and the plugin as its webhook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_calls_plugins_that_it_does_not_run() {

@@ -24,10 +24,11 @@ async fn count(client: &mut Client) -> usize {
 
 /// Waits until the quota says that so much is used.
 async fn settled(client: &mut Client, used: usize) {
+    let wanted = used.to_string();
     let waiting = async {
         loop {
             let (_, quota) = client.send("GET", QUOTA, None).await.unwrap();
-            if quota["status"]["used"]["count/secrets"] == used.to_string() {
+            if quota["status"]["used"]["count/secrets"] == wanted.as_str() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

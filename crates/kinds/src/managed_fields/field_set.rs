@@ -343,7 +343,7 @@ fn read(value: &Value, depth: usize) -> Result<Part, FieldSetError> {
             Ok(element) => part.children.add(element, read(value, depth + 1)?),
             Err(ElementError::Unknown) => {}
             Err(ElementError::Malformed(problem)) => {
-                return Err(FieldSetError::Element(problem.to_string().into()));
+                return Err(FieldSetError::Element(problem.into()));
             }
         }
     }

@@ -216,7 +216,7 @@ fn decode_entry(entry: &Value, at: usize) -> Result<Owner, ManagedFieldsError> {
         None | Some(Value::Null) => FieldSet::default(),
         Some(fields) => {
             FieldSet::from_value(fields).map_err(|error| ManagedFieldsError::Fields {
-                manager: id.sort_key().to_string(),
+                manager: id.sort_key(),
                 error,
             })?
         }

@@ -1,8 +1,8 @@
 //! Trees into messages: the reader's way back, field by field from the same tables.
 //!
-//! What Go holds as a value is written though it is zero, what it holds as a pointer, a list or a map is
-//! not; fields are in the order of their numbers and maps in the order of their keys. So the bytes are
-//! those that Go's own code writes.
+//! Zero values are written where Go holds a value, and omitted where it holds a pointer, a list or
+//! a map; fields are in the order of their numbers and maps in the order of their keys. So the
+//! bytes are those that Go's own code writes.
 //!
 //! UPSTREAM: the `generated.pb.go` of each package (`MarshalToSizedBuffer`).
 

@@ -9,10 +9,49 @@ use super::metadata::{self, Malformed};
 use super::path::Path;
 use super::schema::{Additional, Node, Schema};
 
+/// About how many bytes of memory defaults may add to an object, several times what is ever stored of one.
+const MAX_FILLED: usize = 32 << 20;
+
+/// The memory that is left for defaults.
+struct Room(usize);
+
+impl Room {
+    /// A copy of a default, while there is room.
+    fn copy(&mut self, default: &Json) -> Option<Json> {
+        if self.0 == 0 {
+            return None;
+        }
+        self.0 = self.0.saturating_sub(weight(default));
+        Some(copy(default))
+    }
+}
+
+/// About how much memory a value takes.
+fn weight(value: &Json) -> usize {
+    let mut bytes = 0;
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        bytes += size_of::<Json>();
+        match value {
+            Json::String(text) => bytes += text.len(),
+            Json::Array(items) => open.extend(items),
+            Json::Object(entries) => {
+                bytes += entries.keys().map(|key| 64 + key.len()).sum::<usize>();
+                open.extend(entries.values());
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        }
+    }
+    bytes
+}
+
 impl Schema {
     /// Fills in the defaults of a custom resource.
+    ///
+    /// A default stands in a definition once and in an object as often as the author of the object
+    /// likes. What is far larger than any object that is stored is not filled in any further.
     pub fn default(&self, object: &mut Json) {
-        self.root.fill(object);
+        self.root.fill(object, &mut Room(MAX_FILLED));
     }
 
     /// Removes the nulls of a custom resource that are neither allowed nor replaced by a default.
@@ -26,39 +65,32 @@ impl Node {
         value.is_null() && !self.nullable
     }
 
-    fn default_or_null(&self) -> Json {
-        self.default.as_deref().map(copy).unwrap_or_default()
-    }
-
-    fn fill(&self, value: &mut Json) {
+    fn fill(&self, value: &mut Json, room: &mut Room) {
         match value {
             Json::Object(entries) => {
                 for (name, property) in &self.properties {
                     let Some(default) = &property.default else {
                         continue;
                     };
-                    match entries.get_mut(&**name) {
-                        None => {
-                            entries.insert(String::from(&**name), copy(default));
-                        }
-                        Some(value) if property.is_null_in_vain(value) => {
-                            *value = copy(default);
-                        }
-                        Some(_) => {}
+                    let present = entries.get(&**name);
+                    if present.is_none_or(|value| property.is_null_in_vain(value))
+                        && let Some(default) = room.copy(default)
+                    {
+                        entries.insert(String::from(&**name), default);
                     }
                 }
                 for (name, value) in entries {
                     if let Some(property) = self.properties.get(name.as_str()) {
-                        property.fill(value);
+                        property.fill(value, room);
                     } else if let Some(schema) = self.entries() {
-                        schema.fill_in_place(value);
+                        schema.fill_in_place(value, room);
                     }
                 }
             }
             Json::Array(elements) => {
                 if let Some(items) = &self.items {
                     for element in elements {
-                        items.fill_in_place(element);
+                        items.fill_in_place(element, room);
                     }
                 }
             }
@@ -66,11 +98,14 @@ impl Node {
         }
     }
 
-    fn fill_in_place(&self, value: &mut Json) {
+    fn fill_in_place(&self, value: &mut Json, room: &mut Room) {
         if self.is_null_in_vain(value) {
-            *value = self.default_or_null();
+            let default = self.default.as_deref();
+            *value = default
+                .and_then(|default| room.copy(default))
+                .unwrap_or_default();
         }
-        self.fill(value);
+        self.fill(value, room);
     }
 
     fn drop_nulls(&self, value: &mut Json) {
@@ -189,5 +224,36 @@ impl<'a> Place<'a> {
             place = parent;
         }
         steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_of_many_items_stay_in_bounds() {
+        let schema = Schema::parse(&json!({
+            "type": "object",
+            "properties": {"list": {"type": "array", "items": {
+                "type": "object",
+                "properties": {"text": {"type": "string", "default": "x".repeat(100_000)}},
+            }}},
+        }))
+        .unwrap();
+        let mut object = json!({"list": vec![json!({}); 100_000]});
+        schema.default(&mut object);
+        let total = weight(&object);
+        assert!(total > MAX_FILLED, "{total}");
+        assert!(total < 3 * MAX_FILLED, "{total}");
+        let mut few = json!({"list": vec![json!({}); 10]});
+        schema.default(&mut few);
+        let list = few["list"].as_array().unwrap();
+        assert!(
+            list.iter()
+                .all(|item| item["text"].as_str().unwrap().len() == 100_000)
+        );
     }
 }

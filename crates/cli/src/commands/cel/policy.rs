@@ -227,7 +227,7 @@ pub(super) fn run(
     Ok(code)
 }
 
-/// What the policy as a whole decides.
+/// The decision of the policy as a whole.
 struct Verdict {
     matches: bool,
     holds: bool,

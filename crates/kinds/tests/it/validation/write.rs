@@ -52,7 +52,8 @@ fn decode(resource: &Resource, object: &Value) -> Result<(Value, Vec<String>), S
         .replace("<uid>", UID)
         .replace("<now>", &now);
     let document = parse(text.as_bytes()).map_err(|error| error.to_string())?;
-    let decoded = ty.decode_with_empties(document.root())?;
+    let decoded = ty.decode_with_empties(document.root());
+    let decoded = decoded.map_err(|error| error.to_string())?;
     let mut value = decoded.value;
     let mut warnings = decoded.findings;
     warnings.extend(resource.rules.deprecation_warning().map(str::to_owned));

@@ -126,7 +126,7 @@ pub(super) struct NotedProfile {
     index: usize,
     /// The key of the annotation.
     pub(super) key: String,
-    /// What the field is set to; nothing if the annotation makes no sense.
+    /// The value of the field; `None` if the annotation is invalid.
     profile: Option<Value>,
 }
 

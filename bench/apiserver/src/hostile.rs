@@ -1,0 +1,380 @@
+//! An honest client beside a crowd of hostile ones: how long it waits, and how much memory the server takes.
+//!
+//! The honest client has a thread of its own, so that it waits for the server and not for the crowd.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use hyper::Method;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
+
+use crate::client::{self, Client};
+use crate::process;
+use crate::side::{HOSTILE_TOKEN, Lockgate, Running, Side as _};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CUSTOM: &str = "/apis/example.com/v1/namespaces/default/widgets";
+/// How long a hostile client that is done waits before it goes on.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long it holds on to what it has.
+const HOLD: Duration = Duration::from_secs(20);
+
+/// What the hostile clients do, in turn.
+const KINDS: [&str; 8] = [
+    "connect and say nothing",
+    "send 100 kB of a head and stop",
+    "create with 20,000 owners, dry run",
+    "send 2.9 MB of a body and stop",
+    "list 12 MB and do not read",
+    "patch one member of an object of 1 MB",
+    "shake hands and leave",
+    "create with 1,000 patterns to match",
+];
+
+/// The figures of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    clients: usize,
+    seconds: u64,
+    load_average: String,
+    quiet: Honest,
+    beside: Honest,
+    idle_bytes: u64,
+    most_bytes: u64,
+    /// How often each kind of hostile client got to its end.
+    hostile: Vec<(&'static str, u64)>,
+}
+
+/// The requests of the honest client: `/livez`, a read, a create and a delete in turn.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Honest {
+    requests: usize,
+    failed: usize,
+    median_micros: u128,
+    p99_micros: u128,
+    slowest_micros: u128,
+}
+
+impl Report {
+    /// The figures as a table in Markdown.
+    pub fn table(&self) -> String {
+        let Self { quiet, beside, .. } = self;
+        let ms = |micros: u128| micros as f64 / 1000.0;
+        let mb = |bytes: u64| bytes / 1_000_000;
+        let mut text = format!(
+            "{} hostile clients for {} s; load average before {}\n\n| | quiet | beside them |\n|---|--:|--:|\n",
+            self.clients, self.seconds, self.load_average
+        );
+        for (name, one, other) in [
+            ("median", quiet.median_micros, beside.median_micros),
+            ("p99", quiet.p99_micros, beside.p99_micros),
+            ("slowest", quiet.slowest_micros, beside.slowest_micros),
+        ] {
+            text += &format!(
+                "| honest client, {name} | {:.2} ms | {:.2} ms |\n",
+                ms(one),
+                ms(other)
+            );
+        }
+        text += &format!(
+            "| its requests, failed | {}, {} | {}, {} |\n",
+            quiet.requests, quiet.failed, beside.requests, beside.failed
+        );
+        text += &format!(
+            "| memory, at most | {} MB | {} MB |\n",
+            mb(self.idle_bytes),
+            mb(self.most_bytes)
+        );
+        text += &format!(
+            "\np99 beside them / quiet: {:.1}\n\n",
+            beside.p99_micros as f64 / quiet.p99_micros.max(1) as f64
+        );
+        for (kind, count) in &self.hostile {
+            text += &format!("- {kind}: {count} times\n");
+        }
+        text
+    }
+}
+
+/// Measures Lockgate with so many hostile clients.
+pub async fn measure(binary: &Path, clients: usize, seconds: u64) -> Result<Report> {
+    let running = Lockgate::new(binary).start().await?;
+    prepare(running.port).await?;
+    let load_average = process::load_average();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let idle_bytes = running.resident_bytes()?;
+    let quiet = honest(running.port, Duration::from_secs(seconds.min(15))).await?;
+
+    let counts: Arc<Vec<AtomicU64>> = Arc::new(KINDS.iter().map(|_| AtomicU64::new(0)).collect());
+    let bodies = Arc::new(Bodies::new());
+    let mut crowd = tokio::task::JoinSet::new();
+    for number in 0..clients {
+        let (counts, bodies, port) = (Arc::clone(&counts), Arc::clone(&bodies), running.port);
+        crowd.spawn(async move {
+            let kind = number % KINDS.len();
+            loop {
+                if hostile(kind, number, port, &bodies).await.is_ok() {
+                    counts[kind].fetch_add(1, Ordering::Relaxed);
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+    // Until all have come.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let measuring = honest(running.port, Duration::from_secs(seconds));
+    let (beside, most_bytes) = tokio::join!(measuring, most_memory(&running, seconds));
+    crowd.shutdown().await;
+    let hostile = KINDS.iter().zip(counts.iter());
+    let report = Report {
+        clients,
+        seconds,
+        load_average,
+        quiet,
+        beside: beside?,
+        idle_bytes,
+        most_bytes: most_bytes?,
+        hostile: hostile
+            .map(|(kind, count)| (*kind, count.load(Ordering::Relaxed)))
+            .collect(),
+    };
+    running.stop().await;
+    Ok(report)
+}
+
+async fn most_memory(running: &Running, seconds: u64) -> Result<u64> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut most = 0;
+    while Instant::now() < end {
+        most = most.max(running.resident_bytes()?);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(most)
+}
+
+/// Stores what the hostile clients ask for, and lets them.
+async fn prepare(port: u16) -> Result<()> {
+    let mut admin = Client::connect(port).await?;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({
+        "metadata": {"name": "eve"},
+        "rules": [{"apiGroups": ["", "example.com"], "resources": ["configmaps", "widgets"], "verbs": ["*"]}],
+    });
+    let binding = json!({
+        "metadata": {"name": "eve"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+    });
+    admin
+        .expect(Method::POST, &format!("{rbac}/clusterroles"), &role)
+        .await?;
+    admin
+        .expect(
+            Method::POST,
+            &format!("{rbac}/clusterrolebindings"),
+            &binding,
+        )
+        .await?;
+    let pattern = json!({"type": "string", "pattern": "^[a-z\\pL]{1,900}$"});
+    let properties: Map<String, Value> = (0..1000)
+        .map(|number| (format!("p{number}"), pattern.clone()))
+        .collect();
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": properties,
+            }}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    admin.expect(Method::POST, definitions, &definition).await?;
+    for number in 0..12 {
+        let object = json!({
+            "metadata": {"name": format!("large-{number}")}, "data": {"text": "x".repeat(1_000_000), "a": "1"},
+        });
+        admin.expect(Method::POST, CONFIG_MAPS, &object).await?;
+    }
+    Ok(())
+}
+
+/// The bodies of hostile requests.
+struct Bodies {
+    owners: Bytes,
+    patterns: Bytes,
+    half: Bytes,
+}
+
+impl Bodies {
+    fn new() -> Self {
+        let owner = |number| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": format!("u{number}")});
+        let owners: Vec<Value> = (0..20_000).map(owner).collect();
+        let owned = json!({"metadata": {"name": "owned", "ownerReferences": owners}});
+        let mut custom: Map<String, Value> = (0..1000)
+            .map(|number| (format!("p{number}"), "ü".into()))
+            .collect();
+        custom.insert(String::from("apiVersion"), "example.com/v1".into());
+        custom.insert(String::from("kind"), "Widget".into());
+        custom.insert(String::from("metadata"), json!({"name": "w"}));
+        Self {
+            owners: owned.to_string().into(),
+            patterns: Value::from(custom).to_string().into(),
+            half: vec![b' '; 2_900_000].into(),
+        }
+    }
+}
+
+/// One turn of a hostile client.
+async fn hostile(kind: usize, number: usize, port: u16, bodies: &Bodies) -> Result<()> {
+    // A few hundred addresses, none of which is the honest one's.
+    let from = Ipv4Addr::new(
+        127,
+        0,
+        u8::try_from(number % 3)?,
+        u8::try_from(2 + number % 250)?,
+    );
+    let mut stream = connect(port, from).await?;
+    let head = |method: &str, path: &str, kind: &str, length: usize| {
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {HOSTILE_TOKEN}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    let json = "application/json";
+    match kind {
+        0 => hold(&mut stream).await,
+        1 => {
+            let half = format!(
+                "GET /livez HTTP/1.1\r\nhost: x\r\nx: {}",
+                "x".repeat(100_000)
+            );
+            stream.write_all(half.as_bytes()).await?;
+            stream.flush().await?;
+            hold(&mut stream).await;
+        }
+        2 | 7 => {
+            let (path, body) = match kind {
+                2 => (CONFIG_MAPS, &bodies.owners),
+                _ => (CUSTOM, &bodies.patterns),
+            };
+            let head = head("POST", &format!("{path}?dryRun=All"), json, body.len());
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(body).await?;
+            answered(&mut stream).await?;
+        }
+        3 => {
+            let head = head("POST", CONFIG_MAPS, json, 3_000_000);
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(&bodies.half).await?;
+            stream.flush().await?;
+            hold(&mut stream).await;
+        }
+        4 => {
+            let head = head("GET", CONFIG_MAPS, json, 0);
+            stream.write_all(head.as_bytes()).await?;
+            stream.flush().await?;
+            tokio::time::sleep(HOLD).await;
+        }
+        5 => {
+            let patch = r#"{"data":{"a":"2"}}"#;
+            let path = format!("{CONFIG_MAPS}/large-0?dryRun=All");
+            let head = head("PATCH", &path, "application/merge-patch+json", patch.len());
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(patch.as_bytes()).await?;
+            answered(&mut stream).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+async fn connect(port: u16, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((from, 0)))?;
+    let socket = socket
+        .connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        .await?;
+    client::shake(socket).await
+}
+
+/// Holds on until the server ends it, or long enough.
+async fn hold(stream: &mut TlsStream<TcpStream>) {
+    let mut rest = [0; 1024];
+    let ended = async { while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {} };
+    let _ = tokio::time::timeout(HOLD, ended).await;
+}
+
+/// Reads the first line of an answer.
+async fn answered(stream: &mut TlsStream<TcpStream>) -> Result<()> {
+    stream.flush().await?;
+    let mut line = [0; 12];
+    tokio::time::timeout(HOLD * 3, stream.read_exact(&mut line)).await??;
+    Ok(())
+}
+
+/// Sends requests one after the other for a while, from a thread of its own.
+async fn honest(port: u16, time: Duration) -> Result<Honest> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let measured = runtime
+            .context("a runtime")
+            .and_then(|runtime| runtime.block_on(requests(port, time)));
+        let _ = send.send(measured);
+    });
+    receive.await?
+}
+
+async fn requests(port: u16, time: Duration) -> Result<Honest> {
+    let mut client = Client::connect(port).await?;
+    let object = json!({"metadata": {"name": "honest"}, "data": {"a": "1"}});
+    let body: Bytes = object.to_string().into();
+    let path = format!("{CONFIG_MAPS}/honest");
+    let mut times = Vec::new();
+    let mut failed = 0;
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        for (method, path, body) in [
+            (Method::GET, "/livez", Bytes::new()),
+            (Method::POST, CONFIG_MAPS, body.clone()),
+            (Method::GET, path.as_str(), Bytes::new()),
+            (Method::DELETE, path.as_str(), Bytes::new()),
+        ] {
+            let started = Instant::now();
+            match client.send(method, path, body).await {
+                Ok((status, _)) => failed += usize::from(!status.is_success()),
+                Err(_) => {
+                    failed += 1;
+                    client = Client::connect(port).await?;
+                }
+            }
+            times.push(started.elapsed());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    times.sort_unstable();
+    let at = |part: usize| {
+        times
+            .get(times.len() * part / 1000)
+            .map_or(0, Duration::as_micros)
+    };
+    Ok(Honest {
+        requests: times.len(),
+        failed,
+        median_micros: at(500),
+        p99_micros: at(990),
+        slowest_micros: times.last().map_or(0, Duration::as_micros),
+    })
+}
