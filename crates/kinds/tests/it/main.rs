@@ -236,7 +236,8 @@ fn writes_protobuf_like_upstream() {
         let read = protobuf::Envelope::open(&written).unwrap().object();
         assert_eq!(read.unwrap(), case["value"]);
         // Raw JSON is read and written anew, without the spaces that a client put into it.
-        if !case["value"].to_string().contains("fieldsV1") {
+        let is_raw = case["value"]["kind"] == "ControllerRevision";
+        if !is_raw && !case["value"].to_string().contains("fieldsV1") {
             assert_eq!(written, body, "{}", case["value"]);
         }
     }
@@ -247,6 +248,7 @@ fn writes_protobuf_like_upstream() {
 #[test]
 fn reads_the_published_protobuf_fixtures() {
     let Some(folders) = std::env::var_os("LOCKGATE_PROTOBUF_FIXTURES") else {
+        eprintln!("SKIPPED: LOCKGATE_PROTOBUF_FIXTURES is not set");
         return;
     };
     let (mut read, mut same) = (0, 0);
