@@ -126,14 +126,16 @@ impl Proxies {
 
 impl Proxy {
     fn parse(text: &str) -> Result<Self, ProxyError> {
-        let url = Url::parse(text)
-            .ok()
-            .filter(|url| !url.host().is_empty())
-            .map_or_else(|| Url::parse(&format!("http://{text}")), Ok)
-            .map_err(|problem| ProxyError::Address {
-                address: text.to_owned(),
-                problem: problem.to_string(),
-            })?;
+        // Go takes a broken URL for a host, whose name is then its scheme.
+        let url = if text.contains("://") {
+            Url::parse(text)
+        } else {
+            Url::parse(&format!("http://{text}"))
+        };
+        let url = url.map_err(|problem| ProxyError::Address {
+            address: text.to_owned(),
+            problem: problem.to_string(),
+        })?;
         if url.scheme() != "http" {
             return Err(ProxyError::Scheme(url.scheme().to_owned()));
         }
