@@ -236,8 +236,8 @@ fn writes_protobuf_like_upstream() {
         let read = protobuf::Envelope::open(&written).unwrap().object();
         assert_eq!(read.unwrap(), case["value"]);
         // Raw JSON is read and written anew, without the spaces that a client put into it.
-        let is_raw = case["value"]["kind"] == "ControllerRevision";
-        if !is_raw && !case["value"].to_string().contains("fieldsV1") {
+        let has_spaces = body.windows(3).any(|bytes| bytes == b"\": ");
+        if !has_spaces {
             assert_eq!(written, body, "{}", case["value"]);
         }
     }
