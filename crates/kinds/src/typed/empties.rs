@@ -106,7 +106,7 @@ impl Type {
                     }
                     if is_empty {
                         visit.written(member);
-                    } else {
+                    } else if has_members(member) {
                         push(path, key);
                         field.ty().visit(member, path, visit);
                         path.truncate(length);
@@ -115,7 +115,8 @@ impl Type {
                 });
             }
             (Form::List(element), Value::Array(items)) => {
-                for (index, item) in items.iter_mut().enumerate() {
+                let items = items.iter_mut().enumerate();
+                for (index, item) in items.filter(|(_, item)| has_members(item)) {
                     push(path, &index.to_string());
                     element.visit(item, path, visit);
                     path.truncate(length);
@@ -126,9 +127,11 @@ impl Type {
                     if member.is_null() && element.form() == Form::Bytes {
                         visit.no_bytes(member);
                     }
-                    push(path, key);
-                    element.visit(member, path, visit);
-                    path.truncate(length);
+                    if has_members(member) {
+                        push(path, key);
+                        element.visit(member, path, visit);
+                        path.truncate(length);
+                    }
                 }
             }
             _ => {}
@@ -139,7 +142,17 @@ impl Type {
 /// Appends a step of a JSON pointer.
 fn push(path: &mut String, key: &str) {
     path.push('/');
-    path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+    // Hardly any key needs the escapes of a pointer.
+    if key.contains(['~', '/']) {
+        path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+    } else {
+        path.push_str(key);
+    }
+}
+
+/// Nothing is empty inside of anything else.
+fn has_members(value: &Value) -> bool {
+    matches!(value, Value::Array(_) | Value::Object(_))
 }
 
 #[cfg(test)]
