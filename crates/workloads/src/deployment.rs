@@ -404,7 +404,8 @@ impl<'r> Rollout<'r> {
         let mut wanted = set.value.clone();
         self.set_size_annotations(&mut wanted);
         let differs = before != size;
-        if !differs && !(annotates && wanted != set.value) {
+        let is_due = differs || annotates && wanted != set.value;
+        if !is_due {
             return Ok(false);
         }
         let edit = |set: &mut Value| {

@@ -366,7 +366,7 @@ mod tests {
         let found = slices(&service, &pods);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].1[1]["conditions"]["ready"], false);
-        let mut all = service.clone();
+        let mut all = service;
         all.value["spec"]["publishNotReadyAddresses"] = true.into();
         assert!(subsets(&all, &pods)[0].get("notReadyAddresses").is_none());
     }

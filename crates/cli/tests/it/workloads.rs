@@ -255,7 +255,7 @@ fn stateful_sets_have_ordinals_and_claims() {
     );
     cluster.kubectl("delete pvc data-db-2");
     cluster.until(
-        "get pv -o jsonpath={.items[*].spec.claimRef.name}",
+        "get pv --sort-by=.spec.claimRef.name -o jsonpath={.items[*].spec.claimRef.name}",
         "data-db-0 data-db-1",
     );
 }
@@ -385,10 +385,14 @@ fn services_follow_the_readiness_of_pods() {
     cluster.kubectl("expose pod web --port=80 --target-port=8080");
     cluster.kubectl("wait pod/web --for=condition=Ready --timeout=60s");
     let address = cluster.kubectl("get pod web -o jsonpath={.status.podIP}");
-    let endpoints = "get endpoints web -o jsonpath={.subsets[0].addresses[0].ip}:{.subsets[0].ports[0].port} --warnings-as-errors=false";
-    let quiet = endpoints.trim_end_matches(" --warnings-as-errors=false");
+    let endpoints =
+        "get endpoints web -o jsonpath={.subsets[0].addresses[0].ip}:{.subsets[0].ports[0].port}";
     let end = Instant::now() + DEADLINE;
-    while !cluster.kubectl(quiet).contains(&format!("{address}:8080")) {
+    // A warning about the old kind is printed too.
+    while !cluster
+        .kubectl(endpoints)
+        .contains(&format!("{address}:8080"))
+    {
         assert!(Instant::now() < end, "no endpoints");
     }
     let slice = "get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[0].endpoints[0].addresses[0]},{.items[0].endpoints[0].conditions.ready},{.items[0].ports[0].port}";
@@ -511,7 +515,7 @@ fn approved_certificates_are_signed() {
     std::fs::write(cluster.home.path().join("jane.crt"), certificate).unwrap();
     let file = |name: &str| cluster.home.path().join(name).display().to_string();
     let who = format!(
-        "auth whoami --client-certificate={} --client-key={} --user=none -o jsonpath={{.status.userInfo.username}}",
+        "auth whoami --client-certificate={} --client-key={} -o jsonpath={{.status.userInfo.username}}",
         file("jane.crt"),
         file("jane.key")
     );
@@ -624,17 +628,24 @@ fn helm_waits_for_workloads_and_hooks() {
         printed
     };
     let chart = chart.display();
-    run(&format!("install shop {chart} --wait --wait-for-jobs --timeout=60s"));
+    run(&format!(
+        "install shop {chart} --wait --wait-for-jobs --timeout=60s"
+    ));
     let ready = "get deployment,statefulset,daemonset -o jsonpath={.items[*].status.readyReplicas},{.items[*].status.numberReady}";
     assert_eq!(cluster.kubectl(ready), "2 1,1");
     let jobs = "get jobs -o jsonpath={.items[*].status.succeeded}";
     assert_eq!(cluster.kubectl(jobs), "1 1");
     run("test shop --timeout=60s");
-    run(&format!("upgrade shop {chart} --set image=shop:2,replicas=3 --wait --timeout=60s"));
+    run(&format!(
+        "upgrade shop {chart} --set image=shop:2,replicas=3 --wait --timeout=60s"
+    ));
     let images = "get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}";
     cluster.until(images, "shop:2 shop:2 shop:2");
     run("rollback shop 1 --wait --timeout=60s");
     cluster.until(images, "shop:1 shop:1");
     run("uninstall shop --wait --timeout=60s");
-    cluster.until("get deployment,statefulset,daemonset,replicaset -o name", "");
+    cluster.until(
+        "get deployment,statefulset,daemonset,replicaset -o name",
+        "",
+    );
 }
