@@ -108,14 +108,14 @@ impl Service for Pipeline {
             query,
             started,
         };
+        // Boxed, since the future is large, and the connection and a task move it several times.
         if matches!(received.head.method, Method::GET | Method::HEAD) {
-            return received.answer(info, incoming).await;
+            return Box::pin(received.answer(info, incoming)).await;
         }
         // A write that has begun ends, whatever becomes of its client: what is stored is audited.
         let bytes = incoming.size_hint().exact();
         let is_heavy =
             bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
-        // The future is large, and a task moves it several times.
         let answer = Box::pin(received.answer(info, incoming));
         self.run_to_end(is_heavy, answer).await
     }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use foldhash::fast::RandomState;
+
 /// No metric has more series than this; what would make another is not counted. Names of webhooks
 /// come from users.
 const MAX_SERIES: usize = 10_000;
@@ -17,7 +19,7 @@ pub(super) struct Family<V> {
     help: &'static str,
     labels: &'static [&'static str],
     /// Positions in `series`, by the values of the labels.
-    index: HashMap<Box<str>, usize>,
+    index: HashMap<Box<str>, usize, RandomState>,
     series: Vec<V>,
     /// The key that is looked for. Every request observes each plugin, so looking one up must not allocate.
     key: String,
@@ -43,7 +45,7 @@ impl<V> Family<V> {
             name,
             help,
             labels,
-            index: HashMap::new(),
+            index: HashMap::default(),
             series: Vec::new(),
             key: String::new(),
         }
