@@ -93,6 +93,7 @@ impl Controllers {
             self.background.spawn(node::keep(Arc::clone(&self.context)));
         }
         loop {
+            self.context.cache.advance(watch.progress());
             self.begin_work();
             let due = self.queue.next_due();
             tokio::select! {
