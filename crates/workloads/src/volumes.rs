@@ -171,7 +171,12 @@ fn fits(volume: &Object, claim: &Object) -> bool {
         (_, wanted) => wanted.is_none(),
     };
     is_large_enough
-        && text(volume, "/spec/storageClassName") == text(claim, "/spec/storageClassName")
+        && ["storageClassName", "volumeAttributesClassName"]
+            .iter()
+            .all(|member| {
+                let of = |object: &Value| text(&object["spec"], &format!("/{member}")).to_owned();
+                of(volume) == of(claim)
+            })
         && mode(volume) == mode(claim)
         && selector.is_none_or(|selector| selects(Some(selector), volume))
         && list(claim, "/spec/accessModes")
@@ -226,13 +231,22 @@ async fn bind(context: &Context, claim: &Object, volume: &Object) -> Looked {
         return Ok(Next::Done);
     }
     if text(claim, "/status/phase") != "Bound" {
-        let mut status = claim.get("status").cloned().unwrap_or_else(|| json!({}));
-        status["phase"] = "Bound".into();
-        status["accessModes"] = volume["spec"]["accessModes"].clone();
-        status["capacity"] = volume["spec"]["capacity"].clone();
+        let status = bound_status(claim, volume);
         context.set_status(&AUTHOR, claim, status).await?;
     }
     Ok(Next::Done)
+}
+
+/// The status of a claim that becomes bound. Later its class of attributes is the resizer's business.
+fn bound_status(claim: &Value, volume: &Value) -> Value {
+    let mut status = claim.get("status").cloned().unwrap_or_else(|| json!({}));
+    status["phase"] = "Bound".into();
+    status["accessModes"] = volume["spec"]["accessModes"].clone();
+    status["capacity"] = volume["spec"]["capacity"].clone();
+    if let Some(class) = volume.pointer("/spec/volumeAttributesClassName") {
+        status["currentVolumeAttributesClassName"] = class.clone();
+    }
+    status
 }
 
 /// Makes a volume for a claim. It is reserved for the claim, which is bound to it afterwards.
@@ -258,6 +272,10 @@ async fn provision(context: &Context, claim: &Object, class: &Object) -> Looked 
     });
     for (member, value) in [
         ("volumeMode", claim.pointer("/spec/volumeMode")),
+        (
+            "volumeAttributesClassName",
+            claim.pointer("/spec/volumeAttributesClassName"),
+        ),
         ("mountOptions", class.get("mountOptions")),
     ] {
         if let Some(value) = value {
@@ -327,6 +345,18 @@ mod tests {
             created: 1,
             value,
         }
+    }
+
+    #[test]
+    fn a_claim_takes_over_what_its_volume_has() {
+        let volume = json!({"spec": {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"],
+            "volumeAttributesClassName": "gold"}});
+        let claim = json!({"status": {"phase": "Pending"}});
+        assert_eq!(
+            bound_status(&claim, &volume),
+            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"},
+                "currentVolumeAttributesClassName": "gold"})
+        );
     }
 
     #[test]

@@ -76,7 +76,6 @@ impl Cluster {
                 Instant::now() < end,
                 "kubectl {line}: {printed}, not {wanted}"
             );
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 }
