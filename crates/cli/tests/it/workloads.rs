@@ -513,12 +513,13 @@ fn approved_certificates_are_signed() {
         cluster.kubectl("get csr jane -o go-template={{.status.certificate|base64decode}}");
     std::fs::write(cluster.home.path().join("jane.crt"), certificate).unwrap();
     let file = |name: &str| cluster.home.path().join(name).display().to_string();
-    let who = format!(
-        "auth whoami --client-certificate={} --client-key={} -o jsonpath={{.status.userInfo.username}}",
+    cluster.kubectl(&format!(
+        "config set-credentials jane --client-certificate={} --client-key={}",
         file("jane.crt"),
         file("jane.key")
-    );
-    assert_eq!(cluster.kubectl(&who), "jane");
+    ));
+    let who = "auth whoami --user=jane -o jsonpath={.status.userInfo.username}";
+    assert_eq!(cluster.kubectl(who), "jane");
 }
 
 #[test]
