@@ -171,8 +171,11 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
         return Ok(());
     }
     let group = resource.shape.kind().error_group();
+    // A webhook's patch may have made a custom resource one of another kind.
+    let told = object.get("kind").and_then(Value::as_str);
+    let kind = told.filter(|_| resource.is_custom());
     Err(invalid(
-        resource.kind(),
+        kind.unwrap_or_else(|| resource.kind()),
         group.unwrap_or_else(|| resource.group()),
         metadata::text(object, "name"),
         errors,
