@@ -163,7 +163,7 @@ impl Running {
             Some(files) => identity.serving(files)?,
             None => identity,
         };
-        let tls = identity.server_config(settings.client_ca_file.as_deref())?;
+        let (config, users) = identity.server_config(settings.client_ca_file.as_deref())?;
         let admin = identity.issue_to_user("admin", "system:masters")?;
         let (phase, watched) = watch::channel(Phase::Serving);
         let (connections, drain) = (settings.connections.clone(), settings.drain);
@@ -184,7 +184,7 @@ impl Running {
         // What they do follows what others write, and may be as much work as they like.
         let threads = threads("lockgate-controllers")?;
         controllers::start(context, &tasks, &threads);
-        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure(tls)));
+        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure { config, users }));
         let serving = serve(listener, service, secure, connections, watched, drain);
         let serving = tokio::spawn(serving);
         Ok(Self {

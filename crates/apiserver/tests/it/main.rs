@@ -19,6 +19,7 @@ mod hostile;
 mod hostile_advisories;
 mod hostile_audit;
 mod hostile_bounds;
+mod hostile_certificates;
 mod hostile_connections;
 mod hostile_definitions;
 mod hostile_identity;
