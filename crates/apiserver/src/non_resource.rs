@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use lockgate_admission::engine::Engine;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
@@ -191,7 +192,19 @@ impl NonResource {
             "validatingPlugins": validating.1,
             "controllers": controllers.1,
             "featureGates": gates.1,
+            "mutatingPolicies": self.policies(PolicyKind::Mutating),
+            "validatingPolicies": self.policies(PolicyKind::Validating),
         }})
+    }
+
+    /// The names of the policies that are in force: those with bindings.
+    pub(crate) fn policies(&self, kind: PolicyKind) -> Vec<String> {
+        let snapshot = self.engine.policies(kind).snapshot();
+        let names = snapshot
+            .policies()
+            .iter()
+            .map(|bound| bound.policy.name().to_owned());
+        names.collect()
     }
 
     fn paths(&self) -> Vec<String> {

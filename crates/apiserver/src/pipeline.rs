@@ -22,6 +22,7 @@ use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_listener::Service;
 use lockgate_store::ReadAt;
 
@@ -136,8 +137,13 @@ impl Pipeline {
     }
 
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
-    /// or one that is validated by the patterns and expressions of whoever defined it.
+    /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
     async fn is_heavy(&self, head: &http::request::Parts) -> bool {
+        let engine = &self.writer.admitter.engine;
+        let has_policies = |kind| !engine.policies(kind).snapshot().policies().is_empty();
+        if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
+            return true;
+        }
         let query = Query::default();
         let info = RequestInfo::read(&head.method, head.uri.path(), &query);
         let Some(RequestInfo::Resource(target)) = info else {

@@ -19,6 +19,7 @@ use lockgate_admission::trace::Step;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 use lockgate_listener::{Phase, serve};
 use lockgate_plugins::in_tree::{self, Parts as PluginParts};
@@ -61,6 +62,9 @@ use crate::services::ServiceCache;
 use crate::tasks::Tasks;
 use crate::write::Writer;
 use crate::write::admission::Admitter;
+
+/// The most policies that are named at start.
+const SHOWN_POLICIES: usize = 20;
 
 /// The failure of a start.
 #[derive(Debug, thiserror::Error)]
@@ -288,6 +292,24 @@ impl Running {
                 names => names.join(","),
             };
             format!("{title}: {names}")
+        });
+        lines.collect()
+    }
+
+    /// The admission policies in force as text, by kind: how many, and the first of them.
+    #[must_use]
+    pub fn policies(&self) -> Vec<String> {
+        let kinds = [
+            ("mutating policies", PolicyKind::Mutating),
+            ("validating policies", PolicyKind::Validating),
+        ];
+        let lines = kinds.into_iter().map(|(title, kind)| {
+            let names = self.pipeline.non_resource.policies(kind);
+            match names.get(..SHOWN_POLICIES) {
+                None if names.is_empty() => format!("{title}: none"),
+                None => format!("{title}: {}", names.join(",")),
+                Some(first) => format!("{title}: {} of {}", first.join(","), names.len()),
+            }
         });
         lines.collect()
     }

@@ -440,6 +440,9 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         Printer::note(&part);
     }
     apply_all(&running, &sources).await?;
+    for part in running.policies() {
+        Printer::note(&part);
+    }
     Ok(Launched {
         running,
         disk,
