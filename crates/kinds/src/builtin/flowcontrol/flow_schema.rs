@@ -11,9 +11,6 @@ use lockgate_go::json::to_string;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Told to whoever would rely on it.
-const NOT_ENFORCED: &str = "this server does not queue requests by priority and fairness: the object is stored and has no effect; requests are limited by --max-requests-inflight and --max-mutating-requests-inflight";
-
 pub(super) const FLOW_SCHEMAS: Resource = cluster(
     "flowcontrol.apiserver.k8s.io",
     "v1",
@@ -55,10 +52,6 @@ pub(super) const PRIORITY_LEVEL_CONFIGURATIONS: Resource = cluster(
 pub(super) struct FlowSchema;
 
 impl Kind for FlowSchema {
-    fn warnings_on_create(&self, _new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        vec![NOT_ENFORCED.to_owned()]
-    }
-
     fn validate_update(
         &self,
         subresource: &str,
@@ -125,10 +118,6 @@ impl Kind for FlowSchema {
 pub(super) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
-    fn warnings_on_create(&self, _new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        vec![NOT_ENFORCED.to_owned()]
-    }
-
     fn validate_update(
         &self,
         subresource: &str,
