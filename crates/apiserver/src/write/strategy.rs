@@ -187,12 +187,21 @@ pub(crate) fn warnings_on_create(resource: &Resource, object: &Value) -> Vec<Str
 }
 
 /// Warnings about a changed object that is valid.
-pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
+pub(crate) fn warnings_on_update(
+    resource: &Resource,
+    subresource: &str,
+    object: &Value,
+    old: &Value,
+) -> Vec<String> {
     let new = Written::new(object, resource.names.namespaced);
     let old = Written::new(old, resource.names.namespaced);
     validating(|context| {
         let kind = resource.shape.kind();
-        kind.warnings_on_update(&new, &old, context)
+        match subresource {
+            "" => kind.warnings_on_update(&new, &old, context),
+            "status" => kind.warnings_on_status_update(&new),
+            _ => Vec::new(),
+        }
     })
 }
 

@@ -355,10 +355,8 @@ impl Recipe for Replacement<'_> {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;
         }
-        if subresource.is_empty() {
-            for warning in strategy::warnings_on_update(resource, object, old) {
-                request.notes.warn(&warning);
-            }
+        for warning in strategy::warnings_on_update(resource, subresource, object, old) {
+            request.notes.warn(&warning);
         }
         strategy::canonicalize(resource, object);
         ignore_timestamp_only_change(object, old);
