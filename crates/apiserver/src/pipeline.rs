@@ -50,7 +50,7 @@ use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
 use crate::non_resource::NonResource;
 use crate::read::watch::Shown;
-use crate::read::{get, list, watch};
+use crate::read::{components, get, list, watch};
 use crate::registry::{Registry, Resource, Subresource};
 use crate::request::Request;
 use crate::respond::{self, Reply, Tables};
@@ -516,6 +516,12 @@ impl Received<'_> {
         // The memory of the request, and how much is worked on to answer it.
         let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
+            (Verb::Get, None) if components::is_component(resource) => {
+                components::get(storage, request).await?
+            }
+            (Verb::List, None) if components::is_component(resource) => {
+                components::list(storage, request, self.query).await?
+            }
             (Verb::Get, None) => get::get(storage, request, self.query).await?,
             (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
             (Verb::List | Verb::Watch, _) => {
