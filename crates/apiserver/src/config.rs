@@ -370,6 +370,9 @@ pub struct Settings {
     pub max_requests_inflight: usize,
     /// The most requests that write at a time. UPSTREAM: 200.
     pub max_mutating_requests_inflight: usize,
+    /// What is said about built-in types in the documents of OpenAPI: lines of a type, a member and a
+    /// description, separated by tabs. None says nothing.
+    pub descriptions: Option<fn() -> String>,
     /// FlowSchemas and PriorityLevelConfigurations decide which requests are served: both limits are
     /// added up, and priority levels share the sum. Otherwise the limits hold as they are.
     pub priority_and_fairness: bool,
@@ -431,6 +434,7 @@ impl Default for Settings {
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             priority_and_fairness: true,
+            descriptions: None,
             audit_policy_file: None,
             audit_log_path: None,
             admission_control_config_file: None,

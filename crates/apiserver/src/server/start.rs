@@ -311,7 +311,7 @@ fn build(
     address: SocketAddr,
     tasks: Tasks,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
-    let registry = Arc::new(Registry::new());
+    let registry = Arc::new(Registry::new(settings.descriptions));
     let order = Arc::new(tokio::sync::Mutex::new(()));
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());

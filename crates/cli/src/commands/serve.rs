@@ -386,6 +386,7 @@ impl ServeArgs {
                 unreachable_seconds: self.default_unreachable_toleration_seconds,
             },
             controllers: controllers(&self.controllers),
+            descriptions: Some(lockgate_descriptions::text),
             priority_and_fairness: self.enable_priority_and_fairness,
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,

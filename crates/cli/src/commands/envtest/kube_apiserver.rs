@@ -228,6 +228,7 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
         },
         // Those of kube-controller-manager are not kube-apiserver's.
         controllers: Controllers::all(false),
+        descriptions: Some(lockgate_descriptions::text),
         priority_and_fairness: flags.is_on("enable-priority-and-fairness").unwrap_or(true),
         max_requests_inflight: count(
             flags,
