@@ -8,6 +8,7 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 
 use crate::checks::pem_blocks;
+use crate::upstream_error::UpstreamError;
 
 const KIND: &str = "CERTIFICATE REQUEST";
 
@@ -16,21 +17,20 @@ const RSA_BITS: usize = 2048;
 
 /// Checks a request, and its signature by the key it is for. Signatures of algorithms that are not known
 /// here are left to the signer, who checks them again.
-pub(super) fn check(request: &[u8]) -> Result<(), String> {
+pub(super) fn check(request: &[u8]) -> Result<(), UpstreamError> {
     let der = match pem_blocks(request).into_iter().next() {
         Some((kind, der)) if kind == KIND => der,
-        _ => return Err(format!("PEM block type must be {KIND}")),
+        _ => return Err(format!("PEM block type must be {KIND}").into()),
     };
-    let (rest, parsed) =
-        X509CertificationRequest::from_der(&der).map_err(|_| malformed(&der).to_owned())?;
+    let (rest, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| malformed(&der))?;
     if !rest.is_empty() {
-        return Err(String::from("asn1: syntax error: trailing data"));
+        return Err("asn1: syntax error: trailing data".into());
     }
     let key = parsed
         .certification_request_info
         .subject_pki
         .parsed()
-        .map_err(|_| String::from("x509: failed to parse public key"))?;
+        .map_err(|_| "x509: failed to parse public key")?;
     let failed = match &key {
         PublicKey::RSA(key) if key.key_size() < RSA_BITS => return Ok(()),
         PublicKey::RSA(_) => "crypto/rsa: verification error",
@@ -38,7 +38,7 @@ pub(super) fn check(request: &[u8]) -> Result<(), String> {
         _ => "x509: Ed25519 verification failure",
     };
     match parsed.verify_signature() {
-        Err(X509Error::SignatureVerificationError) => Err(failed.to_owned()),
+        Err(X509Error::SignatureVerificationError) => Err(failed.into()),
         _ => Ok(()),
     }
 }
@@ -75,14 +75,14 @@ mod tests {
             "-----BEGIN CERTIFICATE REQUEST-----\nYQ==\n",
         ];
         for text in others {
-            let refused = check(text.as_bytes()).unwrap_err();
+            let refused = check(text.as_bytes()).unwrap_err().to_string();
             assert_eq!(
                 refused, "PEM block type must be CERTIFICATE REQUEST",
                 "{text}"
             );
         }
         let certificate = REQUEST.replace("CERTIFICATE REQUEST", "CERTIFICATE");
-        let refused = check(certificate.as_bytes()).unwrap_err();
+        let refused = check(certificate.as_bytes()).unwrap_err().to_string();
         assert_eq!(refused, "PEM block type must be CERTIFICATE REQUEST");
     }
 
@@ -97,11 +97,11 @@ mod tests {
             let body = lockgate_go::base64::encode(der);
             format!("-----BEGIN {KIND}-----\n{body}\n-----END {KIND}-----\n")
         };
-        let short = check(wrap(&der[..40]).as_bytes()).unwrap_err();
+        let short = check(wrap(&der[..40]).as_bytes()).unwrap_err().to_string();
         assert_eq!(short, "asn1: syntax error: data truncated");
         let last = der.len() - 1;
         der[last] ^= 1;
-        let forged = check(wrap(&der).as_bytes()).unwrap_err();
+        let forged = check(wrap(&der).as_bytes()).unwrap_err().to_string();
         assert_eq!(forged, "x509: ECDSA verification failure");
     }
 }
