@@ -11,6 +11,7 @@ use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 use crate::error::method_not_allowed;
+use crate::flow_control::FlowControl;
 use crate::http::body::Response;
 use crate::http::negotiate::Wanted;
 use crate::http::query::Query;
@@ -119,6 +120,8 @@ pub(crate) struct NonResource {
     pub(crate) storage: Storage,
     pub(crate) engine: Engine,
     pub(crate) requests: Arc<Requests>,
+    /// None where priority and fairness is switched off.
+    pub(crate) flow_control: Option<Arc<FlowControl>>,
     /// The address the server listens on.
     pub(crate) address: String,
     pub(crate) parts: Parts,
@@ -279,6 +282,9 @@ impl NonResource {
     fn metrics(&self) -> String {
         let mut text = self.engine.metrics().render(std::time::Instant::now());
         text.push_str(&self.requests.render());
+        if let Some(flow_control) = &self.flow_control {
+            text.push_str(&flow_control.render());
+        }
         text
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   1 http        path, method, query, deadline
 //!   2 authn       the user                       a failure is audited too
+//!     flow_control  a seat in the priority level of the request, or 429
 //!   3 authz       may the user do this           before the body is read: strangers cost nothing
 //!   4 decode      bytes, query and headers become a typed write
 //!   5 mutate   ─┐
@@ -17,7 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method};
+use http::request::Parts;
+use http::{HeaderValue, Method};
 use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
@@ -38,6 +40,7 @@ use crate::error::{
     Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, no_such_resource,
     timeout, too_many_requests,
 };
+use crate::flow_control::{Asked as Asking, Classified, FlowControl};
 use crate::heavy::{self, Heavy};
 use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit, TREE};
@@ -49,7 +52,7 @@ use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
 use crate::non_resource::NonResource;
 use crate::read::watch::Shown;
-use crate::read::{get, list, watch};
+use crate::read::{components, get, list, watch};
 use crate::registry::{Registry, Resource, Subresource};
 use crate::request::Request;
 use crate::respond::{self, Reply, Tables};
@@ -78,6 +81,8 @@ pub(crate) struct Pipeline {
     pub(crate) non_resource: NonResource,
     pub(crate) audit: Arc<Audit>,
     pub(crate) requests: Arc<Requests>,
+    /// Puts requests into priority levels. None counts reads and writes instead.
+    pub(crate) flow_control: Option<Arc<FlowControl>>,
     pub(crate) reads_in_flight: InFlight,
     pub(crate) writes_in_flight: InFlight,
     /// The memory of bodies and answers.
@@ -97,18 +102,27 @@ impl Service for Pipeline {
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
     ) -> Response {
+        let started = Instant::now();
         let (head, incoming) = request.into_parts();
-        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
-        if !matches!(head.method, Method::GET | Method::HEAD) {
-            let bytes = incoming.size_hint().exact();
-            let is_heavy =
-                bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(&head).await;
-            let pipeline = Arc::clone(&self);
-            // The future is large, and a task moves it several times.
-            let answer = Box::pin(async move { pipeline.run_stages(&peer, head, incoming).await });
-            return self.run_to_end(is_heavy, answer).await;
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let info = RequestInfo::read(&head.method, head.uri.path(), &query);
+        let received = Received {
+            pipeline: Arc::clone(&self),
+            peer,
+            head,
+            query,
+            started,
+        };
+        // Boxed, since the future is large, and the connection and a task move it several times.
+        if matches!(received.head.method, Method::GET | Method::HEAD) {
+            return Box::pin(received.answer(info, incoming)).await;
         }
-        self.run_stages(&peer, head, incoming).await
+        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
+        let bytes = incoming.size_hint().exact();
+        let is_heavy =
+            bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
+        let answer = Box::pin(received.answer(info, incoming));
+        self.run_to_end(is_heavy, answer).await
     }
 }
 
@@ -138,14 +152,12 @@ impl Pipeline {
 
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
     /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
-    async fn is_heavy(&self, head: &http::request::Parts) -> bool {
+    async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
         let engine = &self.writer.admitter.engine;
         let has_policies = |kind| !engine.policies(kind).snapshot().policies().is_empty();
         if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
             return true;
         }
-        let query = Query::default();
-        let info = RequestInfo::read(&head.method, head.uri.path(), &query);
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
         };
@@ -166,36 +178,36 @@ impl Pipeline {
         let size = read.map(|(entry, _)| entry.map_or(0, |entry| entry.value.len()));
         size.is_ok_and(|bytes| bytes as u64 > heavy::LARGE)
     }
+}
 
-    /// Answers a request, from its head to its audit event.
-    async fn run_stages(
-        self: Arc<Self>,
-        peer: &Peer,
-        head: http::request::Parts,
-        mut incoming: Incoming,
-    ) -> Response {
-        let started = Instant::now();
-        let query = Query::parse(head.uri.query().unwrap_or_default());
+/// A request as it was received.
+struct Received {
+    pipeline: Arc<Pipeline>,
+    peer: Arc<Peer>,
+    head: Parts,
+    query: Query,
+    started: Instant,
+}
+
+impl Received {
+    /// Answers the request, from its head to its audit event.
+    async fn answer(self, info: Option<RequestInfo>, mut incoming: Incoming) -> Response {
+        let Parts {
+            method,
+            uri,
+            headers,
+            ..
+        } = &self.head;
         let id = RandomIds.uid();
-        let path = head.uri.path().to_owned();
         let mut event = self
+            .pipeline
             .audit
-            .begin(&id, &head.method, &head.uri, &head.headers, peer);
-        let mut response = match RequestInfo::read(&head.method, &path, &query) {
+            .begin(&id, method, uri, headers, &self.peer);
+        let mut response = match info {
             None => respond::page_not_found(),
-            Some(info) => {
-                let received = Received {
-                    pipeline: &self,
-                    peer,
-                    method: &head.method,
-                    headers: &head.headers,
-                    query: &query,
-                    started,
-                };
-                received.serve(info, &mut incoming, &mut event).await
-            }
+            Some(info) => self.serve(info, &mut incoming, &mut event).await,
         };
-        if head.method == Method::HEAD {
+        if *method == Method::HEAD {
             respond::drop_body(&mut response);
         }
         // An answer that comes before the end of a body looks like a broken stream to some clients.
@@ -205,32 +217,22 @@ impl Pipeline {
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(AUDIT_ID, id);
         }
-        self.requests
-            .count(&head.method, response.status().as_u16(), started.elapsed());
+        let code = response.status().as_u16();
+        self.pipeline
+            .requests
+            .count(method, code, self.started.elapsed());
         // The path alone: queries and headers may hold secrets.
         tracing::debug!(
-            method = %head.method,
-            path = head.uri.path(),
-            code = response.status().as_u16(),
-            elapsed = ?started.elapsed(),
+            %method,
+            path = uri.path(),
+            code,
+            elapsed = ?self.started.elapsed(),
             "request"
         );
-        event.finish(response.status().as_u16());
+        event.finish(code);
         response
     }
-}
 
-/// A request as it was received.
-struct Received<'r> {
-    pipeline: &'r Pipeline,
-    peer: &'r Peer,
-    method: &'r Method,
-    headers: &'r HeaderMap,
-    query: &'r Query,
-    started: Instant,
-}
-
-impl Received<'_> {
     async fn serve(
         &self,
         info: RequestInfo,
@@ -241,13 +243,13 @@ impl Received<'_> {
             accepted: &negotiate::ACCEPTED,
             tables: true,
         };
-        let encoding = negotiate::wanted(self.headers, self.query, offer)
+        let encoding = negotiate::wanted(&self.head.headers, &self.query, offer)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
         if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
-            event.target(target, &target.asked_name(self.query));
+            event.target(target, &target.asked_name(&self.query));
         }
         if !info.is_long_running()
-            && let Err(failure) = allowed_time(self.query, self.pipeline.request_timeout)
+            && let Err(failure) = allowed_time(&self.query, self.pipeline.request_timeout)
         {
             return self.fail(&failure, encoding, event);
         }
@@ -255,18 +257,69 @@ impl Received<'_> {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
-        let Ok(permit) = self.enter(&user, &info) else {
-            return respond::too_many_requests();
+        let entered = match &self.pipeline.flow_control {
+            Some(control) => self.enter_level(control, &user, &info).await,
+            None => self.enter(&user, &info).map(|permit| (None, permit)),
         };
+        let (classified, permit) = match entered {
+            Ok(entered) => entered,
+            Err(refused) => return *refused,
+        };
+        // A watch has begun once it is answered.
+        let is_watch = matches!(&info, RequestInfo::Resource(target) if target.verb == Verb::Watch);
         let mut response = self.route(info, user, incoming, encoding, event).await;
-        if let Some(permit) = permit {
+        if let Some(classified) = classified {
+            classified.add_headers(response.headers_mut());
+        }
+        if let (Some(permit), false) = (permit, is_watch) {
             response.body_mut().hold(permit);
         }
         response
     }
 
+    /// A seat in the priority level of the request. Connections need none.
+    ///
+    /// UPSTREAM: apiserver pkg/server/filters/priority-and-fairness.go
+    async fn enter_level(
+        &self,
+        control: &FlowControl,
+        user: &UserInfo,
+        info: &RequestInfo,
+    ) -> Result<(Option<Classified>, Option<Permit>), Box<Response>> {
+        let lower;
+        let asked = match info {
+            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
+                if info.is_long_running() && target.verb != Verb::Watch {
+                    return Ok((None, None));
+                }
+                Asking::Resource(target)
+            }
+            RequestInfo::NonResource { path, .. } => {
+                let verb = match self.head.method {
+                    Method::GET => "get",
+                    _ => {
+                        lower = self.head.method.as_str().to_ascii_lowercase();
+                        &lower
+                    }
+                };
+                Asking::Path { verb, path }
+            }
+        };
+        let Some(classified) = control.classify(user, &asked) else {
+            return Ok((None, None));
+        };
+        match control.enter(&classified, user, &asked).await {
+            Ok(seat) => Ok((Some(classified), seat.map(Permit::holding))),
+            Err(refused) => {
+                let mut response = respond::too_many_requests(refused.retry_after_seconds);
+                classified.add_headers(response.headers_mut());
+                Err(Box::new(response))
+            }
+        }
+    }
+
     /// A place among the requests in flight. Those that go on, health checks and masters need none.
-    fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, ()> {
+    fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, Box<Response>> {
         let is_master = || {
             let groups = user.groups.as_deref().unwrap_or_default();
             groups.iter().any(|group| group == MASTERS)
@@ -280,11 +333,14 @@ impl Received<'_> {
         if info.is_long_running() || is_probe || is_master() {
             return Ok(None);
         }
-        let in_flight = match *self.method {
+        let in_flight = match self.head.method {
             Method::GET | Method::HEAD => &self.pipeline.reads_in_flight,
             _ => &self.pipeline.writes_in_flight,
         };
-        in_flight.enter(&user.username).map(Some).ok_or(())
+        let permit = in_flight.enter(&user.username);
+        permit
+            .map(Some)
+            .ok_or_else(|| Box::new(respond::too_many_requests(1)))
     }
 
     async fn route(
@@ -299,10 +355,10 @@ impl Received<'_> {
             RequestInfo::NonResource { path, segments } => {
                 return match self.authorize_path(&user, &path, event) {
                     Ok(()) => self.pipeline.non_resource.serve(
-                        self.method,
+                        &self.head.method,
                         &segments,
-                        self.headers,
-                        self.query,
+                        &self.head.headers,
+                        &self.query,
                     ),
                     Err(failure) => self.fail(&failure, encoding, event),
                 };
@@ -341,14 +397,15 @@ impl Received<'_> {
 
     /// Stages 2 and, for impersonation, 3.
     async fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
-        let pipeline = self.pipeline;
+        let pipeline = &self.pipeline;
         let user = pipeline
             .authenticator
-            .authenticate(self.peer, self.headers)
+            .authenticate(&self.peer, &self.head.headers)
             .await?;
         event.user(&user);
         event.receive();
-        let other = impersonation::impersonate(&user, self.headers, pipeline.authorizer.as_ref())?;
+        let other =
+            impersonation::impersonate(&user, &self.head.headers, pipeline.authorizer.as_ref())?;
         if let Some(other) = &other {
             event.impersonated(other);
         }
@@ -357,7 +414,7 @@ impl Received<'_> {
 
     fn authorize_path(&self, user: &UserInfo, path: &str, event: &mut Event) -> Outcome<()> {
         let asking = authz::user(user);
-        let verb = self.method.as_str().to_ascii_lowercase();
+        let verb = self.head.method.as_str().to_ascii_lowercase();
         let request = AccessRequest {
             user: &asking,
             verb: &verb,
@@ -374,8 +431,8 @@ impl Received<'_> {
 
     /// Stage 3. The target that is authorized is the one that is executed and audited.
     fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
-        let name = target.asked_name(self.query);
-        let (field_selector, label_selector) = target.selectors(self.query);
+        let name = target.asked_name(&self.query);
+        let (field_selector, label_selector) = target.selectors(&self.query);
         let asked = Asked {
             name: &name,
             field_selector,
@@ -402,7 +459,7 @@ impl Received<'_> {
         if verb == Verb::Watch || part.is_some_and(connect::is_connection) {
             return self.dispatch(request, incoming, event).await;
         }
-        let allowed = allowed_time(self.query, self.pipeline.request_timeout)?;
+        let allowed = allowed_time(&self.query, self.pipeline.request_timeout)?;
         // Deleting a collection takes as long as it takes: each deletion has its own calls.
         if verb != Verb::DeleteCollection {
             let within = if verb.writes() {
@@ -426,7 +483,7 @@ impl Received<'_> {
     ) -> Outcome<Response> {
         let resource = &request.resource;
         // UPSTREAM: the routes of built-in resources are registered by method, those of custom ones are not.
-        if *self.method == Method::HEAD && !resource.is_custom() {
+        if self.head.method == Method::HEAD && !resource.is_custom() {
             return Err(method_not_allowed());
         }
         let part = resource.subresource(request.subresource());
@@ -435,8 +492,8 @@ impl Received<'_> {
             accepted: resource.shape.accepted(),
             tables: verbs.iter().any(|verb| verb != "create"),
         };
-        let wanted = negotiate::wanted(self.headers, self.query, offer)?;
-        let tables = Tables::wanted(wanted, self.query)?;
+        let wanted = negotiate::wanted(&self.head.headers, &self.query, offer)?;
+        let tables = Tables::wanted(wanted, &self.query)?;
         check_scope(request.target(), resource)?;
         let verb = request.target().verb;
         let (part, verbs) = if request.subresource().is_empty() {
@@ -454,20 +511,26 @@ impl Received<'_> {
         if !verbs.iter().any(|known| known == verb.name()) {
             return Err(method_not_allowed());
         }
-        let Pipeline { writer, tasks, .. } = self.pipeline;
+        let Pipeline { writer, tasks, .. } = self.pipeline.as_ref();
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
             let shown = Shown { wanted, tables };
             let shown = (shown, &self.pipeline.room);
-            return watch::watch(storage, tasks, request, self.query, shown).await;
+            return watch::watch(storage, tasks, request, &self.query, shown).await;
         }
         // The memory of the request, and how much is worked on to answer it.
         let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
-            (Verb::Get, None) => get::get(storage, request, self.query).await?,
-            (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
+            (Verb::Get, None) if components::is_component(resource) => {
+                components::get(storage, request).await?
+            }
+            (Verb::List, None) if components::is_component(resource) => {
+                components::list(storage, request, &self.query).await?
+            }
+            (Verb::Get, None) => get::get(storage, request, &self.query).await?,
+            (Verb::Get, Some(part)) => get::get_part(storage, request, part, &self.query).await?,
             (Verb::List | Verb::Watch, _) => {
-                let found = list::find(storage, request, self.query).await?;
+                let found = list::find(storage, request, &self.query).await?;
                 let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
                 if !is_streamed {
                     room = self.room(request, found.bytes())?;
@@ -520,8 +583,8 @@ impl Received<'_> {
         body: &Bytes,
     ) -> Outcome<Write> {
         let encoded = Encoded {
-            headers: self.headers,
-            query: self.query,
+            headers: &self.head.headers,
+            query: &self.query,
             body,
         };
         match part {
@@ -537,7 +600,7 @@ impl Received<'_> {
             reviewer,
             signer,
             ..
-        } = self.pipeline;
+        } = self.pipeline.as_ref();
         match write {
             Write::Create(body) => create::create(writer, request, body).await,
             Write::Update(body) => update::update(writer, request, body).await,
@@ -556,7 +619,7 @@ impl Received<'_> {
 
     /// Stages 4 to 7 of a connection, which has no body.
     async fn connect(&self, request: &Request, part: &Subresource) -> Outcome<Reply> {
-        let options = connect::decode(part, self.query, &request.target().rest)?;
+        let options = connect::decode(part, &self.query, &request.target().rest)?;
         connect::connect(&self.pipeline.writer, request, part, options).await
     }
 }

@@ -196,6 +196,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Warnings about a changed status that is valid.
+    fn warnings_on_status_update(&self, _new: &Written<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The columns of tables, separated by `|`: a plus stands before those of wide tables, a colon
     /// before a type that is not `string`.
     fn columns(&self) -> &'static str {
@@ -207,14 +212,9 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Row::created_at(object, common)
     }
 
-    /// The key by which rows are sorted, if not as they come.
+    /// The key by which rows are sorted: for every object, or for none, whose rows stay as they come.
     fn sort_key(&self, _object: &Value) -> Option<(i64, String)> {
         None
-    }
-
-    /// Returns true if [`Self::sort_key`] orders the rows.
-    fn sorts_rows(&self) -> bool {
-        false
     }
 
     /// The fields that field selectors may name, if there are more than name and namespace.

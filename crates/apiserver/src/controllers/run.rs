@@ -4,14 +4,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_store::{Event, List, ReadAt, ReadError, Revision};
+use lockgate_store::{Entry, Event, List, ReadAt, ReadError, Revision};
 
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
 use super::workers::Workers;
 use super::{
-    Context, definition, garbage_collector, namespace, namespace_defaults, policy_status,
-    protection, resource_quota, role_aggregation,
+    Context, definition, flow_control, garbage_collector, namespace, namespace_defaults,
+    policy_status, protection, resource_quota, role_aggregation,
 };
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
@@ -39,6 +39,22 @@ const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
 const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicies/";
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
+const FLOW_CONTROL: &str = "/flowcontrol.apiserver.k8s.io/";
+
+/// The resources whose changes make work, whatever is in them.
+const WATCHED: [&str; 11] = [
+    NAMESPACES,
+    CLUSTER_ROLES,
+    POLICIES,
+    DEFINITIONS,
+    "/core/persistentvolumeclaims/",
+    "/core/persistentvolumes/",
+    "/core/pods/",
+    "/core/resourcequotas/",
+    "/core/services/",
+    "/resource.k8s.io/resourceclaims/",
+    "/storage.k8s.io/volumeattributesclasses/",
+];
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
 /// own: requests wait for them, and nothing slow may be in front of them.
@@ -54,6 +70,8 @@ pub(crate) fn start(context: Context, tasks: &Tasks, threads: &Heavy) {
         running: Workers::new(),
     };
     threads.spawn(tasks.until_stopped(controllers(DEFINITIONS).run()));
+    // This one is kube-apiserver's own.
+    threads.spawn(tasks.until_stopped(controllers(FLOW_CONTROL).run()));
     if on != Switches::all(false) {
         threads.spawn(tasks.until_stopped(controllers(EVERYTHING).run()));
     }
@@ -90,7 +108,8 @@ impl Controllers {
             Err(error) => return error,
         };
         let store = Arc::clone(self.context.writer.storage.store());
-        let mut watch = match store.watch(self.prefix, revision).await {
+        let watching = store.watch_if(self.prefix, revision, Some(Arc::new(concerns)));
+        let mut watch = match watching.await {
             Ok(watch) => watch,
             Err(error) => return error,
         };
@@ -164,6 +183,10 @@ impl Controllers {
             if let Some(name) = key.strip_prefix(DEFINITIONS) {
                 self.queue.add(Work::Definition(name.into()));
             }
+            return;
+        }
+        if self.prefix == FLOW_CONTROL {
+            self.queue.add(Work::FlowControl);
             return;
         }
         let on = self.context.settings.enabled;
@@ -258,6 +281,23 @@ impl Controllers {
     }
 }
 
+/// Returns true if work may follow from a change. Most writes are no business of any controller, and wake
+/// none: that would cost as much as the write.
+fn concerns(event: &Event) -> bool {
+    let key = event.key();
+    let is_watched = || {
+        namespace_defaults::namespace_of(key).is_some()
+            || WATCHED.iter().any(|prefix| key.starts_with(prefix))
+    };
+    let is_mentioned = |entry: &Entry| garbage_collector::may_concern(entry);
+    match event {
+        Event::Delete { .. } => true,
+        Event::Put { entry, previous } => {
+            is_watched() || is_mentioned(entry) || previous.as_ref().is_some_and(is_mentioned)
+        }
+    }
+}
+
 /// Does one piece of work, and tells those who wait for it, also when it failed.
 async fn perform(
     context: &Context,
@@ -296,6 +336,7 @@ async fn perform(
             settled.map(done_or_failed)
         }
         Work::Protect(key) => protection::look(context, key).await.map(done_or_failed),
+        Work::FlowControl => flow_control::look(context).await.map(changed_or_done),
         Work::Aggregate => role_aggregation::look(context).await.map(changed_or_done),
     };
     Ok((done?, Vec::new()))

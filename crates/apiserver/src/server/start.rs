@@ -44,6 +44,7 @@ use crate::config::{AuthorizationMode, Controllers, FeatureGates, ServiceRouting
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
+use crate::flow_control::FlowControl;
 use crate::heavy::Heavy;
 use crate::host::ServedKinds;
 use crate::http::in_flight::{InFlight, ROOM};
@@ -332,7 +333,7 @@ fn build(
     address: SocketAddr,
     tasks: Tasks,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
-    let registry = Arc::new(Registry::new());
+    let registry = Arc::new(Registry::new(settings.descriptions));
     let order = Arc::new(tokio::sync::Mutex::new(()));
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());
@@ -469,6 +470,11 @@ fn build(
     let audit = audit(&settings)?;
     let addresses = Arc::new(Addresses::new(settings.service_range));
     let requests = Arc::new(Requests::default());
+    let in_flight = settings
+        .max_requests_inflight
+        .saturating_add(settings.max_mutating_requests_inflight);
+    let flow_control = Arc::new(FlowControl::new(in_flight, settings.request_timeout));
+    let is_fair = settings.priority_and_fairness;
     let storage = Storage::new(Shared {
         store,
         converter,
@@ -479,6 +485,7 @@ fn build(
             rbac: Arc::clone(&rbac),
             addresses: Arc::clone(&addresses),
             services,
+            flow_control: Arc::clone(&flow_control),
             nodes,
         },
         order,
@@ -518,6 +525,7 @@ fn build(
             storage,
             engine,
             requests: Arc::clone(&requests),
+            flow_control: is_fair.then(|| Arc::clone(&flow_control)),
             address: address.to_string(),
             parts,
         },
@@ -528,6 +536,7 @@ fn build(
         signer,
         audit: Arc::new(audit),
         requests,
+        flow_control: is_fair.then_some(flow_control),
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
         room: InFlight::new(ROOM),

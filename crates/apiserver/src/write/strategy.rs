@@ -127,32 +127,31 @@ pub(crate) fn prepare_create(
 /// Validates a new object.
 pub(crate) fn check_create(
     resource: &Resource,
-    object: &Value,
+    new: &Written<'_>,
     gates: FeatureGates,
     admin_access: bool,
 ) -> Outcome<()> {
-    let mut new = Written::new(object, resource.names.namespaced);
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
         let mut context = *context;
         context.admin_access = admin_access;
-        resource.shape.kind().validate_create(&new, &context)
+        resource.shape.kind().validate_create(new, &context)
     });
     if errors.is_empty() {
         // Only then, so that the kind's own messages come first.
-        metadata::text(object, "namespace").clone_into(&mut new.metadata.namespace);
-        let path = Path::root("metadata");
-        errors =
-            validate_scoped_metadata(&new.metadata, scope(resource), PATH_SEGMENT_NAMES, &path);
+        errors = check_scoped_metadata(resource, new);
     }
-    refuse(resource, object, &errors)
+    refuse(resource, new.value, &errors)
 }
 
-fn scope(resource: &Resource) -> Scope {
-    if resource.names.namespaced {
-        Scope::Namespaced
+/// The rules for the metadata of every kind, the namespace among them.
+fn check_scoped_metadata(resource: &Resource, object: &Written<'_>) -> Vec<FieldError> {
+    let scope = if resource.names.namespaced {
+        Scope::Namespaced(metadata::text(object.value, "namespace"))
     } else {
         Scope::Cluster
-    }
+    };
+    let path = Path::root("metadata");
+    validate_scoped_metadata(&object.metadata, scope, PATH_SEGMENT_NAMES, &path)
 }
 
 /// Checks that the user may read what an object would read for them. `old` is what is stored.
@@ -172,8 +171,11 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
         return Ok(());
     }
     let group = resource.shape.kind().error_group();
+    // A webhook's patch may have made a custom resource one of another kind.
+    let told = object.get("kind").and_then(Value::as_str);
+    let kind = told.filter(|_| resource.is_custom());
     Err(invalid(
-        resource.kind(),
+        kind.unwrap_or_else(|| resource.kind()),
         group.unwrap_or_else(|| resource.group()),
         metadata::text(object, "name"),
         errors,
@@ -181,19 +183,23 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
 }
 
 /// Warnings about a new object that is valid.
-pub(crate) fn warnings_on_create(resource: &Resource, object: &Value) -> Vec<String> {
-    let new = Written::new(object, resource.names.namespaced);
-    validating(|context| resource.shape.kind().warnings_on_create(&new, context))
+pub(crate) fn warnings_on_create(resource: &Resource, new: &Written<'_>) -> Vec<String> {
+    validating(|context| resource.shape.kind().warnings_on_create(new, context))
 }
 
 /// Warnings about a changed object that is valid.
-pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
-    let new = Written::new(object, resource.names.namespaced);
-    let old = Written::new(old, resource.names.namespaced);
-    validating(|context| {
-        let kind = resource.shape.kind();
-        kind.warnings_on_update(&new, &old, context)
-    })
+pub(crate) fn warnings_on_update(
+    resource: &Resource,
+    subresource: &str,
+    new: &Written<'_>,
+    old: &Written<'_>,
+) -> Vec<String> {
+    let kind = resource.shape.kind();
+    match subresource {
+        "" => validating(|context| kind.warnings_on_update(new, old, context)),
+        "status" => kind.warnings_on_status_update(new),
+        _ => Vec::new(),
+    }
 }
 
 /// Sets what is set after validation.
@@ -265,16 +271,11 @@ fn keep(object: &mut Value, old: &Value, member: &str, when: Keep) {
 pub(crate) fn check_update(
     resource: &Resource,
     subresource: &str,
-    object: &Value,
-    old: &Value,
+    new: &Written<'_>,
+    old: &Written<'_>,
 ) -> Outcome<()> {
     let path = Path::root("metadata");
-    let mut new = Written::new(object, resource.names.namespaced);
-    let old = Written::new(old, resource.names.namespaced);
-    let (namespace, scope) = (metadata::text(object, "namespace"), scope(resource));
-    let bare = std::mem::replace(&mut new.metadata.namespace, namespace.to_owned());
-    let mut errors = validate_scoped_metadata(&new.metadata, scope, PATH_SEGMENT_NAMES, &path);
-    new.metadata.namespace = bare;
+    let mut errors = check_scoped_metadata(resource, new);
     errors.extend(validate_metadata_update(
         &new.metadata,
         &old.metadata,
@@ -282,7 +283,7 @@ pub(crate) fn check_update(
     ));
     errors.extend(validating(|context| {
         let kind = resource.shape.kind();
-        kind.validate_update(subresource, &new, &old, context)
+        kind.validate_update(subresource, new, old, context)
     }));
-    refuse(resource, object, &errors)
+    refuse(resource, new.value, &errors)
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::Method;
 use lockgate_apiserver::{Running, Settings};
 use lockgate_store::{
-    DiskStore, Entry, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store, Unavailable,
-    Watch as StoreWatch, WriteError,
+    DiskStore, Entry, Filter, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store,
+    Unavailable, Watch as StoreWatch, WriteError,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -23,13 +23,13 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
 /// A server whose everything is in a folder.
-struct Kept {
-    running: Running,
+pub(crate) struct Kept {
+    pub(crate) running: Running,
     store: DiskStore,
 }
 
 impl Kept {
-    async fn start(folder: &Path) -> Self {
+    pub(crate) async fn start(folder: &Path) -> Self {
         let store = DiskStore::open(folder).unwrap();
         let settings = Settings {
             secure_port: 0,
@@ -43,7 +43,7 @@ impl Kept {
         Self { running, store }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.running.stop().await;
         self.store.close().await;
     }
@@ -300,8 +300,13 @@ impl Store for Faulty {
         self.store.list(list).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn StoreWatch>, ReadError> {
-        self.store.watch(prefix, after).await
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn StoreWatch>, ReadError> {
+        self.store.watch_if(prefix, after, filter).await
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

@@ -14,6 +14,7 @@ mod custom;
 mod defaults;
 mod durable;
 mod faults;
+mod flow_control;
 mod garbage;
 mod hostile;
 mod hostile_advisories;

@@ -2,7 +2,9 @@
 //!
 //! UPSTREAM: github.com/robfig/cron/v3 parser.go
 
+use crate::upstream_error::UpstreamError;
 use lockgate_go::quote::quote;
+use lockgate_go::time::{Zone, ZoneError};
 
 /// The values of a field.
 struct Field {
@@ -53,16 +55,12 @@ const DESCRIPTORS: [&str; 7] = [
 ];
 
 /// Checks a schedule.
-pub(super) fn parse(schedule: &str) -> Result<(), String> {
+pub(super) fn parse(schedule: &str) -> Result<(), UpstreamError> {
     let mut rest = schedule;
     for prefix in ["TZ=", "CRON_TZ="] {
         if let Some(zoned) = schedule.strip_prefix(prefix) {
             let (zone, fields) = zoned.split_once(' ').unwrap_or((zoned, ""));
-            if !zone.is_empty() && !is_zone(zone) {
-                return Err(format!(
-                    "provided bad location {zone}: unknown time zone {zone}"
-                ));
-            }
+            self::zone(zone).map_err(|error| format!("provided bad location {zone}: {error}"))?;
             rest = fields.trim();
         }
     }
@@ -76,7 +74,8 @@ pub(super) fn parse(schedule: &str) -> Result<(), String> {
             FIELDS.len(),
             fields.len(),
             fields.join(" ")
-        ));
+        )
+        .into());
     }
     for (text, field) in fields.iter().zip(&FIELDS) {
         for range in text.split(',').filter(|range| !range.is_empty()) {
@@ -86,7 +85,7 @@ pub(super) fn parse(schedule: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn descriptor(text: &str) -> Result<(), String> {
+fn descriptor(text: &str) -> Result<(), UpstreamError> {
     if DESCRIPTORS.contains(&text) {
         return Ok(());
     }
@@ -98,13 +97,14 @@ fn descriptor(text: &str) -> Result<(), String> {
             Err(format!(
                 "failed to parse duration {text}: time: invalid duration {}",
                 quote(duration)
-            ))
+            )
+            .into())
         };
     }
-    Err(format!("unrecognized descriptor: {text}"))
+    Err(format!("unrecognized descriptor: {text}").into())
 }
 
-fn check_range(text: &str, field: &Field) -> Result<(), String> {
+fn check_range(text: &str, field: &Field) -> Result<(), UpstreamError> {
     let parts: Vec<&str> = text.split('/').collect();
     let range = parts.first().copied().unwrap_or_default();
     let bounds: Vec<&str> = range.split('-').collect();
@@ -117,7 +117,7 @@ fn check_range(text: &str, field: &Field) -> Result<(), String> {
         [first, last] => (number_or_name(first, field)?, number_or_name(last, field)?),
         [first, ..] => {
             number_or_name(first, field)?;
-            return Err(format!("too many hyphens: {text}"));
+            return Err(format!("too many hyphens: {text}").into());
         }
         [] => return Ok(()),
     };
@@ -130,32 +130,34 @@ fn check_range(text: &str, field: &Field) -> Result<(), String> {
             }
             step
         }
-        _ => return Err(format!("too many slashes: {text}")),
+        _ => return Err(format!("too many slashes: {text}").into()),
     };
     if first < field.least {
         return Err(format!(
             "beginning of range ({first}) below minimum ({}): {text}",
             field.least
-        ));
+        )
+        .into());
     }
     if last > field.most {
         return Err(format!(
             "end of range ({last}) above maximum ({}): {text}",
             field.most
-        ));
+        )
+        .into());
     }
     if first > last {
-        return Err(format!(
-            "beginning of range ({first}) beyond end of range ({last}): {text}"
-        ));
+        return Err(
+            format!("beginning of range ({first}) beyond end of range ({last}): {text}").into(),
+        );
     }
     if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
+        return Err(format!("step of range should be a positive number: {text}").into());
     }
     Ok(())
 }
 
-fn number_or_name(text: &str, field: &Field) -> Result<u32, String> {
+fn number_or_name(text: &str, field: &Field) -> Result<u32, UpstreamError> {
     let lower = text.to_lowercase();
     let named = field.names.iter().position(|name| *name == lower);
     match named.and_then(|at| u32::try_from(at).ok()) {
@@ -164,89 +166,24 @@ fn number_or_name(text: &str, field: &Field) -> Result<u32, String> {
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
+fn number(text: &str) -> Result<u32, UpstreamError> {
     let parsed: i64 = text.parse().map_err(|_| {
         format!(
             "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
             quote(text)
         )
     })?;
-    u32::try_from(parsed).map_err(|_| format!("negative number ({parsed}) not allowed: {text}"))
+    u32::try_from(parsed)
+        .map_err(|_| format!("negative number ({parsed}) not allowed: {text}").into())
 }
 
-/// The areas of the time zone database.
-const AREAS: [&str; 16] = [
-    "Africa",
-    "America",
-    "Antarctica",
-    "Arctic",
-    "Asia",
-    "Atlantic",
-    "Australia",
-    "Brazil",
-    "Canada",
-    "Chile",
-    "Etc",
-    "Europe",
-    "Indian",
-    "Mexico",
-    "Pacific",
-    "US",
-];
-/// Zones without an area.
-const ZONES: [&str; 43] = [
-    "CET",
-    "CST6CDT",
-    "Cuba",
-    "EET",
-    "EST",
-    "EST5EDT",
-    "Egypt",
-    "Eire",
-    "Factory",
-    "GB",
-    "GB-Eire",
-    "GMT",
-    "GMT+0",
-    "GMT-0",
-    "GMT0",
-    "Greenwich",
-    "HST",
-    "Hongkong",
-    "Iceland",
-    "Iran",
-    "Israel",
-    "Jamaica",
-    "Japan",
-    "Kwajalein",
-    "Libya",
-    "MET",
-    "MST",
-    "MST7MDT",
-    "NZ",
-    "NZ-CHAT",
-    "Navajo",
-    "PRC",
-    "PST8PDT",
-    "Poland",
-    "Portugal",
-    "ROC",
-    "ROK",
-    "Singapore",
-    "Turkey",
-    "UCT",
-    "UTC",
-    "Universal",
-    "Zulu",
-];
-
-/// A name of the form that zones have. The database itself is not consulted: a city that does not
-/// exist in an area that does is accepted.
-pub(super) fn is_zone(name: &str) -> bool {
-    match name.split_once('/') {
-        Some((area, city)) => AREAS.contains(&area) && !city.is_empty(),
-        None => ZONES.contains(&name) || matches!(name, "W-SU" | "WET"),
+/// Looks a zone up as Go does.
+pub(super) fn zone(name: &str) -> Result<(), ZoneError> {
+    // A colon is part of no name, and an offset elsewhere.
+    if name.contains(':') {
+        return Err(ZoneError::Unknown(name.to_owned()));
     }
+    Zone::parse(name).map(drop)
 }
 
 #[cfg(test)]
@@ -286,7 +223,7 @@ mod tests {
                 "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax",
             ),
         ] {
-            assert_eq!(parse(bad), Err(reason.to_owned()), "{bad}");
+            assert_eq!(parse(bad), Err(reason.into()), "{bad}");
         }
     }
 }
