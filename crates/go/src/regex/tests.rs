@@ -122,7 +122,10 @@ fn programs_find_what_automata_find() {
 #[test]
 fn large_patterns_are_small_programs() {
     let regex = Regex::new(r"^[a-z\pL]{1,900}$").unwrap();
-    assert!(matches!(*regex.engine(), Engine::Program { .. }), "{regex:?}");
+    assert!(
+        matches!(*regex.engine(), Engine::Program { .. }),
+        "{regex:?}"
+    );
     assert!(regex.is_match("größe"));
     assert!(!regex.is_match("1"));
     assert!(!regex.is_match(&"x".repeat(901)));
