@@ -145,10 +145,13 @@ pub struct ServeArgs {
     /// Time that simulated Pods take to stop
     #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
     simulate_stop_after: Duration,
-    /// Read-only requests in flight, watches aside; one user gets half of them; 0 for no limit
+    /// Serve requests by FlowSchemas and PriorityLevelConfigurations
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    enable_priority_and_fairness: bool,
+    /// Read-only requests in flight; 0 for no limit. Priority levels share this and the next
     #[arg(long, default_value_t = 400, value_name = "COUNT")]
     max_requests_inflight: usize,
-    /// Mutating requests in flight; one user gets half of them; 0 for no limit
+    /// Mutating requests in flight; 0 for no limit
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     max_mutating_requests_inflight: usize,
     /// Timeout of a request
@@ -426,6 +429,8 @@ impl ServeArgs {
             },
             controllers: controllers(&self.controllers),
             simulate_workloads: self.simulated_workloads(),
+            descriptions: Some(lockgate_descriptions::text),
+            priority_and_fairness: self.enable_priority_and_fairness,
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             request_timeout: self.request_timeout,
@@ -489,6 +494,9 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         ));
     }
     apply_all(&running, &sources).await?;
+    for part in running.policies() {
+        Printer::note(&part);
+    }
     Ok(Launched {
         running,
         disk,
