@@ -169,8 +169,16 @@ impl Credentials {
         &self.auth
     }
 
+    /// Returns `false` if plain HTTP is served.
+    pub(super) fn has_tls(&self) -> bool {
+        !matches!(self.certificates.source, Source::None)
+    }
+
     /// The state of the serving certificate and the client CAs.
     pub(super) fn check(&self) -> Result<(), NotServing> {
+        if !self.has_tls() {
+            return self.check_tokens();
+        }
         let Some(tls) = self.tls.load_full() else {
             let good = self.good();
             let why = good
@@ -186,6 +194,10 @@ impl Credentials {
         if now >= tls.validity.to {
             return Err(NotServing::Expired);
         }
+        self.check_tokens()
+    }
+
+    fn check_tokens(&self) -> Result<(), NotServing> {
         if !self.auth.token_files.is_empty() && self.tokens.load().is_empty() {
             return Err(NotServing::NoTokens);
         }
@@ -301,6 +313,7 @@ impl Credentials {
     /// A pair other than the one in use.
     fn read_pair(&self, used: Option<&Pair>) -> Result<Option<Pair>, FileError> {
         let (certificate_file, key_file) = match &self.certificates.source {
+            Source::None => return Ok(None),
             Source::Pem { certificate, key } => {
                 if used.is_some() {
                     return Ok(None);

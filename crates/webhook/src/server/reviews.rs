@@ -19,13 +19,14 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::converted_objects;
 use super::credentials::Credentials;
 use super::deadline::deadline;
 use super::decision;
 use super::gate::{Gate, Shed};
 use super::limits::Limits;
 use super::metrics::{Metrics, PerWebhook};
-use crate::webhooks::{Webhook, Webhooks};
+use crate::webhooks::{Served, Webhooks};
 
 /// Bodies are accounted for in pieces of this size.
 const PIECE: usize = 16 << 10;
@@ -115,7 +116,7 @@ impl Reviews {
 
     async fn answer(
         &self,
-        webhook: &Webhook,
+        webhook: Served<'_>,
         gate: &Gate,
         counted: &PerWebhook,
         start: Instant,
@@ -140,14 +141,24 @@ impl Reviews {
             }
         };
         let began = Instant::now();
-        let answered = webhook.answer(body, Some(deadline)).await;
-        decision::record(&self.metrics, counted, webhook, &answered, began.elapsed());
-        let code = StatusCode::from_u16(answered.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let (code, body) = match webhook {
+            Served::Admission(webhook) => {
+                let answered = webhook.answer(body, Some(deadline)).await;
+                decision::record(&self.metrics, counted, webhook, &answered, began.elapsed());
+                (answered.code, answered.body)
+            }
+            Served::Conversion(conversions) => {
+                let converted = conversions.answer(body, Some(deadline)).await;
+                converted_objects::record(&self.metrics, conversions, &converted, began.elapsed());
+                (converted.code, converted.body)
+            }
+        };
+        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let kind = match code {
             StatusCode::OK => "application/json",
             _ => "text/plain; charset=utf-8",
         };
-        respond(code, kind, answered.body)
+        respond(code, kind, body)
     }
 
     /// Reads a body that is not too large, if all bodies together are not.
@@ -257,6 +268,25 @@ impl Handshake<Caller> for Secure {
             }
         })
         .await
+    }
+}
+
+/// Plain HTTP on a loopback address, where no one else listens in.
+pub(super) struct Loopback;
+
+impl Handshake<Caller> for Loopback {
+    type Stream = TcpStream;
+
+    async fn shake(
+        &self,
+        stream: TcpStream,
+        _: SocketAddr,
+    ) -> io::Result<Connected<TcpStream, Caller>> {
+        Ok(Connected {
+            stream,
+            peer: Caller::Allowed,
+            is_http2: false,
+        })
     }
 }
 
