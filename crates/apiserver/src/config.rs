@@ -130,6 +130,9 @@ pub struct FeatureGates {
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
+    /// `--allow-http-webhooks=localhost`, which upstream does not have: URLs of webhooks may be plain HTTP to
+    /// loopback hosts. It decides what may be stored, as the gates do, so it is carried with them.
+    pub http_on_loopback: bool,
     /// The gates of in-tree plugins.
     pub plugins: Gates,
 }
@@ -139,6 +142,7 @@ impl Default for FeatureGates {
         Self {
             match_conditions: true,
             static_manifests: false,
+            http_on_loopback: false,
             plugins: Gates::default(),
         }
     }

@@ -10,8 +10,8 @@ use lockgate_admission::engine::Engine;
 use lockgate_admission::host::Host;
 use lockgate_admission::https::credentials::{self, Credentials};
 use lockgate_admission::https::{
-    EndpointResolver, HttpsCaller, MappedResolver, Proxies, ProxyResolver, ServiceResolver,
-    Settings as CallerSettings,
+    EndpointResolver, HttpsCaller, MappedResolver, PlainHttp, Proxies, ProxyResolver,
+    ServiceResolver, Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::{PluginError, Switches};
@@ -346,6 +346,10 @@ fn build(
             credentials,
             proxies: proxies.clone(),
             redirects: settings.webhook_redirects,
+            plain_http: match settings.feature_gates.http_on_loopback {
+                true => PlainHttp::Loopback,
+                false => PlainHttp::Refuse,
+            },
         }))
     };
     let caller = caller_with(Credentials::default());

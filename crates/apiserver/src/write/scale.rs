@@ -110,7 +110,7 @@ impl SetReplicas<'_> {
         self.replicas
             .take_over(object, old, scale, resource.api_version())?;
         strategy::prepare_update(resource, "", object, old, self.user, self.gates);
-        strategy::check_update(resource, "", object, old)
+        strategy::check_update(resource, "", object, old, self.gates)
     }
 }
 

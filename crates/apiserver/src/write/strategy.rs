@@ -3,9 +3,11 @@
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/{create,update}.go
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_admission::https::is_loopback_http;
 use lockgate_api::admission::UserInfo;
 use lockgate_api::field::{FieldError, Path};
 use lockgate_api::meta::validation::{
@@ -13,6 +15,7 @@ use lockgate_api::meta::validation::{
 };
 use lockgate_kinds::kind::Written;
 use lockgate_kinds::strategy::{self as built_in, Context, Requester};
+
 use serde_json::{Value, json};
 
 use crate::config::FeatureGates;
@@ -22,6 +25,9 @@ use crate::policies::{self, Access};
 use crate::registry::Resource;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
+
+/// The scheme that is judged as another.
+const SCHEME: &str = "http";
 
 /// The finalizers in the spec of a namespace.
 pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
@@ -124,6 +130,38 @@ pub(crate) fn prepare_create(
     });
 }
 
+/// The object as it is validated: where plain HTTP to loopback hosts is allowed, such URLs of webhooks are
+/// judged as if they were HTTPS.
+fn judged<'o>(resource: &Resource, object: &'o Value, gates: FeatureGates) -> Cow<'o, Value> {
+    if !gates.http_on_loopback {
+        return Cow::Borrowed(object);
+    }
+    let mut judged = object.clone();
+    let secure = |config: Option<&mut Value>| {
+        if let Some(Value::String(url)) = config.and_then(|config| config.get_mut("url"))
+            && is_loopback_http(url)
+        {
+            url.replace_range(..SCHEME.len(), "https");
+        }
+    };
+    match (resource.group(), resource.kind()) {
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => {
+            let webhooks = judged.get_mut("webhooks").and_then(Value::as_array_mut);
+            for webhook in webhooks.into_iter().flatten() {
+                secure(webhook.get_mut("clientConfig"));
+            }
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            secure(judged.pointer_mut("/spec/conversion/webhook/clientConfig"));
+        }
+        _ => return Cow::Borrowed(object),
+    }
+    Cow::Owned(judged)
+}
+
 /// Validates a new object.
 pub(crate) fn check_create(
     resource: &Resource,
@@ -131,7 +169,8 @@ pub(crate) fn check_create(
     gates: FeatureGates,
     admin_access: bool,
 ) -> Outcome<()> {
-    let mut new = Written::new(object, resource.names.namespaced);
+    let judged = judged(resource, object, gates);
+    let mut new = Written::new(&judged, resource.names.namespaced);
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
         let mut context = *context;
         context.admin_access = admin_access;
@@ -267,9 +306,11 @@ pub(crate) fn check_update(
     subresource: &str,
     object: &Value,
     old: &Value,
+    gates: FeatureGates,
 ) -> Outcome<()> {
     let path = Path::root("metadata");
-    let mut new = Written::new(object, resource.names.namespaced);
+    let judged = judged(resource, object, gates);
+    let mut new = Written::new(&judged, resource.names.namespaced);
     let old = Written::new(old, resource.names.namespaced);
     let (namespace, scope) = (metadata::text(object, "namespace"), scope(resource));
     let bare = std::mem::replace(&mut new.metadata.namespace, namespace.to_owned());

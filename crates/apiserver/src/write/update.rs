@@ -350,7 +350,7 @@ impl Recipe for Replacement<'_> {
             };
             self.allocated = writer.addresses.allocate(resource, object, purpose);
         }
-        strategy::check_update(resource, subresource, object, old)?;
+        strategy::check_update(resource, subresource, object, old, writer.gates)?;
         if subresource.is_empty() {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;

@@ -99,6 +99,9 @@ pub struct ServeArgs {
     /// Handling of redirects from webhooks
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     webhook_redirects: RedirectsArg,
+    /// Allow plain HTTP for webhooks on `localhost` and loopback addresses
+    #[arg(long, value_enum, value_name = "WHERE")]
+    allow_http_webhooks: Option<HttpWebhooks>,
     /// Admission plugins to enable besides the defaults (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
@@ -210,6 +213,13 @@ enum RedirectsArg {
     Refuse,
     /// Follow redirects, as kube-apiserver does
     Follow,
+}
+
+/// Where webhooks may be called over plain HTTP.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum HttpWebhooks {
+    /// `localhost`, 127.0.0.0/8 and ::1
+    Localhost,
 }
 
 /// Authorization mode.
@@ -352,6 +362,8 @@ impl ServeArgs {
         for Gate(name, on) in &self.feature_gates {
             feature_gates.set(name, *on);
         }
+        feature_gates.http_on_loopback =
+            matches!(self.allow_http_webhooks, Some(HttpWebhooks::Localhost));
         Settings {
             bind_address: self.bind_address,
             secure_port: self.secure_port,
