@@ -1,10 +1,12 @@
 //! Stage 2: authentication.
 //!
-//! A client certificate is looked at first, then a bearer token. Who shows neither is anonymous; who
+//! The headers of a proxy with a certificate of its own are looked at first, then a client certificate, then
+//! a bearer token. Who shows neither is anonymous; who
 //! shows a token that nobody knows is turned away. Then a user may be asked to be taken for another.
 
 pub(crate) mod impersonation;
 pub(crate) mod keys;
+pub(crate) mod request_headers;
 pub(crate) mod service_account;
 pub(crate) mod tokens;
 
@@ -19,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::authn::service_account::{Signer, TokenError, Verified, intersect};
+use crate::config::RequestHeaders;
 use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
@@ -40,6 +43,8 @@ pub(crate) struct Authenticator {
     /// Where the accounts are that tokens are issued to.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) anonymous: bool,
+    /// The headers of proxies in front of the server.
+    pub(crate) request_headers: RequestHeaders,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -79,6 +84,12 @@ impl Authenticator {
 
     /// Authenticates a request.
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Outcome<UserInfo> {
+        if let Some(certificate) = &peer.front_proxy {
+            let user = request_headers::user(&self.request_headers, certificate, headers)?;
+            if let Some(user) = user {
+                return Ok(with_group(user, AUTHENTICATED));
+            }
+        }
         if let Some(user) = peer.certificate.as_ref().and_then(from_certificate) {
             return Ok(with_group(user, AUTHENTICATED));
         }
@@ -161,6 +172,7 @@ mod tests {
         Peer {
             address: ([127, 0, 0, 1], 1).into(),
             certificate: None,
+            front_proxy: None,
         }
     }
 
@@ -173,6 +185,7 @@ mod tests {
             signer,
             store: Arc::new(lockgate_store::MemoryStore::new()),
             anonymous: true,
+            request_headers: RequestHeaders::default(),
         };
         let user = authenticator
             .authenticate(&peer(), &headers("bearer secret"))
@@ -206,6 +219,7 @@ mod tests {
             signer,
             store: Arc::new(lockgate_store::MemoryStore::new()),
             anonymous: false,
+            request_headers: RequestHeaders::default(),
         };
         assert!(
             authenticator

@@ -4,6 +4,7 @@
 //!
 //! UPSTREAM: kubernetes pkg/controller, apiextensions-apiserver pkg/controller
 
+mod api_service;
 mod definition;
 mod garbage_collector;
 mod namespace;

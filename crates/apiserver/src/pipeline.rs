@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
@@ -26,6 +27,7 @@ use lockgate_listener::Service;
 use lockgate_store::ReadAt;
 
 use crate::access_reviews::Reviewer;
+use crate::aggregation::{Aggregator, Forward, Remote, forward};
 use crate::audit::{Audit, Event};
 use crate::authn::service_account::Signer;
 use crate::authn::{Authenticator, impersonation};
@@ -43,7 +45,7 @@ use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::listen::Peer;
 use crate::http::negotiate::{self, Encoding, Offer, Wanted};
-use crate::http::query::Query;
+use crate::http::query::{Query, unescape};
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
 use crate::non_resource::NonResource;
@@ -68,6 +70,7 @@ const AUDIT_ID: &str = "audit-id";
 /// The stages with the parts they work with.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
+    pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) registry: Arc<Registry>,
@@ -96,7 +99,8 @@ impl Service for Pipeline {
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
     ) -> Response {
-        let (head, incoming) = request.into_parts();
+        let (mut head, incoming) = request.into_parts();
+        let upgrade = head.extensions.remove::<OnUpgrade>();
         // A write that has begun ends, whatever becomes of its client: what is stored is audited.
         if !matches!(head.method, Method::GET | Method::HEAD) {
             let bytes = incoming.size_hint().exact();
@@ -104,10 +108,13 @@ impl Service for Pipeline {
                 bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(&head).await;
             let pipeline = Arc::clone(&self);
             // The future is large, and a task moves it several times.
-            let answer = Box::pin(async move { pipeline.run_stages(&peer, head, incoming).await });
+            let answer = Box::pin(async move {
+                let received = (head, upgrade);
+                pipeline.run_stages(&peer, received, incoming).await
+            });
             return self.run_to_end(is_heavy, answer).await;
         }
-        self.run_stages(&peer, head, incoming).await
+        self.run_stages(&peer, (head, upgrade), incoming).await
     }
 }
 
@@ -165,7 +172,7 @@ impl Pipeline {
     async fn run_stages(
         self: Arc<Self>,
         peer: &Peer,
-        head: http::request::Parts,
+        (head, mut upgrade): (http::request::Parts, Option<OnUpgrade>),
         mut incoming: Incoming,
     ) -> Response {
         let started = Instant::now();
@@ -182,11 +189,13 @@ impl Pipeline {
                     pipeline: &self,
                     peer,
                     method: &head.method,
+                    uri: &head.uri,
                     headers: &head.headers,
                     query: &query,
                     started,
                 };
-                received.serve(info, &mut incoming, &mut event).await
+                let connection = (&mut incoming, &mut upgrade);
+                received.serve(info, connection, &mut event).await
             }
         };
         if head.method == Method::HEAD {
@@ -219,6 +228,7 @@ struct Received<'r> {
     pipeline: &'r Pipeline,
     peer: &'r Peer,
     method: &'r Method,
+    uri: &'r Uri,
     headers: &'r HeaderMap,
     query: &'r Query,
     started: Instant,
@@ -228,7 +238,7 @@ impl Received<'_> {
     async fn serve(
         &self,
         info: RequestInfo,
-        incoming: &mut Incoming,
+        connection: (&mut Incoming, &mut Option<OnUpgrade>),
         event: &mut Event,
     ) -> Response {
         let offer = Offer {
@@ -252,7 +262,7 @@ impl Received<'_> {
         let Ok(permit) = self.enter(&user, &info) else {
             return respond::too_many_requests();
         };
-        let mut response = self.route(info, user, incoming, encoding, event).await;
+        let mut response = self.route(info, user, connection, encoding, event).await;
         if let Some(permit) = permit {
             response.body_mut().hold(permit);
         }
@@ -285,21 +295,23 @@ impl Received<'_> {
         &self,
         info: RequestInfo,
         user: UserInfo,
-        incoming: &mut Incoming,
+        (incoming, upgrade): (&mut Incoming, &mut Option<OnUpgrade>),
         encoding: Encoding,
         event: &mut Event,
     ) -> Response {
         let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
-                return match self.authorize_path(&user, &path, event) {
-                    Ok(()) => self.pipeline.non_resource.serve(
-                        self.method,
-                        &segments,
-                        self.headers,
-                        self.query,
-                    ),
-                    Err(failure) => self.fail(&failure, encoding, event),
-                };
+                if let Err(failure) = self.authorize_path(&user, &path, event) {
+                    return self.fail(&failure, encoding, event);
+                }
+                if let Some(remote) = self.remote_document(&segments) {
+                    let connection = (incoming, upgrade);
+                    return self
+                        .forward(&remote, &user, connection, false, encoding, event)
+                        .await;
+                }
+                let non_resource = &self.pipeline.non_resource;
+                return non_resource.serve(self.method, &segments, self.headers, self.query);
             }
             RequestInfo::Resource(target) => (target, true),
             RequestInfo::Unrouted(target) => (target, false),
@@ -308,11 +320,21 @@ impl Received<'_> {
             Ok(authorized) => authorized,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
+        let target = authorized.target();
+        let aggregator = &self.pipeline.aggregator;
+        if let Some(remote) = aggregator.find(&target.group, &target.version) {
+            // Only the server behind knows which of its requests last; a deadline is for those that do not.
+            let lasts = target.verb == Verb::Watch || is_long(target);
+            let connection = (incoming, upgrade);
+            let user = authorized.user();
+            return self
+                .forward(&remote, user, connection, lasts, encoding, event)
+                .await;
+        }
         if !is_routed {
             return self.fail(&no_such_resource(), encoding, event);
         }
         let snapshot = self.pipeline.registry.snapshot();
-        let target = authorized.target();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found.cloned() else {
             return respond::page_not_found();
@@ -325,6 +347,64 @@ impl Received<'_> {
         let notes = request.notes.into_recorded();
         respond::add_warnings(&mut response, &notes);
         event.notes(&notes);
+        response
+    }
+
+    /// The server of a discovery or OpenAPI document of one version of a group, if it is not this one.
+    fn remote_document(&self, segments: &[String]) -> Option<Arc<Remote>> {
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            ["apis", group, version] | ["openapi", "v3", "apis", group, version] => {
+                self.pipeline.aggregator.find(group, version)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends a request on to an aggregated server. It was authorized as any other.
+    async fn forward(
+        &self,
+        remote: &Arc<Remote>,
+        user: &UserInfo,
+        (incoming, upgrade): (&mut Incoming, &mut Option<OnUpgrade>),
+        lasts: bool,
+        encoding: Encoding,
+        event: &mut Event,
+    ) -> Response {
+        // Whoever saw that it is available finds it so.
+        let mut remote = Arc::clone(remote);
+        if !remote.is_available {
+            self.pipeline.writer.storage.effects_applied().await;
+            let aggregator = &self.pipeline.aggregator;
+            remote = aggregator
+                .find(&remote.group, &remote.version)
+                .unwrap_or(remote);
+        }
+        // What was authorized is what is sent: a path that means another one is not.
+        let has_dots = |segment: &str| matches!(segment, "." | "..");
+        let path = unescape(self.uri.path(), false);
+        if path.is_none_or(|path| path.starts_with("//") || path.split('/').any(has_dots)) {
+            return respond::page_not_found();
+        }
+        let read = body::read(incoming, &self.pipeline.room, &user.username).await;
+        let (body, room) = match read {
+            Ok(read) => read,
+            Err(failure) => return self.fail(&failure, encoding, event),
+        };
+        let allowed = allowed_time(self.query, self.pipeline.request_timeout);
+        let allowed = allowed.unwrap_or(self.pipeline.request_timeout);
+        let request = Forward {
+            method: self.method,
+            uri: self.uri,
+            headers: self.headers,
+            user,
+            peer: self.peer.address,
+            body,
+            upgrade: upgrade.take(),
+            deadline: (!lasts).then(|| self.started + allowed),
+        };
+        let response = forward(&self.pipeline.aggregator, &remote, request).await;
+        drop(room);
         response
     }
 
@@ -553,6 +633,11 @@ impl Received<'_> {
         let options = connect::decode(part, self.query, &request.target().rest)?;
         connect::connect(&self.pipeline.writer, request, part, options).await
     }
+}
+
+/// Returns true if the request may last as long as its connection.
+fn is_long(target: &Target) -> bool {
+    RequestInfo::Resource(target.clone()).is_long_running()
 }
 
 /// Checks that the path has a namespace and a name where the resource and the verb need them.

@@ -54,4 +54,4 @@ pub use self::resolve::{
 };
 pub use self::settings::{MAX_ANSWER_BYTES, PlainHttp, Redirects, Settings};
 pub use self::target::{is_loopback_http, split_authority};
-pub use self::tls::tls_client;
+pub use self::tls::{refusal as tls_refusal, tls_client};

@@ -515,7 +515,8 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// The TLS failure behind an I/O error, worded as Go words it.
-pub(super) fn refusal(error: &io::Error) -> Option<String> {
+#[must_use]
+pub fn refusal(error: &io::Error) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(word(inner))
 }

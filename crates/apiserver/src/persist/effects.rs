@@ -1,5 +1,5 @@
 //! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services and their endpoints, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! services and their endpoints, definitions, APIServices. An effect is prepared before the write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind};
 use lockgate_store::Entry;
 use serde_json::Value;
 
+use crate::aggregation::Aggregator;
 use crate::allocate::Addresses;
 use crate::authz::node::{NodeAuthorizer, Related};
 use crate::authz::rbac::Rbac;
@@ -29,6 +30,7 @@ pub(crate) struct Effects {
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) services: ServiceCache,
+    pub(crate) aggregator: Arc<Aggregator>,
     /// The pods of nodes, where nodes are authorized by them.
     pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
 }
@@ -44,6 +46,7 @@ pub(crate) enum Kind {
     Definition,
     Service,
     EndpointSlice,
+    ApiService,
     /// Something that nodes are authorized by.
     Node(Related),
 }
@@ -69,6 +72,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
         ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
+        ("apiregistration.k8s.io", "apiservices") => Kind::ApiService,
         _ => return None,
     })
 }
@@ -181,8 +185,13 @@ impl Effects {
             Kind::Service => {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
+                self.aggregator.wake();
             }
-            Kind::EndpointSlice => self.services.set_slice(namespace, name, object),
+            Kind::EndpointSlice => {
+                self.services.set_slice(namespace, name, object);
+                self.aggregator.wake();
+            }
+            Kind::ApiService => self.aggregator.set(name, object),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set(related, namespace, name, object);
@@ -203,8 +212,13 @@ impl Effects {
             Kind::Service => {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
+                self.aggregator.wake();
             }
-            Kind::EndpointSlice => self.services.remove_slice(namespace, name),
+            Kind::EndpointSlice => {
+                self.services.remove_slice(namespace, name);
+                self.aggregator.wake();
+            }
+            Kind::ApiService => self.aggregator.remove(name),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove(related, namespace, name);

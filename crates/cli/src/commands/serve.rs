@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
-    AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
-    private_file,
+    AuthorizationMode, Controllers, FeatureGates, RequestHeaders, Running, ServiceMapping,
+    ServingFiles, Settings, StartError, private_file,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
@@ -69,6 +69,55 @@ pub struct ServeArgs {
     /// CA bundle for client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    /// CA bundle for proxies in front of the server, whose X-Remote-* headers name users
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of their certificates [default: all of the CA]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        requires = "requestheader_client_ca_file"
+    )]
+    requestheader_allowed_names: Vec<String>,
+    /// Headers with the name of the user
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-User",
+        value_name = "NAMES"
+    )]
+    requestheader_username_headers: Vec<String>,
+    /// Headers with its uid
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Uid",
+        value_name = "NAMES"
+    )]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers with its groups
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Group",
+        value_name = "NAMES"
+    )]
+    requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers with extra values
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Extra-",
+        value_name = "PREFIXES"
+    )]
+    requestheader_extra_headers_prefix: Vec<String>,
+    /// Client certificate for aggregated API servers [default: generated, with a CA of its own]
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
     /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -373,6 +422,21 @@ impl ServeArgs {
                 .clone()
                 .or_else(|| Some(self.data_dir.as_ref()?.join("certs"))),
             client_ca_file: self.client_ca_file.clone(),
+            request_headers: RequestHeaders {
+                client_ca_file: self.requestheader_client_ca_file.clone(),
+                allowed_names: self.requestheader_allowed_names.clone(),
+                username: self.requestheader_username_headers.clone(),
+                uid: self.requestheader_uid_headers.clone(),
+                group: self.requestheader_group_headers.clone(),
+                extra_prefix: self.requestheader_extra_headers_prefix.clone(),
+            },
+            proxy_client_files: match (&self.proxy_client_cert_file, &self.proxy_client_key_file) {
+                (Some(certificate), Some(key)) => Some(ServingFiles {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                }),
+                _ => None,
+            },
             token_auth_file: self.token_auth_file.clone(),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {

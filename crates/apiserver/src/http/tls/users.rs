@@ -13,8 +13,10 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 /// Verifies as webpki does, and as Go does where webpki differs: a certificate that is itself among the
 /// trusted ones is good for its own user.
 #[derive(Debug)]
-pub(super) struct Users {
+pub(crate) struct Users {
     webpki: Arc<dyn ClientCertVerifier>,
+    /// Verifies proxies in front of the server. Their authority speaks for no user.
+    front_proxies: Option<Arc<dyn ClientCertVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
 }
 
@@ -28,8 +30,52 @@ impl Users {
         let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         Ok(Self {
             webpki: builder.allow_unauthenticated().build()?,
+            front_proxies: None,
             trusted,
         })
+    }
+
+    /// Trusts these authorities to speak for proxies.
+    pub(super) fn with_front_proxies(
+        mut self,
+        roots: RootCertStore,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, VerifierBuilderError> {
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        self.front_proxies = Some(builder.build()?);
+        Ok(self)
+    }
+
+    /// Returns true if a chain is one of a user.
+    pub(crate) fn is_user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        let Some((certificate, intermediates)) = chain.split_first() else {
+            return false;
+        };
+        self.verify_user(certificate, intermediates, now).is_ok()
+    }
+
+    /// Returns true if a chain is one of a proxy in front of the server.
+    pub(crate) fn is_front_proxy(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        let (Some((certificate, intermediates)), Some(verifier)) =
+            (chain.split_first(), &self.front_proxies)
+        else {
+            return false;
+        };
+        let verified = verifier.verify_client_cert(certificate, intermediates, now);
+        verified.is_ok()
+    }
+
+    fn verify_user(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if self.trusted.contains(certificate) && is_good(certificate, now) {
+            return Ok(ClientCertVerified::assertion());
+        }
+        self.webpki
+            .verify_client_cert(certificate, intermediates, now)
     }
 }
 
@@ -71,11 +117,13 @@ impl ClientCertVerifier for Users {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if self.trusted.contains(certificate) && is_good(certificate, now) {
-            return Ok(ClientCertVerified::assertion());
+        let user = self.verify_user(certificate, intermediates, now);
+        match &self.front_proxies {
+            Some(proxies) if user.is_err() => {
+                proxies.verify_client_cert(certificate, intermediates, now)
+            }
+            _ => user,
         }
-        self.webpki
-            .verify_client_cert(certificate, intermediates, now)
     }
 
     fn verify_tls12_signature(
