@@ -165,7 +165,7 @@ impl Drop for Task {
 
 pub(super) async fn start(server: Server) -> Result<Running, StartError> {
     // Rather not at all than open to all.
-    if !server.client_auth.names.is_empty() && server.client_auth.client_ca.is_none() {
+    if server.client_auth.checks_names() && server.client_auth.client_ca.is_none() {
         return Err(StartError::NamesWithoutAuthorities);
     }
     let is_plain = matches!(server.certificates.source, Source::None);

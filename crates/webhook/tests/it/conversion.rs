@@ -156,20 +156,23 @@ async fn failures_name_the_object_and_convert_none() {
             V1,
             "its log has the reason under uid",
         ),
-        (
-            widget(
-                V1,
-                &format!("size: 1, deep: {}{}", "[".repeat(600), "]".repeat(600)),
-            ),
-            V2,
-            "levels deep",
-        ),
     ] {
         let review = ConversionReview::to(desired)
             .object(&widget(V1, "size: 1"))
             .object(&object);
         review.ask(&webhooks, "/convert").await.fails_with(message);
     }
+    let nested = format!("{}{}", "[".repeat(600), "]".repeat(600));
+    let deep =
+        format!(r#"{{"apiVersion": "{V1}", "kind": "Widget", "size": 1, "deep": {nested}}}"#);
+    let conversions = webhooks.conversions_at("/convert").unwrap();
+    let refused = conversions.kinds()[0].convert(&deep, V2).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("nests more than 500 levels deep"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
