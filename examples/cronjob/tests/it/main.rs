@@ -31,7 +31,7 @@ fn v1(schedule: &str) -> String {
 }
 
 fn v2(parts: &[&str; 5]) -> String {
-    let mut object: Value = serde_json::from_str(&v1("")).unwrap();
+    let mut object: Value = serde_json::from_str(&v1("")).expect("an object");
     object["apiVersion"] = V2.into();
     let [minute, hour, day_of_month, month, day_of_week] = parts;
     object["spec"]["schedule"] = json!({
