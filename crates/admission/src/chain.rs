@@ -151,11 +151,18 @@ impl Chain {
             if !takes_part || !plugin.handles(admission.request.operation) {
                 continue;
             }
-            admission.running = PluginTrace {
+            let trace = PluginTrace {
                 name: plugin.name(),
                 round: u8::from(step == Step::Admit && admission.is_reinvocation()),
                 ..PluginTrace::default()
             };
+            if !plugin.concerns(step, &admission.request) {
+                if let Some(step) = admission.trace.steps.last_mut() {
+                    step.plugins.push(trace);
+                }
+                continue;
+            }
+            admission.running = trace;
             let span = tracing::debug_span!(
                 "plugin",
                 name = plugin.name(),

@@ -14,7 +14,6 @@ mod criteria;
 mod hook;
 mod index;
 mod manifests;
-mod notice;
 mod policies;
 mod reload;
 mod rule;

@@ -16,7 +16,7 @@ use crate::host::BoxFuture;
 use crate::object::Object;
 use crate::reinvocation::{PolicyReinvocation, Reinvocation};
 use crate::request::{Operation, Request};
-use crate::trace::{PluginTrace, Trace};
+use crate::trace::{PluginTrace, Step, Trace};
 use crate::warnings::Warnings;
 
 /// Takes part in admission.
@@ -35,6 +35,11 @@ pub trait Plugin: Send + Sync {
     /// Returns `true` if it has a validate step.
     fn validates(&self) -> bool {
         false
+    }
+
+    /// Returns `false` if a step has nothing to do with the request. It is counted as run, and not asked.
+    fn concerns(&self, _: Step, _: &Request) -> bool {
+        true
     }
 
     /// Decides, and may replace the object. Runs again when a webhook changed the object.
@@ -63,6 +68,10 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
 
     fn validates(&self) -> bool {
         (**self).validates()
+    }
+
+    fn concerns(&self, step: Step, request: &Request) -> bool {
+        (**self).concerns(step, request)
     }
 
     fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {

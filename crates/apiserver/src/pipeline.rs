@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::request::Parts;
+use http::{HeaderValue, Method};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use lockgate_admission::host::{Ids as _, RandomIds};
@@ -99,22 +100,28 @@ impl Service for Pipeline {
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
     ) -> Response {
+        let started = Instant::now();
         let (mut head, incoming) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();
-        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
-        if !matches!(head.method, Method::GET | Method::HEAD) {
-            let bytes = incoming.size_hint().exact();
-            let is_heavy =
-                bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(&head).await;
-            let pipeline = Arc::clone(&self);
-            // The future is large, and a task moves it several times.
-            let answer = Box::pin(async move {
-                let received = (head, upgrade);
-                pipeline.run_stages(&peer, received, incoming).await
-            });
-            return self.run_to_end(is_heavy, answer).await;
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let info = RequestInfo::read(&head.method, head.uri.path(), &query);
+        let received = Received {
+            pipeline: Arc::clone(&self),
+            peer,
+            head,
+            query,
+            started,
+        };
+        // Boxed, since the future is large, and the connection and a task move it several times.
+        if matches!(received.head.method, Method::GET | Method::HEAD) {
+            return Box::pin(received.answer(info, incoming, upgrade)).await;
         }
-        self.run_stages(&peer, (head, upgrade), incoming).await
+        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
+        let bytes = incoming.size_hint().exact();
+        let is_heavy =
+            bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
+        let answer = Box::pin(received.answer(info, incoming, upgrade));
+        self.run_to_end(is_heavy, answer).await
     }
 }
 
@@ -144,9 +151,7 @@ impl Pipeline {
 
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
     /// or one that is validated by the patterns and expressions of whoever defined it.
-    async fn is_heavy(&self, head: &http::request::Parts) -> bool {
-        let query = Query::default();
-        let info = RequestInfo::read(&head.method, head.uri.path(), &query);
+    async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
         };
@@ -167,38 +172,44 @@ impl Pipeline {
         let size = read.map(|(entry, _)| entry.map_or(0, |entry| entry.value.len()));
         size.is_ok_and(|bytes| bytes as u64 > heavy::LARGE)
     }
+}
 
-    /// Answers a request, from its head to its audit event.
-    async fn run_stages(
-        self: Arc<Self>,
-        peer: &Peer,
-        (head, mut upgrade): (http::request::Parts, Option<OnUpgrade>),
+/// A request as it was received.
+struct Received {
+    pipeline: Arc<Pipeline>,
+    peer: Arc<Peer>,
+    head: Parts,
+    query: Query,
+    started: Instant,
+}
+
+impl Received {
+    /// Answers the request, from its head to its audit event.
+    async fn answer(
+        self,
+        info: Option<RequestInfo>,
         mut incoming: Incoming,
+        mut upgrade: Option<OnUpgrade>,
     ) -> Response {
-        let started = Instant::now();
-        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let Parts {
+            method,
+            uri,
+            headers,
+            ..
+        } = &self.head;
         let id = RandomIds.uid();
-        let path = head.uri.path().to_owned();
         let mut event = self
+            .pipeline
             .audit
-            .begin(&id, &head.method, &head.uri, &head.headers, peer);
-        let mut response = match RequestInfo::read(&head.method, &path, &query) {
+            .begin(&id, method, uri, headers, &self.peer);
+        let mut response = match info {
             None => respond::page_not_found(),
             Some(info) => {
-                let received = Received {
-                    pipeline: &self,
-                    peer,
-                    method: &head.method,
-                    uri: &head.uri,
-                    headers: &head.headers,
-                    query: &query,
-                    started,
-                };
                 let connection = (&mut incoming, &mut upgrade);
-                received.serve(info, connection, &mut event).await
+                self.serve(info, connection, &mut event).await
             }
         };
-        if head.method == Method::HEAD {
+        if *method == Method::HEAD {
             respond::drop_body(&mut response);
         }
         // An answer that comes before the end of a body looks like a broken stream to some clients.
@@ -208,33 +219,22 @@ impl Pipeline {
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(AUDIT_ID, id);
         }
-        self.requests
-            .count(&head.method, response.status().as_u16(), started.elapsed());
+        let code = response.status().as_u16();
+        self.pipeline
+            .requests
+            .count(method, code, self.started.elapsed());
         // The path alone: queries and headers may hold secrets.
         tracing::debug!(
-            method = %head.method,
-            path = head.uri.path(),
-            code = response.status().as_u16(),
-            elapsed = ?started.elapsed(),
+            %method,
+            path = uri.path(),
+            code,
+            elapsed = ?self.started.elapsed(),
             "request"
         );
-        event.finish(response.status().as_u16());
+        event.finish(code);
         response
     }
-}
 
-/// A request as it was received.
-struct Received<'r> {
-    pipeline: &'r Pipeline,
-    peer: &'r Peer,
-    method: &'r Method,
-    uri: &'r Uri,
-    headers: &'r HeaderMap,
-    query: &'r Query,
-    started: Instant,
-}
-
-impl Received<'_> {
     async fn serve(
         &self,
         info: RequestInfo,
@@ -245,13 +245,13 @@ impl Received<'_> {
             accepted: &negotiate::ACCEPTED,
             tables: true,
         };
-        let encoding = negotiate::wanted(self.headers, self.query, offer)
+        let encoding = negotiate::wanted(&self.head.headers, &self.query, offer)
             .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
         if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
-            event.target(target, &target.asked_name(self.query));
+            event.target(target, &target.asked_name(&self.query));
         }
         if !info.is_long_running()
-            && let Err(failure) = allowed_time(self.query, self.pipeline.request_timeout)
+            && let Err(failure) = allowed_time(&self.query, self.pipeline.request_timeout)
         {
             return self.fail(&failure, encoding, event);
         }
@@ -284,7 +284,7 @@ impl Received<'_> {
         if info.is_long_running() || is_probe || is_master() {
             return Ok(None);
         }
-        let in_flight = match *self.method {
+        let in_flight = match self.head.method {
             Method::GET | Method::HEAD => &self.pipeline.reads_in_flight,
             _ => &self.pipeline.writes_in_flight,
         };
@@ -310,8 +310,12 @@ impl Received<'_> {
                         .forward(&remote, &user, connection, false, encoding, event)
                         .await;
                 }
-                let non_resource = &self.pipeline.non_resource;
-                return non_resource.serve(self.method, &segments, self.headers, self.query);
+                return self.pipeline.non_resource.serve(
+                    &self.head.method,
+                    &segments,
+                    &self.head.headers,
+                    &self.query,
+                );
             }
             RequestInfo::Resource(target) => (target, true),
             RequestInfo::Unrouted(target) => (target, false),
@@ -382,7 +386,7 @@ impl Received<'_> {
         }
         // What was authorized is what is sent: a path that means another one is not.
         let has_dots = |segment: &str| matches!(segment, "." | "..");
-        let path = unescape(self.uri.path(), false);
+        let path = unescape(self.head.uri.path(), false);
         if path.is_none_or(|path| path.starts_with("//") || path.split('/').any(has_dots)) {
             return respond::page_not_found();
         }
@@ -391,12 +395,12 @@ impl Received<'_> {
             Ok(read) => read,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
-        let allowed = allowed_time(self.query, self.pipeline.request_timeout);
+        let allowed = allowed_time(&self.query, self.pipeline.request_timeout);
         let allowed = allowed.unwrap_or(self.pipeline.request_timeout);
         let request = Forward {
-            method: self.method,
-            uri: self.uri,
-            headers: self.headers,
+            method: &self.head.method,
+            uri: &self.head.uri,
+            headers: &self.head.headers,
             user,
             peer: self.peer.address,
             body,
@@ -415,14 +419,15 @@ impl Received<'_> {
 
     /// Stages 2 and, for impersonation, 3.
     async fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
-        let pipeline = self.pipeline;
+        let pipeline = &self.pipeline;
         let user = pipeline
             .authenticator
-            .authenticate(self.peer, self.headers)
+            .authenticate(&self.peer, &self.head.headers)
             .await?;
         event.user(&user);
         event.receive();
-        let other = impersonation::impersonate(&user, self.headers, pipeline.authorizer.as_ref())?;
+        let other =
+            impersonation::impersonate(&user, &self.head.headers, pipeline.authorizer.as_ref())?;
         if let Some(other) = &other {
             event.impersonated(other);
         }
@@ -431,7 +436,7 @@ impl Received<'_> {
 
     fn authorize_path(&self, user: &UserInfo, path: &str, event: &mut Event) -> Outcome<()> {
         let asking = authz::user(user);
-        let verb = self.method.as_str().to_ascii_lowercase();
+        let verb = self.head.method.as_str().to_ascii_lowercase();
         let request = AccessRequest {
             user: &asking,
             verb: &verb,
@@ -448,8 +453,8 @@ impl Received<'_> {
 
     /// Stage 3. The target that is authorized is the one that is executed and audited.
     fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
-        let name = target.asked_name(self.query);
-        let (field_selector, label_selector) = target.selectors(self.query);
+        let name = target.asked_name(&self.query);
+        let (field_selector, label_selector) = target.selectors(&self.query);
         let asked = Asked {
             name: &name,
             field_selector,
@@ -476,7 +481,7 @@ impl Received<'_> {
         if verb == Verb::Watch || part.is_some_and(connect::is_connection) {
             return self.dispatch(request, incoming, event).await;
         }
-        let allowed = allowed_time(self.query, self.pipeline.request_timeout)?;
+        let allowed = allowed_time(&self.query, self.pipeline.request_timeout)?;
         // Deleting a collection takes as long as it takes: each deletion has its own calls.
         if verb != Verb::DeleteCollection {
             let within = if verb.writes() {
@@ -500,7 +505,7 @@ impl Received<'_> {
     ) -> Outcome<Response> {
         let resource = &request.resource;
         // UPSTREAM: the routes of built-in resources are registered by method, those of custom ones are not.
-        if *self.method == Method::HEAD && !resource.is_custom() {
+        if self.head.method == Method::HEAD && !resource.is_custom() {
             return Err(method_not_allowed());
         }
         let part = resource.subresource(request.subresource());
@@ -509,8 +514,8 @@ impl Received<'_> {
             accepted: resource.shape.accepted(),
             tables: verbs.iter().any(|verb| verb != "create"),
         };
-        let wanted = negotiate::wanted(self.headers, self.query, offer)?;
-        let tables = Tables::wanted(wanted, self.query)?;
+        let wanted = negotiate::wanted(&self.head.headers, &self.query, offer)?;
+        let tables = Tables::wanted(wanted, &self.query)?;
         check_scope(request.target(), resource)?;
         let verb = request.target().verb;
         let (part, verbs) = if request.subresource().is_empty() {
@@ -528,20 +533,20 @@ impl Received<'_> {
         if !verbs.iter().any(|known| known == verb.name()) {
             return Err(method_not_allowed());
         }
-        let Pipeline { writer, tasks, .. } = self.pipeline;
+        let Pipeline { writer, tasks, .. } = self.pipeline.as_ref();
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
             let shown = Shown { wanted, tables };
             let shown = (shown, &self.pipeline.room);
-            return watch::watch(storage, tasks, request, self.query, shown).await;
+            return watch::watch(storage, tasks, request, &self.query, shown).await;
         }
         // The memory of the request, and how much is worked on to answer it.
         let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
-            (Verb::Get, None) => get::get(storage, request, self.query).await?,
-            (Verb::Get, Some(part)) => get::get_part(storage, request, part, self.query).await?,
+            (Verb::Get, None) => get::get(storage, request, &self.query).await?,
+            (Verb::Get, Some(part)) => get::get_part(storage, request, part, &self.query).await?,
             (Verb::List | Verb::Watch, _) => {
-                let found = list::find(storage, request, self.query).await?;
+                let found = list::find(storage, request, &self.query).await?;
                 let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
                 if !is_streamed {
                     room = self.room(request, found.bytes())?;
@@ -594,8 +599,8 @@ impl Received<'_> {
         body: &Bytes,
     ) -> Outcome<Write> {
         let encoded = Encoded {
-            headers: self.headers,
-            query: self.query,
+            headers: &self.head.headers,
+            query: &self.query,
             body,
         };
         match part {
@@ -611,7 +616,7 @@ impl Received<'_> {
             reviewer,
             signer,
             ..
-        } = self.pipeline;
+        } = self.pipeline.as_ref();
         match write {
             Write::Create(body) => create::create(writer, request, body).await,
             Write::Update(body) => update::update(writer, request, body).await,
@@ -630,7 +635,7 @@ impl Received<'_> {
 
     /// Stages 4 to 7 of a connection, which has no body.
     async fn connect(&self, request: &Request, part: &Subresource) -> Outcome<Reply> {
-        let options = connect::decode(part, self.query, &request.target().rest)?;
+        let options = connect::decode(part, &self.query, &request.target().rest)?;
         connect::connect(&self.pipeline.writer, request, part, options).await
     }
 }

@@ -182,7 +182,8 @@ impl Tables {
         };
         Ok(Some(Self {
             version,
-            include: Include::parse(query.text("includeObject")).map_err(bad_request)?,
+            include: Include::parse(query.text("includeObject"))
+                .map_err(|error| bad_request(error.to_string()))?,
             headers: Headers::Shown,
         }))
     }

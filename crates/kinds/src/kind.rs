@@ -207,14 +207,9 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Row::created_at(object, common)
     }
 
-    /// The key by which rows are sorted, if not as they come.
+    /// The key by which rows are sorted: for every object, or for none, whose rows stay as they come.
     fn sort_key(&self, _object: &Value) -> Option<(i64, String)> {
         None
-    }
-
-    /// Returns true if [`Self::sort_key`] orders the rows.
-    fn sorts_rows(&self) -> bool {
-        false
     }
 
     /// The fields that field selectors may name, if there are more than name and namespace.

@@ -38,6 +38,7 @@
 
 pub mod tree;
 mod unified_diff;
+pub mod upstream_error;
 
 pub mod typed;
 

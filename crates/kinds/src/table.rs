@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::cells::{Common, Row, cell, read, since};
 use crate::crd::Column;
 use crate::resource::Resource;
+use crate::upstream_error::UpstreamError;
 use crate::{conversion, tree};
 
 pub use crate::cells::human_duration;
@@ -64,7 +65,7 @@ impl Include {
     /// # Errors
     ///
     /// Upstream's text about another value.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, UpstreamError> {
         match text {
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),
@@ -73,7 +74,7 @@ impl Include {
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
                  'Metadata', 'Object', 'None', or empty",
                 Value::from(other)
-            )),
+            ).into()),
         }
     }
 }

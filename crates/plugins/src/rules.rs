@@ -9,6 +9,7 @@ use lockgate_admission::host::BoxFuture;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_admission::request::{Operation, Request};
 use lockgate_admission::status::{forbidden_request, raw_error};
+use lockgate_admission::trace::Step;
 use lockgate_api::field::{FieldError, aggregate};
 use lockgate_api::meta::status::{Status, StatusCause};
 use serde_json::Value;
@@ -176,10 +177,6 @@ pub trait Rules: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct InTree<R>(pub R);
 
-fn concerns(about: &[About], request: &Request) -> bool {
-    about.iter().any(|about| about.includes(request))
-}
-
 impl<R: Rules> Plugin for InTree<R> {
     fn name(&self) -> &'static str {
         self.0.name()
@@ -197,10 +194,15 @@ impl<R: Rules> Plugin for InTree<R> {
         !self.0.validates().is_empty()
     }
 
+    fn concerns(&self, step: Step, request: &Request) -> bool {
+        let about = match step {
+            Step::Admit => self.0.mutates(),
+            Step::Validate => self.0.validates(),
+        };
+        about.iter().any(|about| about.includes(request))
+    }
+
     fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
-        if !concerns(self.0.mutates(), admission.request()) {
-            return Box::pin(async { Decision::Allow });
-        }
         Box::pin(async move {
             match mutate(&self.0, admission).await {
                 Ok(()) => Decision::Allow,
@@ -210,9 +212,6 @@ impl<R: Rules> Plugin for InTree<R> {
     }
 
     fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
-        if !concerns(self.0.validates(), admission.request()) {
-            return Box::pin(async { Decision::Allow });
-        }
         Box::pin(async move {
             match validate(&self.0, admission).await {
                 Ok(()) => Decision::Allow,

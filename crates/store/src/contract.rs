@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Event, List, ReadAt, ReadError, Revision, Store, Watch, WriteError};
+use crate::{Event, Filter, List, ReadAt, ReadError, Revision, Store, Watch, WriteError};
 
 /// Far longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -34,6 +34,7 @@ pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
     every_earlier_state_is_whole(empty().await).await;
     refuses_states_to_come(empty().await).await;
     watches_every_change_in_order(empty().await).await;
+    quiet_watches_keep_up(empty().await).await;
     watch_after_a_list_misses_nothing(Arc::new(empty().await)).await;
     a_dropped_wait_loses_nothing(empty().await).await;
     compaction_is_never_partial(empty().await).await;
@@ -327,6 +328,37 @@ pub async fn watches_every_change_in_order(store: impl Store) {
     // A watch from the middle sees the rest.
     let mut later = store.watch("/w/", one).await.unwrap();
     assert_eq!(next(&mut *later).await.revision(), two);
+}
+
+/// A watch that has nothing to tell is not cut off, however much others write, and knows how far it is.
+pub async fn quiet_watches_keep_up(store: impl Store) {
+    let start = store.revision().await.unwrap();
+    let mut quiet = store.watch("/q/", start).await.unwrap();
+    let filter: Filter = Arc::new(|event: &Event| event.key().ends_with("wanted"));
+    let mut filtered = store.watch_if("/n/", start, Some(filter)).await.unwrap();
+    let mut last = start;
+    for index in 0..100 {
+        let key = format!("/n/{index}");
+        last = store.create(&key, bytes("x"), None).await.unwrap();
+    }
+    store.compact(last).await.unwrap();
+    assert!(quiet.progress() >= last);
+    assert!(filtered.progress() >= last);
+    let wanted = store.create("/n/wanted", bytes("1"), None).await.unwrap();
+    assert!(filtered.progress() < wanted, "it was not returned yet");
+    let key = store.create("/q/a", bytes("1"), None).await.unwrap();
+    store.create("/n/other", bytes("x"), None).await.unwrap();
+    assert_eq!(next(&mut *filtered).await.revision(), wanted);
+    assert_eq!(next(&mut *quiet).await.revision(), key);
+    // What it did not return in time is gone, and it says so.
+    store.create("/n/2-wanted", bytes("1"), None).await.unwrap();
+    let last = store.create("/n/z", bytes("x"), None).await.unwrap();
+    store.compact(last).await.unwrap();
+    let cut_off = filtered.next().await;
+    assert!(
+        matches!(cut_off, Err(ReadError::Compacted(_))),
+        "{cut_off:?}"
+    );
 }
 
 /// A list, and a watch after the list's revision, see everything.

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::published::Published;
 use crate::watch::Cursor;
 use crate::{
-    Entry, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch, WriteError,
+    Entry, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch, WriteError,
 };
 use committer::{Answer, Committer, Request, Write};
 use file::{DataFile, FORMAT, Loaded};
@@ -268,8 +268,13 @@ impl Store for DiskStore {
         self.shared.published.list(list)
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError> {
-        Cursor::open(&self.shared.published, prefix, after)
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn Watch>, ReadError> {
+        Cursor::open(&self.shared.published, prefix, after, filter)
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

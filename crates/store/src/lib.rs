@@ -293,7 +293,21 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     ///
     /// The revision is gone or not there yet.
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError>;
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError> {
+        self.watch_if(prefix, after, None).await
+    }
+
+    /// Watches some changes of a prefix after a revision. The others do not even wake the watcher.
+    ///
+    /// # Errors
+    ///
+    /// The revision is gone or not there yet.
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn Watch>, ReadError>;
 
     /// The newest revision: that of the last acknowledged change.
     ///
@@ -314,6 +328,9 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 }
+
+/// Says which changes to watch. Runs whenever something is written, so it is to be quick.
+pub type Filter = Arc<dyn Fn(&Event) -> bool + Send + Sync>;
 
 /// A running watch. Dropping it ends it.
 #[async_trait]

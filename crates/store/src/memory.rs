@@ -17,7 +17,8 @@ use crate::published::Published;
 use crate::state::State;
 use crate::watch::Cursor;
 use crate::{
-    Entry, Event, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch, WriteError,
+    Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch,
+    WriteError,
 };
 use expiry::Expiry;
 
@@ -156,8 +157,13 @@ impl Store for MemoryStore {
         self.shared.published.list(list)
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError> {
-        Cursor::open(&self.shared.published, prefix, after)
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn Watch>, ReadError> {
+        Cursor::open(&self.shared.published, prefix, after, filter)
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

@@ -1,19 +1,123 @@
-//! The newest state: readers take it without waiting, watchers wait for the next.
+//! The newest state: readers take it without waiting, watchers wait for changes they are about.
+//!
+//! A change wakes those alone whose prefix and filter fit it, however many others there are.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::state::{self, Keys, State};
-use crate::{Entry, List, Page, ReadAt, ReadError, Revision};
+use crate::{Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision};
 
 /// The newest state. One writer at a time puts the next in its place.
 #[derive(Debug)]
 pub(crate) struct Published {
     state: ArcSwap<State>,
-    /// Wakes watchers when there is a new state.
-    newest: watch::Sender<Revision>,
+    /// Locked while a state is put in place, so that whoever subscribes misses none.
+    subscribers: Mutex<Subscribers>,
+}
+
+/// Subscribers by their prefixes, and these by their lengths: a key is looked up once for each length.
+#[derive(Debug, Default)]
+struct Subscribers {
+    by_length: BTreeMap<usize, HashMap<String, BTreeMap<u64, Arc<Subscriber>>>>,
+    next_id: u64,
+}
+
+/// A watcher, and the changes it has yet to see.
+pub(crate) struct Subscriber {
+    id: u64,
+    prefix: String,
+    filter: Option<Filter>,
+    unseen: Mutex<Unseen>,
+    woken: Notify,
+}
+
+/// INVARIANT: every change a subscriber is about and has not seen is at `first` or later, and at `last` or
+/// earlier.
+#[derive(Debug)]
+struct Unseen {
+    first: Option<Revision>,
+    last: Revision,
+}
+
+impl Subscribers {
+    /// Those that a change concerns.
+    fn of<'s>(&'s self, event: &Event) -> impl Iterator<Item = &'s Arc<Subscriber>> {
+        let key: &str = event.key();
+        let prefixes = self.by_length.range(..=key.len());
+        prefixes
+            .filter_map(|(length, prefixes)| prefixes.get(key.get(..*length)?))
+            .flat_map(BTreeMap::values)
+            .filter(|subscriber| subscriber.is_about(event))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
+        let prefixes = self.by_length.values().flat_map(HashMap::values);
+        prefixes.flat_map(BTreeMap::values)
+    }
+
+    fn remove(&mut self, subscriber: &Subscriber) {
+        let Some(prefixes) = self.by_length.get_mut(&subscriber.prefix.len()) else {
+            return;
+        };
+        if let Some(found) = prefixes.get_mut(&subscriber.prefix) {
+            found.remove(&subscriber.id);
+            if found.is_empty() {
+                prefixes.remove(&subscriber.prefix);
+            }
+        }
+        if prefixes.is_empty() {
+            self.by_length.remove(&subscriber.prefix.len());
+        }
+    }
+}
+
+impl Subscriber {
+    /// Returns true if a change is one it watches.
+    pub(crate) fn is_about(&self, event: &Event) -> bool {
+        event.key().starts_with(&self.prefix)
+            && self.filter.as_ref().is_none_or(|filter| filter(event))
+    }
+
+    /// The revision before which it has seen every change up to `newest`; none if it has seen all.
+    pub(crate) fn first_unseen(&self, newest: Revision) -> Option<Revision> {
+        self.unseen().first.filter(|first| *first <= newest)
+    }
+
+    /// Takes note that it has seen every change up to a revision.
+    pub(crate) fn seen(&self, revision: Revision) {
+        let mut unseen = self.unseen();
+        let more = unseen.last > revision;
+        unseen.first = more.then_some(Revision(revision.0 + 1));
+    }
+
+    /// Waits for a change it is about.
+    pub(crate) async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
+    fn mark(&self, revision: Revision) {
+        let mut unseen = self.unseen();
+        unseen.first.get_or_insert(revision);
+        unseen.last = revision;
+    }
+
+    fn unseen(&self) -> MutexGuard<'_, Unseen> {
+        self.unseen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("prefix", &self.prefix)
+            .field("unseen", &self.unseen)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The keys of one revision.
@@ -24,10 +128,9 @@ struct ReadState {
 
 impl Published {
     pub(crate) fn new(state: State) -> Self {
-        let (newest, _) = watch::channel(state.revision);
         Self {
             state: ArcSwap::from_pointee(state),
-            newest,
+            subscribers: Mutex::default(),
         }
     }
 
@@ -36,11 +139,34 @@ impl Published {
         self.state.load_full()
     }
 
-    /// Puts the next state in place and wakes watchers.
+    /// Puts the next state in place and wakes the watchers of its changes.
     pub(crate) fn publish(&self, state: State) {
-        let revision = state.revision;
+        let subscribers = self.subscribers();
+        let before = self.revision();
+        let mut concerned = Vec::new();
+        if state.check_history(before).is_err() {
+            // A change was too large to be kept. Nobody knows whom it concerned: all are cut off.
+            for subscriber in subscribers.all() {
+                subscriber.mark(Revision(before.0 + 1));
+                concerned.push(subscriber);
+            }
+        }
+        for event in state.events_after(before) {
+            for subscriber in subscribers.of(event) {
+                // Before the state is seen: whoever finds nothing marked has seen all of it.
+                subscriber.mark(event.revision());
+                concerned.push(subscriber);
+            }
+        }
         self.state.store(Arc::new(state));
-        self.newest.send_replace(revision);
+        for subscriber in concerned {
+            subscriber.woken.notify_one();
+        }
+    }
+
+    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
+        let subscribers = self.subscribers.lock();
+        subscribers.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets history before a revision. Not while something is written.
@@ -83,11 +209,14 @@ impl Published {
         })
     }
 
-    /// Subscribes to states newer than a revision whose history is still there.
+    /// Subscribes to changes after a revision whose history is still there.
     pub(crate) fn subscribe(
         &self,
+        prefix: &str,
         after: Revision,
-    ) -> Result<watch::Receiver<Revision>, ReadError> {
+        filter: Option<Filter>,
+    ) -> Result<Arc<Subscriber>, ReadError> {
+        let mut subscribers = self.subscribers();
         let state = self.state.load();
         if after > state.revision {
             return Err(ReadError::Future {
@@ -95,7 +224,26 @@ impl Published {
             });
         }
         state.check_history(after)?;
-        Ok(self.newest.subscribe())
+        let id = subscribers.next_id;
+        subscribers.next_id += 1;
+        let subscriber = Arc::new(Subscriber {
+            id,
+            prefix: prefix.to_owned(),
+            filter,
+            unseen: Mutex::new(Unseen {
+                first: (after < state.revision).then_some(Revision(after.0 + 1)),
+                last: state.revision,
+            }),
+            woken: Notify::new(),
+        });
+        let prefixes = subscribers.by_length.entry(prefix.len()).or_default();
+        let found = prefixes.entry(prefix.to_owned()).or_default();
+        found.insert(id, Arc::clone(&subscriber));
+        Ok(subscriber)
+    }
+
+    pub(crate) fn unsubscribe(&self, subscriber: &Subscriber) {
+        self.subscribers().remove(subscriber);
     }
 
     fn read(&self, at: ReadAt) -> Result<ReadState, ReadError> {

@@ -209,13 +209,21 @@ impl State {
         }
     }
 
-    /// The change after `revision` that comes first under a prefix, looking at changes in order.
-    pub(crate) fn next_event(&self, prefix: &str, after: Revision) -> Option<&Event> {
-        let first = self.index_after(after);
+    /// The changes after a revision, in order.
+    pub(crate) fn events_after(&self, revision: Revision) -> impl Iterator<Item = &Event> {
+        let first = self.index_after(revision);
         (first..self.history.len())
             .filter_map(|index| self.history.get(index))
             .map(|change| &change.event)
-            .find(|event| event.key().starts_with(prefix))
+    }
+
+    /// The first change after a revision that is wanted.
+    pub(crate) fn next_event(
+        &self,
+        after: Revision,
+        is_wanted: impl Fn(&Event) -> bool,
+    ) -> Option<&Event> {
+        self.events_after(after).find(|event| is_wanted(event))
     }
 
     /// The state without history before `oldest`.

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::published::Published;
-use crate::{Event, ReadError, Revision, Unavailable, Watch};
+use crate::published::{Published, Subscriber};
+use crate::{Event, Filter, ReadError, Revision, Watch};
 
 pub(crate) struct Cursor {
     published: Arc<Published>,
-    newest: tokio::sync::watch::Receiver<Revision>,
-    prefix: String,
-    /// Every change under the prefix up to here was returned.
+    subscriber: Arc<Subscriber>,
+    /// Every change it is about up to here was returned.
     position: Revision,
 }
 
@@ -21,13 +20,19 @@ impl Cursor {
         published: &Arc<Published>,
         prefix: &str,
         after: Revision,
+        filter: Option<Filter>,
     ) -> Result<Box<dyn Watch>, ReadError> {
         Ok(Box::new(Self {
-            newest: published.subscribe(after)?,
+            subscriber: published.subscribe(prefix, after, filter)?,
             published: Arc::clone(published),
-            prefix: prefix.to_owned(),
             position: after,
         }))
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.published.unsubscribe(&self.subscriber);
     }
 }
 
@@ -35,22 +40,31 @@ impl Cursor {
 impl Watch for Cursor {
     async fn next(&mut self) -> Result<Event, ReadError> {
         loop {
-            // Marked as seen before looking, so that a state put in place meanwhile wakes us.
-            self.newest.borrow_and_update();
             let state = self.published.current();
+            let Some(first) = self.subscriber.first_unseen(state.revision) else {
+                self.position = self.position.max(state.revision);
+                self.subscriber.woken().await;
+                continue;
+            };
+            // What lies between concerns others, and need not be in the history any more.
+            self.position = self.position.max(Revision(first.0.saturating_sub(1)));
             state.check_history(self.position)?;
-            if let Some(event) = state.next_event(&self.prefix, self.position) {
-                self.position = event.revision();
+            let subscriber = &self.subscriber;
+            let event = state.next_event(self.position, |event| subscriber.is_about(event));
+            self.position = event.map_or(state.revision, Event::revision);
+            self.subscriber.seen(self.position);
+            if let Some(event) = event {
                 return Ok(event.clone());
-            }
-            self.position = state.revision;
-            if self.newest.changed().await.is_err() {
-                return Err(Unavailable(String::from("the store is gone")).into());
             }
         }
     }
 
     fn progress(&self) -> Revision {
-        self.position
+        // In this order: what is marked later is of a later revision.
+        let newest = self.published.revision();
+        match self.subscriber.first_unseen(newest) {
+            Some(first) => self.position.max(Revision(first.0.saturating_sub(1))),
+            None => self.position.max(newest),
+        }
     }
 }

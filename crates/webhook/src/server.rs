@@ -32,7 +32,6 @@ mod limits;
 
 // What it shows, and whom it lets in.
 mod credentials;
-mod notice;
 mod tokens;
 
 // A connection, and a review on it.

@@ -83,7 +83,7 @@ enum FileError {
 }
 
 impl ManifestError {
-    pub(super) fn unwatched(directory: &Path, problem: &notify::Error) -> Self {
+    pub(super) fn unwatched(directory: &Path, problem: &lockgate_file_watch::Error) -> Self {
         Self(format!(
             "changes in `{}` are noticed within a minute only: {problem}",
             directory.display()

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_file_watch::FileWatch;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::Configurations;
 use super::manifests::{self, ManifestError, ManifestGate, hex};
-use super::notice::Notice;
 
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_secs(60);
@@ -94,11 +94,11 @@ impl StaticManifests {
     /// Looks at the files when they change, and every minute in case that was not noticed, for as
     /// long as it is polled. `report` learns of failures.
     pub async fn run(self: Arc<Self>, report: impl Fn(ManifestError)) {
-        let mut notice = Notice::new(&self.directory);
+        let mut files = FileWatch::new([self.directory.clone()]);
         let mut was_told = false;
         loop {
             // Said once: as long as it stays so, there is nothing new to say.
-            match notice.begin() {
+            match files.begin() {
                 Ok(()) => was_told = false,
                 Err(problem) if !was_told => {
                     was_told = true;
@@ -113,7 +113,7 @@ impl StaticManifests {
                 report(error);
             }
             // Whichever comes first; both mean the same.
-            let _ = tokio::time::timeout(EVERY, notice.changed()).await;
+            let _ = tokio::time::timeout(EVERY, files.changed()).await;
         }
     }
 

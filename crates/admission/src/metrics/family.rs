@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use foldhash::fast::RandomState;
+
 /// No metric has more series than this; what would make another is not counted. Names of webhooks
 /// come from users.
 const MAX_SERIES: usize = 10_000;
@@ -16,8 +18,9 @@ pub(super) struct Family<V> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    /// By the values of the labels.
-    series: HashMap<Box<str>, V>,
+    /// Positions in `series`, by the values of the labels.
+    index: HashMap<Box<str>, usize, RandomState>,
+    series: Vec<V>,
     /// The key that is looked for. Every request observes each plugin, so looking one up must not allocate.
     key: String,
 }
@@ -42,7 +45,8 @@ impl<V> Family<V> {
             name,
             help,
             labels,
-            series: HashMap::new(),
+            index: HashMap::default(),
+            series: Vec::new(),
             key: String::new(),
         }
     }
@@ -56,13 +60,16 @@ impl<V> Family<V> {
             }
             self.key.push_str(value);
         }
-        if !self.series.contains_key(self.key.as_str()) {
-            if self.series.len() >= MAX_SERIES {
-                return None;
-            }
-            self.series.insert(self.key.as_str().into(), make());
+        if let Some(&at) = self.index.get(self.key.as_str()) {
+            return self.series.get_mut(at);
         }
-        self.series.get_mut(self.key.as_str())
+        if self.series.len() >= MAX_SERIES {
+            return None;
+        }
+        self.index
+            .insert(self.key.as_str().into(), self.series.len());
+        self.series.push(make());
+        self.series.last_mut()
     }
 
     /// Writes the head, and lets `write` write each series, given a function that names a line.
@@ -77,9 +84,12 @@ impl<V> Family<V> {
         }
         let (name, help) = (self.name, self.help);
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        let mut sorted: Vec<_> = self.series.iter().collect();
-        sorted.sort_unstable_by_key(|(values, _)| *values);
-        for (values, series) in sorted {
+        let mut sorted: Vec<_> = self.index.iter().collect();
+        sorted.sort_unstable();
+        for (values, &at) in sorted {
+            let Some(series) = self.series.get(at) else {
+                continue;
+            };
             let labels = self.labels.iter().zip(values.split(SEPARATOR));
             let labels: Vec<String> = labels
                 .map(|(label, value)| format!("{label}=\"{}\"", escape(value)))

@@ -45,18 +45,18 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
 
 /// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum Scope<'n> {
     /// In no namespace.
     Cluster,
-    /// Each in a namespace.
-    Namespaced,
+    /// Each in a namespace: this one, whatever the metadata says.
+    Namespaced(&'n str),
 }
 
 /// Checks the metadata of an object.
 #[must_use]
 pub fn validate_scoped_metadata(
     meta: &ObjectMeta,
-    scope: Scope,
+    scope: Scope<'_>,
     rules: NameRules,
     path: &Path<'_>,
 ) -> FieldErrors {
@@ -85,14 +85,14 @@ pub fn validate_scoped_metadata(
         );
     }
     let namespace_path = path.child("namespace");
-    match (scope, meta.namespace.as_str()) {
-        (Scope::Cluster, "") => {}
-        (Scope::Cluster, _) => errors.push(FieldError::forbidden(
+    match scope {
+        Scope::Cluster if meta.namespace.is_empty() => {}
+        Scope::Cluster => errors.push(FieldError::forbidden(
             &namespace_path,
             "not allowed on this type",
         )),
-        (Scope::Namespaced, "") => errors.push(FieldError::required(&namespace_path, "")),
-        (Scope::Namespaced, namespace) => invalid_each(
+        Scope::Namespaced("") => errors.push(FieldError::required(&namespace_path, "")),
+        Scope::Namespaced(namespace) => invalid_each(
             &mut errors,
             &namespace_path,
             namespace,

@@ -12,6 +12,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockgate_store::Entry;
+use memchr::memmem;
 use serde_json::Value;
 
 use super::owner_graph::{Graph, Meta, Reference};
@@ -31,6 +32,13 @@ const ACCOUNT: &str = "generic-garbage-collector";
 pub(super) fn is_ignored(key: &str) -> bool {
     let (group, plural, _) = split(key);
     matches!(group, "core" | "events.k8s.io") && plural == "events"
+}
+
+/// Returns true if an object may have owners or be on its way out. Text that merely looks like it counts,
+/// too: it is enough that nothing is missed.
+pub(super) fn may_concern(entry: &Entry) -> bool {
+    let has = |name: &str| memmem::find(&entry.value, name.as_bytes()).is_some();
+    !is_ignored(&entry.key) && (has("\"ownerReferences\"") || has("\"deletionTimestamp\""))
 }
 
 /// The group, the plural, and what else there is in a key.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_store::{Event, List, ReadAt, ReadError, Revision};
+use lockgate_store::{Entry, Event, List, ReadAt, ReadError, Revision};
 
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
@@ -39,6 +39,21 @@ const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
 const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicies/";
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
+
+/// The resources whose changes make work, whatever is in them.
+const WATCHED: [&str; 11] = [
+    NAMESPACES,
+    CLUSTER_ROLES,
+    POLICIES,
+    DEFINITIONS,
+    "/core/persistentvolumeclaims/",
+    "/core/persistentvolumes/",
+    "/core/pods/",
+    "/core/resourcequotas/",
+    "/core/services/",
+    "/resource.k8s.io/resourceclaims/",
+    "/storage.k8s.io/volumeattributesclasses/",
+];
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
 /// own: requests wait for them, and nothing slow may be in front of them.
@@ -92,7 +107,8 @@ impl Controllers {
             Err(error) => return error,
         };
         let store = Arc::clone(self.context.writer.storage.store());
-        let mut watch = match store.watch(self.prefix, revision).await {
+        let watching = store.watch_if(self.prefix, revision, Some(Arc::new(concerns)));
+        let mut watch = match watching.await {
             Ok(watch) => watch,
             Err(error) => return error,
         };
@@ -256,6 +272,23 @@ impl Controllers {
                     }
                 }
             });
+        }
+    }
+}
+
+/// Returns true if work may follow from a change. Most writes are no business of any controller, and wake
+/// none: that would cost as much as the write.
+fn concerns(event: &Event) -> bool {
+    let key = event.key();
+    let is_watched = || {
+        namespace_defaults::namespace_of(key).is_some()
+            || WATCHED.iter().any(|prefix| key.starts_with(prefix))
+    };
+    let is_mentioned = |entry: &Entry| garbage_collector::may_concern(entry);
+    match event {
+        Event::Delete { .. } => true,
+        Event::Put { entry, previous } => {
+            is_watched() || is_mentioned(entry) || previous.as_ref().is_some_and(is_mentioned)
         }
     }
 }

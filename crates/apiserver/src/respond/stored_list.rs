@@ -59,7 +59,7 @@ impl StoredList {
             .resource
             .shape
             .row()
-            .is_none_or(|row| row.rules.sorts_rows());
+            .is_none_or(|row| row.rules.sort_key(&Value::Null).is_some());
         if sorts {
             return Err(self);
         }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use lockgate_kinds::kind;
 use serde_json::Value;
 
 use crate::allocate::{Allocation, Purpose};
@@ -225,10 +226,11 @@ impl Recipe for Insertion<'_> {
         let admin_access = self
             .writer
             .grants_admin_access(self.request.object_namespace());
-        strategy::check_create(resource, object, gates, admin_access)?;
+        let new = kind::Written::new(object, resource.names.namespaced);
+        strategy::check_create(resource, &new, gates, admin_access)?;
         let (access, user) = (self.writer.access(), self.request.user());
         strategy::authorize(&access, resource, object, None, user)?;
-        for warning in strategy::warnings_on_create(resource, object) {
+        for warning in strategy::warnings_on_create(resource, &new) {
             notes.warn(&warning);
         }
         strategy::canonicalize(resource, object);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lockgate_admission::object::Object;
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::kind;
 use serde_json::Value;
 
 use crate::config::FeatureGates;
@@ -110,7 +111,9 @@ impl SetReplicas<'_> {
         self.replicas
             .take_over(object, old, scale, resource.api_version())?;
         strategy::prepare_update(resource, "", object, old, self.user, self.gates);
-        strategy::check_update(resource, "", object, old, self.gates)
+        let namespaced = resource.names.namespaced;
+        let [new, old] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
+        strategy::check_update(resource, "", &new, &old, self.gates)
     }
 }
 

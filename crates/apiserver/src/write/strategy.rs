@@ -15,7 +15,6 @@ use lockgate_api::meta::validation::{
 };
 use lockgate_kinds::kind::Written;
 use lockgate_kinds::strategy::{self as built_in, Context, Requester};
-
 use serde_json::{Value, json};
 
 use crate::config::FeatureGates;
@@ -165,33 +164,36 @@ fn judged<'o>(resource: &Resource, object: &'o Value, gates: FeatureGates) -> Co
 /// Validates a new object.
 pub(crate) fn check_create(
     resource: &Resource,
-    object: &Value,
+    new: &Written<'_>,
     gates: FeatureGates,
     admin_access: bool,
 ) -> Outcome<()> {
-    let judged = judged(resource, object, gates);
-    let mut new = Written::new(&judged, resource.names.namespaced);
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
         let mut context = *context;
         context.admin_access = admin_access;
-        resource.shape.kind().validate_create(&new, &context)
+        let judged = judged(resource, new.value, gates);
+        let new = match &judged {
+            Cow::Borrowed(_) => new,
+            Cow::Owned(judged) => &Written::new(judged, resource.names.namespaced),
+        };
+        resource.shape.kind().validate_create(new, &context)
     });
     if errors.is_empty() {
         // Only then, so that the kind's own messages come first.
-        metadata::text(object, "namespace").clone_into(&mut new.metadata.namespace);
-        let path = Path::root("metadata");
-        errors =
-            validate_scoped_metadata(&new.metadata, scope(resource), PATH_SEGMENT_NAMES, &path);
+        errors = check_scoped_metadata(resource, new);
     }
-    refuse(resource, object, &errors)
+    refuse(resource, new.value, &errors)
 }
 
-fn scope(resource: &Resource) -> Scope {
-    if resource.names.namespaced {
-        Scope::Namespaced
+/// The rules for the metadata of every kind, the namespace among them.
+fn check_scoped_metadata(resource: &Resource, object: &Written<'_>) -> Vec<FieldError> {
+    let scope = if resource.names.namespaced {
+        Scope::Namespaced(metadata::text(object.value, "namespace"))
     } else {
         Scope::Cluster
-    }
+    };
+    let path = Path::root("metadata");
+    validate_scoped_metadata(&object.metadata, scope, PATH_SEGMENT_NAMES, &path)
 }
 
 /// Checks that the user may read what an object would read for them. `old` is what is stored.
@@ -220,19 +222,17 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
 }
 
 /// Warnings about a new object that is valid.
-pub(crate) fn warnings_on_create(resource: &Resource, object: &Value) -> Vec<String> {
-    let new = Written::new(object, resource.names.namespaced);
-    validating(|context| resource.shape.kind().warnings_on_create(&new, context))
+pub(crate) fn warnings_on_create(resource: &Resource, new: &Written<'_>) -> Vec<String> {
+    validating(|context| resource.shape.kind().warnings_on_create(new, context))
 }
 
 /// Warnings about a changed object that is valid.
-pub(crate) fn warnings_on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
-    let new = Written::new(object, resource.names.namespaced);
-    let old = Written::new(old, resource.names.namespaced);
-    validating(|context| {
-        let kind = resource.shape.kind();
-        kind.warnings_on_update(&new, &old, context)
-    })
+pub(crate) fn warnings_on_update(
+    resource: &Resource,
+    new: &Written<'_>,
+    old: &Written<'_>,
+) -> Vec<String> {
+    validating(|context| resource.shape.kind().warnings_on_update(new, old, context))
 }
 
 /// Sets what is set after validation.
@@ -304,26 +304,25 @@ fn keep(object: &mut Value, old: &Value, member: &str, when: Keep) {
 pub(crate) fn check_update(
     resource: &Resource,
     subresource: &str,
-    object: &Value,
-    old: &Value,
+    new: &Written<'_>,
+    old: &Written<'_>,
     gates: FeatureGates,
 ) -> Outcome<()> {
     let path = Path::root("metadata");
-    let judged = judged(resource, object, gates);
-    let mut new = Written::new(&judged, resource.names.namespaced);
-    let old = Written::new(old, resource.names.namespaced);
-    let (namespace, scope) = (metadata::text(object, "namespace"), scope(resource));
-    let bare = std::mem::replace(&mut new.metadata.namespace, namespace.to_owned());
-    let mut errors = validate_scoped_metadata(&new.metadata, scope, PATH_SEGMENT_NAMES, &path);
-    new.metadata.namespace = bare;
+    let mut errors = check_scoped_metadata(resource, new);
     errors.extend(validate_metadata_update(
         &new.metadata,
         &old.metadata,
         &path,
     ));
     errors.extend(validating(|context| {
+        let judged = judged(resource, new.value, gates);
+        let new = match &judged {
+            Cow::Borrowed(_) => new,
+            Cow::Owned(judged) => &Written::new(judged, resource.names.namespaced),
+        };
         let kind = resource.shape.kind();
-        kind.validate_update(subresource, &new, &old, context)
+        kind.validate_update(subresource, new, old, context)
     }));
-    refuse(resource, object, &errors)
+    refuse(resource, new.value, &errors)
 }

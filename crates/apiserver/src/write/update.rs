@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use lockgate_admission::object::Object;
+use lockgate_kinds::kind;
 use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
 use lockgate_store::{Entry, Revision};
 use serde_json::Value;
@@ -350,13 +351,13 @@ impl Recipe for Replacement<'_> {
             };
             self.allocated = writer.addresses.allocate(resource, object, purpose);
         }
-        strategy::check_update(resource, subresource, object, old, writer.gates)?;
+        let namespaced = resource.names.namespaced;
+        let [new, before] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
+        strategy::check_update(resource, subresource, &new, &before, writer.gates)?;
         if subresource.is_empty() {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;
-        }
-        if subresource.is_empty() {
-            for warning in strategy::warnings_on_update(resource, object, old) {
+            for warning in strategy::warnings_on_update(resource, &new, &before) {
                 request.notes.warn(&warning);
             }
         }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::Method;
 use lockgate_apiserver::{Running, Settings};
 use lockgate_store::{
-    DiskStore, Entry, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store, Unavailable,
-    Watch as StoreWatch, WriteError,
+    DiskStore, Entry, Filter, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store,
+    Unavailable, Watch as StoreWatch, WriteError,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -300,8 +300,13 @@ impl Store for Faulty {
         self.store.list(list).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn StoreWatch>, ReadError> {
-        self.store.watch(prefix, after).await
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn StoreWatch>, ReadError> {
+        self.store.watch_if(prefix, after, filter).await
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use lockgate_apiserver::{Controllers, Running, Settings, StartError};
 use lockgate_store::{
-    Entry, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store, Unavailable,
+    Entry, Filter, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store, Unavailable,
     Watch as StoreWatch, WriteError,
 };
 use serde_json::json;
@@ -142,8 +142,13 @@ impl Store for Late {
         self.store.list(list).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn StoreWatch>, ReadError> {
-        self.store.watch(prefix, after).await
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn StoreWatch>, ReadError> {
+        self.store.watch_if(prefix, after, filter).await
     }
 
     async fn revision(&self) -> Result<Revision, Unavailable> {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use lockgate_apiserver::{Running, Settings};
 use lockgate_store::{
-    Entry, Event, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store, Unavailable,
+    Entry, Event, Filter, List, MemoryStore, Page, ReadAt, ReadError, Revision, Store, Unavailable,
     Watch as StoreWatch, WriteError,
 };
 use serde_json::{Value, json};
@@ -148,8 +148,13 @@ impl Store for Shuffling {
         self.inner.list(list).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn StoreWatch>, ReadError> {
-        let inner = self.inner.watch(prefix, after).await?;
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn StoreWatch>, ReadError> {
+        let inner = self.inner.watch_if(prefix, after, filter).await?;
         if !CONTROLLERS.contains(&prefix) {
             return Ok(inner);
         }

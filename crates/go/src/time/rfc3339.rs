@@ -62,13 +62,26 @@ impl fmt::Display for Rfc3339 {
         let Date { year, month, day } = Date::from_days(local.div_euclid(SECONDS_PER_DAY));
         let second = local.rem_euclid(SECONDS_PER_DAY);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        // A negative year can only be -1 or so, through an offset; Go pads its digits.
-        let sign = if year < 0 { "-" } else { "" };
-        let year = year.abs();
-        write!(
-            f,
-            "{sign}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-        )?;
+        if (0..=9999).contains(&year) {
+            // Every object and audit event has times; padding each number costs ten times as much.
+            let pairs = [year / 100, year % 100, month, day, hour, minute, second];
+            let mut text = *b"0000-00-00T00:00:00";
+            for (at, pair) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(pairs) {
+                if let Some(digits) = text.get_mut(at..at + 2) {
+                    let digit = |number: i64| b'0' + (number % 10) as u8;
+                    digits.copy_from_slice(&[digit(pair / 10), digit(pair)]);
+                }
+            }
+            f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)?;
+        } else {
+            // A negative year can only be -1 or so, through an offset; Go pads its digits.
+            let sign = if year < 0 { "-" } else { "" };
+            let year = year.abs();
+            write!(
+                f,
+                "{sign}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+            )?;
+        }
         if self.nanos > 0 {
             let digits = format!("{:09}", self.nanos);
             write!(f, ".{}", digits.trim_end_matches('0'))?;

@@ -339,16 +339,14 @@ impl Owners {
 
     /// Merges the oldest owners by update until there are few enough, each into one of its version.
     fn cap(&mut self) {
-        let mut updaters: Vec<_> = self
-            .list
-            .iter()
-            .filter(|owner| !owner.has_applied())
-            .map(|owner| (owner.seconds(), owner.id.sort_key(), owner.id.clone()))
-            .collect();
-        let mut count = updaters.len();
+        let updaters = self.list.iter().filter(|owner| !owner.has_applied());
+        let mut count = updaters.clone().count();
         if count <= MAX_UPDATERS {
             return;
         }
+        let mut updaters: Vec<_> = updaters
+            .map(|owner| (owner.seconds(), owner.id.sort_key(), owner.id.clone()))
+            .collect();
         updaters.sort_by(|left, right| (left.0, &left.1).cmp(&(right.0, &right.1)));
         let mut first_of: BTreeMap<String, Id> = BTreeMap::new();
         for (_, _, id) in updaters {

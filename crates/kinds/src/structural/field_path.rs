@@ -4,6 +4,7 @@
 
 use super::path::Path;
 use super::props::{Props, SchemaOrBool};
+use crate::upstream_error::UpstreamError;
 
 /// The handling of keys in brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub(crate) fn resolve<'j>(
     path: &str,
     schema: Props<'j>,
     brackets: Brackets,
-) -> Result<Found<'j>, String> {
+) -> Result<Found<'j>, UpstreamError> {
     let mut tokens = Tokens(path);
     let mut found = Found {
         printed: Path::ROOT.to_string(),
@@ -43,22 +44,22 @@ pub(crate) fn resolve<'j>(
     while let Some(token) = tokens.next() {
         let name = match token {
             "[" if brackets == Brackets::Refuse => {
-                return Err("array notation is not allowed".to_owned());
+                return Err("array notation is not allowed".into());
             }
             "[" => unquote(tokens.next().ok_or("unexpected end of JSON path")?)?,
             "." => tokens
                 .next()
                 .ok_or("unexpected end of JSON path")?
                 .to_owned(),
-            other => return Err(format!("expected [ or . but got: {other}")),
+            other => return Err(format!("expected [ or . but got: {other}").into()),
         };
         found.descend(&name, is_first)?;
         is_first = false;
         if token == "[" {
             match tokens.next() {
-                None => return Err("unexpected end of JSON path".to_owned()),
+                None => return Err("unexpected end of JSON path".into()),
                 Some("]") => {}
-                Some(other) => return Err(format!("expected ] but got {other}")),
+                Some(other) => return Err(format!("expected ] but got {other}").into()),
             }
         }
     }
@@ -66,7 +67,7 @@ pub(crate) fn resolve<'j>(
 }
 
 impl Found<'_> {
-    fn descend(&mut self, name: &str, is_first: bool) -> Result<(), String> {
+    fn descend(&mut self, name: &str, is_first: bool) -> Result<(), UpstreamError> {
         const NO_FIELD: &str = "does not refer to a valid field";
         let schema = self.schema.ok_or(NO_FIELD)?;
         let has_properties = schema.schema_map("properties").next().is_some();
@@ -80,7 +81,7 @@ impl Found<'_> {
             (parent.child(name).to_string(), Some(below))
         } else {
             match schema.schema_or_bool("additionalProperties") {
-                SchemaOrBool::Absent => return Err(NO_FIELD.to_owned()),
+                SchemaOrBool::Absent => return Err(NO_FIELD.into()),
                 SchemaOrBool::Bool(_) => (parent.key(name).to_string(), None),
                 SchemaOrBool::Schema(below) => (parent.key(name).to_string(), Some(below)),
             }
@@ -116,7 +117,7 @@ impl<'p> Iterator for Tokens<'p> {
     }
 }
 
-fn unquote(token: &str) -> Result<String, String> {
+fn unquote(token: &str) -> Result<String, UpstreamError> {
     let inner = token
         .strip_prefix('\'')
         .and_then(|rest| rest.strip_suffix('\''))
@@ -145,7 +146,7 @@ fn unquote(token: &str) -> Result<String, String> {
             None => '\\',
             Some(other) => {
                 let reason = format!("invalid string literal: invalid escape char \\{other}");
-                return Err(reason);
+                return Err(reason.into());
             }
         };
         text.push(plain);

@@ -19,6 +19,7 @@ use super::error::{self, MAX_ERRORS};
 use super::json::{compact, shown};
 use super::path::Path;
 use super::schema::Node;
+use crate::upstream_error::UpstreamError;
 
 /// At most this many unknown fields are named in one `metadata`.
 // UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/kubernetes_patch.go
@@ -231,7 +232,7 @@ pub(crate) fn tidy(
     metadata: Json,
     malformed: Malformed,
     place: &Path<'_>,
-) -> Result<Tidied, String> {
+) -> Result<Tidied, UpstreamError> {
     let mut metadata = metadata;
     if let Some(reason) = malformation(&metadata) {
         let (Malformed::Drop, Json::Object(entries)) = (malformed, &mut metadata) else {
@@ -250,21 +251,21 @@ pub(crate) fn tidy(
 }
 
 /// Reads metadata into its type, for rules about names and the like.
-pub(crate) fn decode(metadata: &Json) -> Result<ObjectMeta, String> {
+pub(crate) fn decode(metadata: &Json) -> Result<ObjectMeta, UpstreamError> {
     let document = document::json::parse(compact(metadata).as_bytes()).map_err(|e| e.message)?;
     match decode::decode_value::<ObjectMeta>(document.root()) {
         Ok(decoded) => Ok(decoded.value),
-        Err(error) => Err(error.message),
+        Err(error) => Err(error.message.into()),
     }
 }
 
 /// Why metadata cannot be read, in the words of Go's decoder.
-fn malformation(metadata: &Json) -> Option<String> {
+fn malformation(metadata: &Json) -> Option<UpstreamError> {
     if fits_object(metadata, OBJECT_META) {
         return None;
     }
     // Both readers are to agree; if they do not, the metadata is still refused.
-    let unlike = || "json: cannot unmarshal metadata".to_owned();
+    let unlike = || "json: cannot unmarshal metadata".into();
     Some(decode(metadata).err().unwrap_or_else(unlike))
 }
 

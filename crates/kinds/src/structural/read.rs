@@ -71,7 +71,8 @@ impl Schema {
         let tidied = match entries.remove("metadata") {
             None => None,
             Some(found) => {
-                let tidied = metadata::tidy(found, malformed, &place).map_err(ReadError::Object)?;
+                let tidied = metadata::tidy(found, malformed, &place)
+                    .map_err(|error| ReadError::Object(error.into()))?;
                 unknown.extend(tidied.unknown);
                 Some(tidied.metadata)
             }

@@ -18,6 +18,7 @@ use super::json::shown;
 use super::path::Path;
 use super::props::Props;
 use super::schema::{Node, Type};
+use crate::upstream_error::UpstreamError;
 
 /// The longest message an expression may make, in bytes.
 // UPSTREAM: apiserver pkg/apis/cel/config.go
@@ -40,7 +41,7 @@ struct CompiledRule {
     name: Box<str>,
     has_message: bool,
     /// An empty rule is skipped.
-    program: Option<Result<Rule, String>>,
+    program: Option<Result<Rule, UpstreamError>>,
     message: Option<Rule>,
     message_text: Box<str>,
     error_type: ErrorType,
@@ -86,7 +87,7 @@ impl CompiledRule {
         let program = (!text.trim().is_empty()).then(|| {
             scope
                 .compile_rule(text, old_self)
-                .map_err(|error| error.to_string())
+                .map_err(|error| error.to_string().into())
         });
         let name = if message.is_empty() { text } else { message };
         Self {
@@ -373,7 +374,7 @@ impl Runner {
         message: &Rule,
         inputs: &Inputs<'_>,
         text: &str,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, UpstreamError> {
         let evaluation = message.evaluate(inputs, Limits::default());
         self.budget = self.budget.checked_sub(evaluation.cost).ok_or(
             "messageExpression evaluation failed due to running out of cost budget, no further \
@@ -386,7 +387,8 @@ impl Runner {
                     "no further validation rules will be run due to call cost exceeds limit for \
                      messageExpression: {}",
                     quote(text)
-                ));
+                )
+                .into());
             }
             Err(_) => return Ok(None),
         };

@@ -63,7 +63,7 @@ fn later_tables_of_a_watch_have_no_columns() {
 fn refuses_to_include_something_else() {
     assert_eq!(Include::parse(""), Ok(Include::Metadata));
     assert_eq!(
-        Include::parse("All").unwrap_err(),
+        Include::parse("All").unwrap_err().to_string(),
         "Unable to convert to Table as requested: includeObject: Invalid value: \"All\": must be \
          'Metadata', 'Object', 'None', or empty"
     );

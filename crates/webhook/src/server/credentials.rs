@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use lockgate_file_watch::{FileWatch, directory_of};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,7 +25,6 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509Error};
 use super::certificates::{Certificates, Source};
 use super::client_auth::ClientAuth;
 use super::metrics::Metrics;
-use super::notice::{Notice, folder_of};
 use super::tokens::{self, Shown as Asked, Tokens};
 
 /// No certificate, bundle or token file is larger.
@@ -280,18 +280,23 @@ impl Credentials {
             auth.token_files.iter().chain(users)
         });
         let files = self.auth.client_ca.iter().chain(shown);
-        folders.extend(files.map(|file| folder_of(file)));
+        folders.extend(files.map(|file| directory_of(file)));
         if folders.is_empty() {
             return;
         }
-        let mut notice = Notice::new(folders);
-        notice.begin();
+        let mut files = FileWatch::new(folders);
+        let watch = |files: &mut FileWatch| {
+            if let Err(error) = files.begin_anew() {
+                tracing::debug!(%error, "directory cannot be watched, polling");
+            }
+        };
+        watch(&mut files);
         loop {
             // Once more, since something may have changed before the watch began.
             self.clone().read_elsewhere().await;
             tokio::select! {
-                () = notice.changed() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(poll) => notice.begin(),
+                () = files.changed() => tokio::time::sleep(SETTLE).await,
+                () = tokio::time::sleep(poll) => watch(&mut files),
             }
         }
     }

@@ -6,17 +6,18 @@
 
 use std::str::Chars;
 
+use crate::upstream_error::UpstreamError;
 use lockgate_go::quote::is_printable;
 
 /// Filters inside filters; no path that anybody writes has any.
 const MAX_DEPTH: usize = 32;
 
 /// The problem of a template such as `{spec.validations[0].expression}`; none if it is well formed.
-pub(super) fn problem(template: &str) -> Option<String> {
+pub(super) fn problem(template: &str) -> Option<UpstreamError> {
     parse(template, MAX_DEPTH).err()
 }
 
-fn parse(template: &str, depth: usize) -> Result<(), String> {
+fn parse(template: &str, depth: usize) -> Result<(), UpstreamError> {
     let depth = depth.checked_sub(1).ok_or("too many nested filters")?;
     let mut rest = template;
     while let Some((_, action)) = rest.split_once('{') {
@@ -26,7 +27,7 @@ fn parse(template: &str, depth: usize) -> Result<(), String> {
 }
 
 /// Reads an action up to its closing brace; the text after it.
-fn parse_action(text: &str, depth: usize) -> Result<&str, String> {
+fn parse_action(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     let mut rest = text;
     let mut after_descent = false;
     loop {
@@ -40,7 +41,7 @@ fn parse_action(text: &str, depth: usize) -> Result<&str, String> {
         }
         if let Some(after) = rest.strip_prefix("..") {
             if descended {
-                return Err("invalid multiple recursive descent".to_owned());
+                return Err("invalid multiple recursive descent".into());
             }
             rest = match after.chars().next() {
                 Some(letter) if is_alphanumeric(letter) => skip_field(after),
@@ -53,11 +54,11 @@ fn parse_action(text: &str, depth: usize) -> Result<&str, String> {
         }
         let mut letters = rest.chars();
         let Some(letter) = letters.next() else {
-            return Err("unclosed action".to_owned());
+            return Err("unclosed action".into());
         };
         let after = letters.as_str();
         rest = match letter {
-            '\r' | '\n' => return Err("unclosed action".to_owned()),
+            '\r' | '\n' => return Err("unclosed action".into()),
             ' ' | '@' | '$' => {
                 // These leave no node behind.
                 after_descent = descended;
@@ -73,12 +74,12 @@ fn parse_action(text: &str, depth: usize) -> Result<&str, String> {
             }
             letter => {
                 let code = u32::from(letter);
-                return Err(match is_printable(letter) {
-                    true => {
-                        format!("unrecognized character in action: U+{code:04X} '{letter}'")
-                    }
-                    false => format!("unrecognized character in action: U+{code:04X}"),
-                });
+                let printed = match is_printable(letter) {
+                    true => format!(" '{letter}'"),
+                    false => String::new(),
+                };
+                let text = format!("unrecognized character in action: U+{code:04X}{printed}");
+                return Err(text.into());
             }
         };
     }
@@ -114,23 +115,23 @@ fn skip_field(text: &str) -> &str {
     }
 }
 
-fn parse_number(text: &str) -> Result<&str, String> {
+fn parse_number(text: &str) -> Result<&str, UpstreamError> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let after = digits.trim_start_matches(|letter: char| letter == '.' || is_decimal(letter));
     let number = text.get(..text.len() - after.len()).unwrap_or_default();
     match number.parse::<f64>() {
         Ok(read) if read.is_finite() => Ok(after),
-        _ => Err(format!("cannot parse number {number}")),
+        _ => Err(format!("cannot parse number {number}").into()),
     }
 }
 
-fn parse_array(text: &str, depth: usize) -> Result<&str, String> {
+fn parse_array(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     let end = text.find([']', '\n']);
     let Some((inner, after)) = end
         .and_then(|end| text.split_at_checked(end))
         .and_then(|(inner, after)| Some((inner, after.strip_prefix(']')?)))
     else {
-        return Err("unterminated array".to_owned());
+        return Err("unterminated array".into());
     };
     let parts: Vec<&str> = inner.split(',').collect();
     if parts.len() > 1 {
@@ -152,33 +153,33 @@ fn parse_array(text: &str, depth: usize) -> Result<&str, String> {
 }
 
 /// `[FIRST:LAST:STEP]`, each of which may be missing.
-fn check_slice(text: &str) -> Result<(), String> {
+fn check_slice(text: &str) -> Result<(), UpstreamError> {
     let parts: Vec<&str> = text.split(':').collect();
     let is_number = |part: &&str| {
         let digits = part.strip_prefix('-').unwrap_or(part);
         digits.bytes().all(|byte| byte.is_ascii_digit())
     };
     if parts.len() > 3 || !parts.iter().all(is_number) {
-        return Err(format!("invalid array index {text}"));
+        return Err(format!("invalid array index {text}").into());
     }
     for part in parts {
         if !part.is_empty() && part.parse::<i64>().is_err() {
-            return Err(format!("array index {part} is not a number"));
+            return Err(format!("array index {part} is not a number").into());
         }
     }
     Ok(())
 }
 
-fn parse_filter(text: &str, depth: usize) -> Result<&str, String> {
+fn parse_filter(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     let (mut opened, mut closed) = (None, false);
     let mut before = '(';
     let mut letters = text.char_indices();
     let end = loop {
         let Some((at, letter)) = letters.next() else {
-            return Err("unterminated filter".to_owned());
+            return Err("unterminated filter".into());
         };
         match letter {
-            '\n' => return Err("unterminated filter".to_owned()),
+            '\n' => return Err("unterminated filter".into()),
             '"' | '\'' => match opened {
                 None => opened = Some(letter),
                 Some(quote) => closed |= before != '\\' && quote == letter,
@@ -189,7 +190,7 @@ fn parse_filter(text: &str, depth: usize) -> Result<&str, String> {
         before = letter;
     };
     let Some(after) = letters.as_str().strip_prefix(']') else {
-        return Err("unclosed array expect ]".to_owned());
+        return Err("unclosed array expect ]".into());
     };
     let inner = text.get(..end).unwrap_or_default();
     let is_operator = |letter: char| matches!(letter, '!' | '<' | '>' | '=');
@@ -213,7 +214,7 @@ fn parse_filter(text: &str, depth: usize) -> Result<&str, String> {
     Ok(after)
 }
 
-fn parse_quoted(text: &str, quote: char) -> Result<&str, String> {
+fn parse_quoted(text: &str, quote: char) -> Result<&str, UpstreamError> {
     let mut before = quote;
     for (at, letter) in text.char_indices().skip(1) {
         if letter == '\n' {
@@ -224,12 +225,12 @@ fn parse_quoted(text: &str, quote: char) -> Result<&str, String> {
             let inner = quoted.get(1..at).unwrap_or_default();
             return match is_unquotable(inner, quote) {
                 true => Ok(after),
-                false => Err(format!("unquote string {quoted} error invalid syntax")),
+                false => Err(format!("unquote string {quoted} error invalid syntax").into()),
             };
         }
         before = letter;
     }
-    Err("unterminated quoted string".to_owned())
+    Err("unterminated quoted string".into())
 }
 
 /// Returns true for text without an escape that Go does not know.
@@ -302,7 +303,7 @@ mod tests {
             ("[?(!)]", "unrecognized character in action: U+0021 '!'"),
         ];
         for (path, expected) in cases {
-            let found = problem(&format!("{{{path}}}")).unwrap_or_default();
+            let found = problem(&format!("{{{path}}}")).map_or_else(String::new, String::from);
             assert_eq!(found, expected, "{path}");
         }
     }

@@ -13,6 +13,7 @@ use lockgate_go::json::to_string;
 use crate::cells::{Common, Row, count_cell, read};
 use crate::kind::{Context, Kind, Resource, Written, cluster};
 use crate::object::{Object, at_mut, each, fill, is_empty, open, with};
+use crate::upstream_error::UpstreamError;
 
 pub(super) const VALIDATING_V1: Resource = cluster(
     "admissionregistration.k8s.io",
@@ -118,12 +119,12 @@ fn typed(
     value: &Value,
     kind: ConfigurationKind,
     version: Version,
-) -> Result<Configuration, String> {
+) -> Result<Configuration, UpstreamError> {
     let text = to_string(value);
     let document = parse(text.as_bytes()).map_err(|error| error.message)?;
     codec::decode_without_defaults(document.root(), kind, version)
         .map(|decoded| decoded.value)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string().into())
 }
 
 impl Kind for Webhooks {

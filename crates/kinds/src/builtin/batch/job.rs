@@ -22,6 +22,7 @@ use crate::object::{
     Object, at_mut, each, fill, fill_text, flag, get, get_mut, has, open, text, with,
 };
 use crate::typed::{internal_form, member_type, type_of};
+use crate::upstream_error::UpstreamError;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::check_qualified_name;
 use lockgate_api::meta::names::check_subdomain;
@@ -691,7 +692,7 @@ fn success_policy(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &At<'_, '_>) 
 }
 
 /// Counts indexes such as `0,3-5`.
-pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, UpstreamError> {
     let mut total = 0;
     let mut last = None;
     if text.is_empty() {
@@ -704,7 +705,8 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
             return Err(format!(
                 "the fragment {quoted} violates the requirement that an index interval can have \
                  at most two parts separated by '-'"
-            ));
+            )
+            .into());
         }
         let mut bounds = Vec::new();
         for limit in &limits {
@@ -713,15 +715,15 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
                 .parse()
                 .map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
             if number >= completions {
-                return Err(format!("too large index: {quoted}"));
+                return Err(format!("too large index: {quoted}").into());
             }
             bounds.push(number);
         }
         let (first, end) = match bounds[..] {
             [first, end] if first >= end => {
-                return Err(format!(
-                    "non-increasing order, previous: {first}, current: {end}"
-                ));
+                return Err(
+                    format!("non-increasing order, previous: {first}, current: {end}").into(),
+                );
             }
             [first, end] => (first, end),
             [first] => (first, first),
@@ -730,9 +732,7 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
         if let Some(last) = last
             && last >= first
         {
-            return Err(format!(
-                "non-increasing order, previous: {last}, current: {first}"
-            ));
+            return Err(format!("non-increasing order, previous: {last}, current: {first}").into());
         }
         total += end - first + 1;
         last = Some(end);

@@ -107,10 +107,6 @@ impl Kind for FlowSchema {
         let precedence = read::integer(object, "/spec/matchingPrecedence");
         Some((precedence, read::text(object, "/metadata/name").to_owned()))
     }
-
-    fn sorts_rows(&self) -> bool {
-        true
-    }
 }
 
 /// The kind `PriorityLevelConfiguration`.

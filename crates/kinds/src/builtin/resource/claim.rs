@@ -20,6 +20,7 @@ use crate::checks::{check_label, parse_cidr_sloppy};
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
 use crate::object::{Object, at_mut, each, fill_number, fill_text, get, get_mut, has, text, with};
 use crate::typed::member_type;
+use crate::upstream_error::UpstreamError;
 
 const GROUP: &str = "resource.k8s.io";
 
@@ -556,7 +557,7 @@ fn uid(errors: &mut FieldErrors, at: &At<'_, '_>) {
 /// Parses a UUID in one of the forms that upstream's library reads.
 ///
 /// UPSTREAM: github.com/google/uuid uuid.go (Validate)
-fn parse_uuid(text: &str) -> Result<(), String> {
+fn parse_uuid(text: &str) -> Result<(), UpstreamError> {
     const FORMAT: &str = "invalid UUID format";
     let plain = match text.len() {
         36 => text,
@@ -564,7 +565,7 @@ fn parse_uuid(text: &str) -> Result<(), String> {
             let (prefix, rest) = text.split_at_checked(9).ok_or(FORMAT)?;
             if !prefix.eq_ignore_ascii_case("urn:uuid:") {
                 let quoted = lockgate_go::quote::quote(prefix);
-                return Err(format!("invalid urn prefix: {quoted}"));
+                return Err(format!("invalid urn prefix: {quoted}").into());
             }
             rest
         }
@@ -576,13 +577,9 @@ fn parse_uuid(text: &str) -> Result<(), String> {
         }
         32 => {
             let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            return if is_hex {
-                Ok(())
-            } else {
-                Err(FORMAT.to_owned())
-            };
+            return if is_hex { Ok(()) } else { Err(FORMAT.into()) };
         }
-        length => return Err(format!("invalid UUID length: {length}")),
+        length => return Err(format!("invalid UUID length: {length}").into()),
     };
     let good = plain.bytes().enumerate().all(|(index, byte)| {
         if matches!(index, 8 | 13 | 18 | 23) {
@@ -591,7 +588,7 @@ fn parse_uuid(text: &str) -> Result<(), String> {
             byte.is_ascii_hexdigit()
         }
     });
-    if good { Ok(()) } else { Err(FORMAT.to_owned()) }
+    if good { Ok(()) } else { Err(FORMAT.into()) }
 }
 
 /// Forgets the status of devices that are allocated no longer.
@@ -679,6 +676,9 @@ mod tests {
     fn uids_are_parsed_as_upstream_parses_them() {
         assert!(parse_uuid("6f9e0c5e-0000-4000-8000-000000000001").is_ok());
         assert!(parse_uuid("{6f9e0c5e-0000-4000-8000-000000000001}").is_ok());
-        assert_eq!(parse_uuid("x").unwrap_err(), "invalid UUID length: 1");
+        assert_eq!(
+            parse_uuid("x").unwrap_err().to_string(),
+            "invalid UUID length: 1"
+        );
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! UPSTREAM: github.com/robfig/cron/v3 parser.go
 
+use crate::upstream_error::UpstreamError;
 use lockgate_go::quote::quote;
 
 /// The values of a field.
@@ -53,15 +54,15 @@ const DESCRIPTORS: [&str; 7] = [
 ];
 
 /// Checks a schedule.
-pub(super) fn parse(schedule: &str) -> Result<(), String> {
+pub(super) fn parse(schedule: &str) -> Result<(), UpstreamError> {
     let mut rest = schedule;
     for prefix in ["TZ=", "CRON_TZ="] {
         if let Some(zoned) = schedule.strip_prefix(prefix) {
             let (zone, fields) = zoned.split_once(' ').unwrap_or((zoned, ""));
             if !zone.is_empty() && !is_zone(zone) {
-                return Err(format!(
-                    "provided bad location {zone}: unknown time zone {zone}"
-                ));
+                return Err(
+                    format!("provided bad location {zone}: unknown time zone {zone}").into(),
+                );
             }
             rest = fields.trim();
         }
@@ -76,7 +77,8 @@ pub(super) fn parse(schedule: &str) -> Result<(), String> {
             FIELDS.len(),
             fields.len(),
             fields.join(" ")
-        ));
+        )
+        .into());
     }
     for (text, field) in fields.iter().zip(&FIELDS) {
         for range in text.split(',').filter(|range| !range.is_empty()) {
@@ -86,7 +88,7 @@ pub(super) fn parse(schedule: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn descriptor(text: &str) -> Result<(), String> {
+fn descriptor(text: &str) -> Result<(), UpstreamError> {
     if DESCRIPTORS.contains(&text) {
         return Ok(());
     }
@@ -98,13 +100,14 @@ fn descriptor(text: &str) -> Result<(), String> {
             Err(format!(
                 "failed to parse duration {text}: time: invalid duration {}",
                 quote(duration)
-            ))
+            )
+            .into())
         };
     }
-    Err(format!("unrecognized descriptor: {text}"))
+    Err(format!("unrecognized descriptor: {text}").into())
 }
 
-fn check_range(text: &str, field: &Field) -> Result<(), String> {
+fn check_range(text: &str, field: &Field) -> Result<(), UpstreamError> {
     let parts: Vec<&str> = text.split('/').collect();
     let range = parts.first().copied().unwrap_or_default();
     let bounds: Vec<&str> = range.split('-').collect();
@@ -117,7 +120,7 @@ fn check_range(text: &str, field: &Field) -> Result<(), String> {
         [first, last] => (number_or_name(first, field)?, number_or_name(last, field)?),
         [first, ..] => {
             number_or_name(first, field)?;
-            return Err(format!("too many hyphens: {text}"));
+            return Err(format!("too many hyphens: {text}").into());
         }
         [] => return Ok(()),
     };
@@ -130,32 +133,34 @@ fn check_range(text: &str, field: &Field) -> Result<(), String> {
             }
             step
         }
-        _ => return Err(format!("too many slashes: {text}")),
+        _ => return Err(format!("too many slashes: {text}").into()),
     };
     if first < field.least {
         return Err(format!(
             "beginning of range ({first}) below minimum ({}): {text}",
             field.least
-        ));
+        )
+        .into());
     }
     if last > field.most {
         return Err(format!(
             "end of range ({last}) above maximum ({}): {text}",
             field.most
-        ));
+        )
+        .into());
     }
     if first > last {
-        return Err(format!(
-            "beginning of range ({first}) beyond end of range ({last}): {text}"
-        ));
+        return Err(
+            format!("beginning of range ({first}) beyond end of range ({last}): {text}").into(),
+        );
     }
     if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
+        return Err(format!("step of range should be a positive number: {text}").into());
     }
     Ok(())
 }
 
-fn number_or_name(text: &str, field: &Field) -> Result<u32, String> {
+fn number_or_name(text: &str, field: &Field) -> Result<u32, UpstreamError> {
     let lower = text.to_lowercase();
     let named = field.names.iter().position(|name| *name == lower);
     match named.and_then(|at| u32::try_from(at).ok()) {
@@ -164,14 +169,15 @@ fn number_or_name(text: &str, field: &Field) -> Result<u32, String> {
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
+fn number(text: &str) -> Result<u32, UpstreamError> {
     let parsed: i64 = text.parse().map_err(|_| {
         format!(
             "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
             quote(text)
         )
     })?;
-    u32::try_from(parsed).map_err(|_| format!("negative number ({parsed}) not allowed: {text}"))
+    u32::try_from(parsed)
+        .map_err(|_| format!("negative number ({parsed}) not allowed: {text}").into())
 }
 
 /// The areas of the time zone database.
@@ -286,7 +292,7 @@ mod tests {
                 "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax",
             ),
         ] {
-            assert_eq!(parse(bad), Err(reason.to_owned()), "{bad}");
+            assert_eq!(parse(bad), Err(reason.into()), "{bad}");
         }
     }
 }
