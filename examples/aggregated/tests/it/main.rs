@@ -96,7 +96,7 @@ impl Setup {
 
 fn note(name: &str, text: &str) -> String {
     format!(
-        "{{apiVersion: notes.example.com/v1, kind: Note, metadata: {{name: {name}}}, text: {text}}}"
+        "apiVersion: notes.example.com/v1\nkind: Note\nmetadata: {{name: {name}}}\ntext: {text}\n"
     )
 }
 
