@@ -6,6 +6,7 @@
 
 mod api_service;
 mod definition;
+pub(crate) mod flow_control;
 mod garbage_collector;
 mod namespace;
 pub(crate) mod namespace_defaults;

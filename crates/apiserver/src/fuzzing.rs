@@ -165,7 +165,6 @@ impl Accounts {
     #[must_use]
     pub fn authenticate(&self, headers: &HeaderMap) -> Option<String> {
         let peer = Peer {
-            front_proxy: None,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
             certificate: None,
         };

@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::ServingFiles;
 use crate::{metadata, private_file};
-pub(crate) use users::Users;
+pub(crate) use users::{Shown, Users};
 
 /// The server's certificate is renewed at a start when it ends within so many days.
 const RENEW_DAYS: u32 = 90;
@@ -268,7 +268,7 @@ impl Identity {
         issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
-    /// The settings of rustls. Client certificates are requested and not required.
+    /// The settings of rustls, and who verifies what clients show. Client certificates are requested and not required.
     pub(crate) fn server_config(
         &self,
         client_ca: Option<&Path>,
@@ -298,7 +298,7 @@ impl Identity {
             trust(&format!("`{}`", path.display()), &pem)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut verifier = Users::new(trusted, roots, Arc::clone(&provider))
+        let mut users = Users::new(trusted, roots, Arc::clone(&provider))
             .map_err(|error| wrong("the authorities of users", error.to_string()))?;
         if let Some(path) = front_proxy_ca {
             let what = format!("`{}`", path.display());
@@ -311,22 +311,22 @@ impl Identity {
                 let added = roots.add(certificate);
                 added.map_err(|error| wrong(&what, error.to_string()))?;
             }
-            verifier = verifier
+            users = users
                 .with_front_proxies(roots, Arc::clone(&provider))
                 .map_err(|error| wrong(&what, error.to_string()))?;
         }
-        let verifier = Arc::new(verifier);
+        let users = Arc::new(users);
         let chain = certificates("the server's certificate", &self.certificate_pem)?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
             .map_err(|error| wrong("the server's key", error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong("the server's protocol versions", error.to_string()))?
-            .with_client_cert_verifier(Arc::clone(&verifier) as Arc<_>)
+            .with_client_cert_verifier(Arc::<Users>::clone(&users))
             .with_single_cert(chain, key)
             .map_err(|error| wrong("the server's certificate", error.to_string()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok((Arc::new(config), verifier))
+        Ok((Arc::new(config), users))
     }
 }
 

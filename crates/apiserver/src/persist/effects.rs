@@ -1,5 +1,6 @@
 //! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services and their endpoints, definitions, APIServices. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! services and their endpoints, definitions, APIServices, flow schemas and priority levels. An effect is prepared before the
+//! write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use crate::authz::node::{NodeAuthorizer, Related};
 use crate::authz::rbac::Rbac;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal};
+use crate::flow_control::{FlowControl, suggested};
 use crate::metadata;
 use crate::namespaces::NamespaceCache;
 use crate::policies;
@@ -31,6 +33,7 @@ pub(crate) struct Effects {
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) services: ServiceCache,
     pub(crate) aggregator: Arc<Aggregator>,
+    pub(crate) flow_control: Arc<FlowControl>,
     /// The pods of nodes, where nodes are authorized by them.
     pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
 }
@@ -47,6 +50,8 @@ pub(crate) enum Kind {
     Service,
     EndpointSlice,
     ApiService,
+    FlowSchema,
+    PriorityLevel,
     /// Something that nodes are authorized by.
     Node(Related),
 }
@@ -66,6 +71,8 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ("", "namespaces") => Kind::Namespace,
         ("", "services") => Kind::Service,
         ("discovery.k8s.io", "endpointslices") => Kind::EndpointSlice,
+        (suggested::GROUP, suggested::SCHEMAS) => Kind::FlowSchema,
+        (suggested::GROUP, suggested::LEVELS) => Kind::PriorityLevel,
         ("", "pods") => Kind::Node(Related::Pod),
         ("", "persistentvolumes") => Kind::Node(Related::Volume),
         ("storage.k8s.io", "volumeattachments") => Kind::Node(Related::Attachment),
@@ -192,6 +199,8 @@ impl Effects {
                 self.aggregator.wake();
             }
             Kind::ApiService => self.aggregator.set(name, object),
+            Kind::FlowSchema => self.flow_control.set_schema(name, object),
+            Kind::PriorityLevel => self.flow_control.set_level(name, object),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set(related, namespace, name, object);
@@ -219,6 +228,8 @@ impl Effects {
                 self.aggregator.wake();
             }
             Kind::ApiService => self.aggregator.remove(name),
+            Kind::FlowSchema => self.flow_control.remove_schema(name),
+            Kind::PriorityLevel => self.flow_control.remove_level(name),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove(related, namespace, name);

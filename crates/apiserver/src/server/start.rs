@@ -20,6 +20,7 @@ use lockgate_admission::trace::Step;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 use lockgate_listener::{Phase, serve};
 use lockgate_plugins::in_tree::{self, Parts as PluginParts};
@@ -48,6 +49,7 @@ use crate::config::{
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
+use crate::flow_control::FlowControl;
 use crate::heavy::Heavy;
 use crate::host::ServedKinds;
 use crate::http::in_flight::{InFlight, ROOM};
@@ -66,6 +68,9 @@ use crate::services::ServiceCache;
 use crate::tasks::Tasks;
 use crate::write::Writer;
 use crate::write::admission::Admitter;
+
+/// The most policies that are named at start.
+const SHOWN_POLICIES: usize = 20;
 
 /// The failure of a start.
 #[derive(Debug, thiserror::Error)]
@@ -170,7 +175,7 @@ impl Running {
         };
         let client_ca = settings.client_ca_file.as_deref();
         let front_proxy_ca = settings.request_headers.client_ca_file.as_deref();
-        let (tls, users) = identity.server_config(client_ca, front_proxy_ca)?;
+        let (config, users) = identity.server_config(client_ca, front_proxy_ca)?;
         let front_proxy = match &settings.proxy_client_files {
             Some(files) => FrontProxy::from_files(files, front_proxy_ca)?,
             None => identity.front_proxy().clone(),
@@ -199,10 +204,7 @@ impl Running {
         // What they do follows what others write, and may be as much work as they like.
         let threads = threads("lockgate-controllers")?;
         controllers::start(context, &tasks, &threads);
-        let (service, secure) = (
-            Arc::clone(&pipeline),
-            Arc::new(Secure { config: tls, users }),
-        );
+        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure { config, users }));
         let serving = serve(listener, service, secure, connections, watched, drain);
         let serving = tokio::spawn(serving);
         Ok(Self {
@@ -310,6 +312,24 @@ impl Running {
         lines.collect()
     }
 
+    /// The admission policies in force as text, by kind: how many, and the first of them.
+    #[must_use]
+    pub fn policies(&self) -> Vec<String> {
+        let kinds = [
+            ("mutating policies", PolicyKind::Mutating),
+            ("validating policies", PolicyKind::Validating),
+        ];
+        let lines = kinds.into_iter().map(|(title, kind)| {
+            let names = self.pipeline.non_resource.policies(kind);
+            match names.get(..SHOWN_POLICIES) {
+                None if names.is_empty() => format!("{title}: none"),
+                None => format!("{title}: {}", names.join(",")),
+                Some(first) => format!("{title}: {} of {}", first.join(","), names.len()),
+            }
+        });
+        lines.collect()
+    }
+
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.phase.send(Phase::Closing);
@@ -329,7 +349,7 @@ fn build(
     tasks: Tasks,
     front_proxy: FrontProxy,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
-    let registry = Arc::new(Registry::new());
+    let registry = Arc::new(Registry::new(settings.descriptions));
     let order = Arc::new(tokio::sync::Mutex::new(()));
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());
@@ -483,6 +503,11 @@ fn build(
     let audit = audit(&settings)?;
     let addresses = Arc::new(Addresses::new(settings.service_range));
     let requests = Arc::new(Requests::default());
+    let in_flight = settings
+        .max_requests_inflight
+        .saturating_add(settings.max_mutating_requests_inflight);
+    let flow_control = Arc::new(FlowControl::new(in_flight, settings.request_timeout));
+    let is_fair = settings.priority_and_fairness;
     let storage = Storage::new(Shared {
         store,
         converter,
@@ -494,6 +519,7 @@ fn build(
             addresses: Arc::clone(&addresses),
             services,
             aggregator: Arc::clone(&aggregator),
+            flow_control: Arc::clone(&flow_control),
             nodes,
         },
         order,
@@ -534,6 +560,7 @@ fn build(
             storage,
             engine,
             requests: Arc::clone(&requests),
+            flow_control: is_fair.then(|| Arc::clone(&flow_control)),
             address: address.to_string(),
             parts,
         },
@@ -545,6 +572,7 @@ fn build(
         signer,
         audit: Arc::new(audit),
         requests,
+        flow_control: is_fair.then_some(flow_control),
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
         room: InFlight::new(ROOM),

@@ -718,9 +718,9 @@ async fn headers_of_proxies_are_believed_by_their_certificate_alone() {
             "extra": {"example.com/scope": ["a"]}})
     );
     // Without a name it speaks for nobody, and its authority makes it no user itself.
-    assert_eq!(front.post(who, &review).await.code, 403);
+    assert_eq!(front.post(who, &review).await.code, 401);
     let masters = Client::connect(&server, as_proxy("front", Some("system:masters"))).await;
-    assert_eq!(masters.get("/api/v1/secrets").await.code, 403);
+    assert_eq!(masters.get("/api/v1/secrets").await.code, 401);
     let other = Client::connect(&server, as_proxy("other", None)).await;
     assert_eq!(
         other
