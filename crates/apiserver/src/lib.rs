@@ -46,6 +46,9 @@ mod authz;
 // 2. Authentication, which asks authorization about impersonation.
 mod authn;
 
+// Which requests are served at a time: FlowSchemas and priority levels.
+mod flow_control;
+
 // A request after authorization.
 mod request;
 
@@ -108,6 +111,7 @@ pub use config::{
 };
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;
+pub use lockgate_workloads::Settings as WorkloadSettings;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;
 pub use version::KUBERNETES_VERSION;

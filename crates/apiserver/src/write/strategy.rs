@@ -190,10 +190,16 @@ pub(crate) fn warnings_on_create(resource: &Resource, new: &Written<'_>) -> Vec<
 /// Warnings about a changed object that is valid.
 pub(crate) fn warnings_on_update(
     resource: &Resource,
+    subresource: &str,
     new: &Written<'_>,
     old: &Written<'_>,
 ) -> Vec<String> {
-    validating(|context| resource.shape.kind().warnings_on_update(new, old, context))
+    let kind = resource.shape.kind();
+    match subresource {
+        "" => validating(|context| kind.warnings_on_update(new, old, context)),
+        "status" => kind.warnings_on_status_update(new),
+        _ => Vec::new(),
+    }
 }
 
 /// Sets what is set after validation.

@@ -361,9 +361,9 @@ impl Recipe for Replacement<'_> {
         if subresource.is_empty() {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;
-            for warning in strategy::warnings_on_update(resource, &new, &before) {
-                request.notes.warn(&warning);
-            }
+        }
+        for warning in strategy::warnings_on_update(resource, subresource, &new, &before) {
+            request.notes.warn(&warning);
         }
         strategy::canonicalize(resource, object);
         ignore_timestamp_only_change(object, old);
