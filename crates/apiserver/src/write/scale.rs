@@ -115,7 +115,7 @@ impl SetReplicas<'_> {
         strategy::prepare_update(resource, "", object, old, self.user, self.gates);
         let namespaced = resource.names.namespaced;
         let [new, old] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
-        strategy::check_update(resource, "", &new, &old)
+        strategy::check_update(resource, "", &new, &old, self.gates)
     }
 }
 
