@@ -37,12 +37,12 @@ pub(crate) struct Submission {
     old: Option<Object>,
     /// Guards the managed fields of the object against webhooks that spoil them.
     guard: Option<Guard>,
+    fine_times: bool,
 }
 
 #[derive(Debug)]
 struct Guard {
     managed_fields: Option<Value>,
-    fine_times: bool,
 }
 
 impl Submission {
@@ -57,6 +57,7 @@ impl Submission {
             object: None,
             old: None,
             guard: None,
+            fine_times: false,
         }
     }
 
@@ -109,13 +110,19 @@ impl Submission {
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
         self.guard = Some(Guard {
             managed_fields: managed_fields(&tracked.object).cloned(),
-            fine_times: tracked.fine_times,
         });
+        self.fine_times = tracked.fine_times;
         self.object(tracked.object)
+    }
+
+    /// Upstream keeps managed fields of the object whose times are finer than their text says.
+    pub(crate) fn fine_times(mut self, are_fine: bool) -> Self {
+        self.fine_times = are_fine;
+        self
     }
 }
 
-fn managed_fields(object: &Value) -> Option<&Value> {
+pub(crate) fn managed_fields(object: &Value) -> Option<&Value> {
     metadata::of(object).and_then(|metadata| metadata.get("managedFields"))
 }
 
@@ -132,6 +139,7 @@ impl Admitter {
             object,
             old,
             guard,
+            fine_times,
         } = submission;
         let resource = request.resource.group_version_resource();
         let mut submitted = AdmissionRequest::new(operation, kind, resource);
@@ -144,7 +152,7 @@ impl Admitter {
         submitted.deadline = request.deadline;
         submitted.object = object.map(Object::new);
         submitted.old_object = old;
-        submitted.fine_times = guard.as_ref().is_some_and(|guard| guard.fine_times);
+        submitted.fine_times = fine_times;
         Attempt {
             admitter: self,
             request,

@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod aggregation;
 mod allocations;
 mod answers;
 mod concurrency;
@@ -20,12 +21,15 @@ mod hostile;
 mod hostile_advisories;
 mod hostile_audit;
 mod hostile_bounds;
+mod hostile_certificates;
 mod hostile_connections;
 mod hostile_definitions;
+mod hostile_growth;
 mod hostile_identity;
 mod hostile_model;
 mod hostile_tokens;
 mod hostile_work;
+mod introspection;
 mod kube_rs;
 mod kubectl;
 mod namespaces;
@@ -33,6 +37,7 @@ mod policy_params;
 mod policy_status;
 mod quotas;
 mod reads;
+mod registrations;
 mod roles;
 mod settings;
 mod shuffled;

@@ -7,6 +7,7 @@
 )]
 
 mod cel;
+mod charts;
 mod dev;
 mod durability;
 mod envtest;
@@ -18,6 +19,7 @@ mod plugins;
 mod program;
 mod quotas;
 mod served;
+mod workloads;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
