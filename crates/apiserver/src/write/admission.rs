@@ -6,6 +6,7 @@ use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request as AdmissionRequest};
 use lockgate_api::admission::GroupVersionKind;
+use lockgate_go::json;
 use lockgate_kinds::managed_fields::restore_after_admission;
 use serde_json::Value;
 
@@ -41,7 +42,8 @@ pub(crate) struct Submission {
 
 #[derive(Debug)]
 struct Guard {
-    managed_fields: Option<Value>,
+    /// As text, which is cheaper to make, compare and drop than another tree.
+    managed_fields: Option<String>,
     fine_times: bool,
 }
 
@@ -108,15 +110,16 @@ impl Submission {
     /// An object whose managed fields were updated; admission cannot spoil them.
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
         self.guard = Some(Guard {
-            managed_fields: managed_fields(&tracked.object).cloned(),
+            managed_fields: managed_fields(&tracked.object),
             fine_times: tracked.fine_times,
         });
         self.object(tracked.object)
     }
 }
 
-fn managed_fields(object: &Value) -> Option<&Value> {
-    metadata::of(object).and_then(|metadata| metadata.get("managedFields"))
+fn managed_fields(object: &Value) -> Option<String> {
+    let fields = metadata::of(object).and_then(|metadata| metadata.get("managedFields"));
+    fields.map(json::to_string)
 }
 
 impl Admitter {
@@ -185,10 +188,15 @@ impl Attempt<'_> {
         let mut object = self.take_object()?;
         if let Some(guard) = &self.guard
             // What nobody touched can be read.
-            && managed_fields(&object) != guard.managed_fields.as_ref()
-            && let Some(warning) = restore_after_admission(&mut object, guard.managed_fields.as_ref())
+            && managed_fields(&object) != guard.managed_fields
         {
-            self.request.notes.warn(&warning);
+            let fields = guard.managed_fields.as_deref().map(serde_json::from_str);
+            let fields: Option<Value> = fields
+                .transpose()
+                .map_err(|_| internal("managed fields cannot be restored"))?;
+            if let Some(warning) = restore_after_admission(&mut object, fields.as_ref()) {
+                self.request.notes.warn(&warning);
+            }
         }
         Ok(object)
     }
