@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts `lockgate serve` and, when KUBE_APISERVER and ETCD name binaries, the real pair in turn with it, and prints
 # what each needs to start, to idle, to create ConfigMaps with 0, 1, 2 and 10 webhooks, to read and to watch them.
-# Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR.
+# Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR, --hostile N,
+# --policies PERCENT.
 set -euo pipefail
 for binary in LOCKGATE KUBE_APISERVER ETCD; do
     if [[ -n ${!binary:-} ]]; then

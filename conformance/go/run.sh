@@ -3,10 +3,12 @@
 #
 #   conformance/go/run.sh envtest          start, use and stop it as an operator's tests do
 #   conformance/go/run.sh suites [PKG…]    controller-runtime's own suites, from its Go module
-#   conformance/go/run.sh project DIR…     the tests of Go projects, for example kubebuilder's testdata
+#   conformance/go/run.sh kubebuilder      the projects in kubebuilder's testdata, which its plugins make
+#   conformance/go/run.sh project DIR…     the tests of other Go projects
 #   conformance/go/run.sh setup-envtest    the archive and its index, with setup-envtest
 #
-# LOCKGATE names the program; the workspace's is built otherwise. REAL names a folder with the real kube-apiserver
+# LOCKGATE names the program; the workspace's is built otherwise. KUBEBUILDER names a clone of kubebuilder; one is
+# made otherwise. REAL names a folder with the real kube-apiserver
 # and etcd: everything is then run on those as well, for comparison.
 #
 # Exit code 3: Go or its modules are missing.
@@ -107,6 +109,19 @@ project() {
     done
 }
 
+kubebuilder() {
+    local from=${KUBEBUILDER:-https://github.com/kubernetes-sigs/kubebuilder} folder
+    if [[ ! -e $work/kubebuilder/testdata ]]; then
+        if ! git clone --quiet --depth 1 "$from" "$work/kubebuilder" >&2; then
+            say "kubebuilder cannot be cloned"
+            exit 3
+        fi
+    fi
+    for folder in "$work"/kubebuilder/testdata/project-*; do
+        project "$folder"
+    done
+}
+
 setup-envtest() {
     local server folder
     "$root/tools/envtest-release.sh" "$work/release" http://127.0.0.1:18099
@@ -127,7 +142,7 @@ setup-envtest() {
 }
 
 case ${1:-} in
-    envtest | suites | project | setup-envtest) "$@" ;;
+    envtest | suites | kubebuilder | project | setup-envtest) "$@" ;;
     *)
         sed -n '2,/^set/p' "$0" | grep '^#' | cut -c3- >&2
         exit 2

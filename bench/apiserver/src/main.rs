@@ -8,6 +8,7 @@
 mod client;
 mod hostile;
 mod load;
+mod policies;
 mod process;
 mod reads;
 mod report;
@@ -58,6 +59,9 @@ struct Args {
     /// otherwise
     #[arg(long, value_name = "CLIENTS")]
     hostile: Option<usize>,
+    /// Measure admission policies instead; 100 for all of them, less for a quick look
+    #[arg(long, value_name = "PERCENT")]
+    policies: Option<usize>,
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -103,6 +107,18 @@ async fn main() -> Result<()> {
         }
         return Ok(());
     }
+    if let Some(percent) = args.policies {
+        let size = policies::Size::of(percent, args.seconds.unwrap_or(20));
+        let sides = tokio::select! {
+            sides = measure_policies(&args, size) => sides?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        };
+        match args.output {
+            Output::Table => print!("{}", policies::table(&sides)),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&sides)?),
+        }
+        return Ok(());
+    }
     let report = tokio::select! {
         report = measure_all(&args) => report?,
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
@@ -115,6 +131,15 @@ async fn main() -> Result<()> {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(())
+}
+
+async fn measure_policies(args: &Args, size: policies::Size) -> Result<Vec<policies::Figures>> {
+    let mut sides = vec![policies::measure(&Lockgate::new(&args.lockgate), size).await?];
+    if let (Some(kube_apiserver), Some(etcd)) = (&args.kube_apiserver, &args.etcd) {
+        let pair = Pair::new(kube_apiserver, etcd);
+        sides.push(policies::measure(&pair, size).await?);
+    }
+    Ok(sides)
 }
 
 async fn measure_all(args: &Args) -> Result<Report> {

@@ -50,6 +50,12 @@ impl Running {
         self.pids().map(process::resident_bytes).sum()
     }
 
+    /// The memory of the server alone, which was started last.
+    pub fn server_bytes(&self) -> Result<u64> {
+        let server = self.pids().last().context("no server")?;
+        process::resident_bytes(server)
+    }
+
     /// Ends all processes, the last one first, and removes what they stored.
     pub async fn stop(mut self) {
         while let Some(mut process) = self.processes.pop() {

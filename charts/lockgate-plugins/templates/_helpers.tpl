@@ -39,6 +39,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{- define "lockgate-plugins.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+
 {{/* The port that the API server calls. */}}
 {{- define "lockgate-plugins.servicePort" -}}
 {{- .Values.service.port | default .Values.webhookServer.port }}

@@ -64,6 +64,8 @@ impl fmt::Display for Path<'_> {
             parent.fmt(f)?;
         }
         match self.segment {
+            // UPSTREAM: apimachinery pkg/util/validation/field/path.go: what has no name is an index.
+            Segment::Name("") => f.write_str("[]"),
             Segment::Name(name) if self.parent.is_some() => write!(f, ".{name}"),
             Segment::Name(name) => f.write_str(name),
             Segment::Index(index) => write!(f, "[{index}]"),

@@ -1,8 +1,9 @@
 //! Stage 2: authentication.
 //!
 //! A client certificate is looked at first, then a bearer token. Who shows neither is anonymous; who
-//! shows a token that nobody knows is turned away. Then a user may be asked to be taken for another.
+//! shows only what nobody trusts is turned away. Then a user may be asked to be taken for another.
 
+mod certificate;
 pub(crate) mod impersonation;
 pub(crate) mod keys;
 pub(crate) mod service_account;
@@ -14,9 +15,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use lockgate_api::admission::UserInfo;
 use lockgate_store::Store;
-use rustls::pki_types::CertificateDer;
-use sha2::{Digest as _, Sha256};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use rustls::pki_types::UnixTime;
 
 use crate::authn::service_account::{Signer, TokenError, Verified, intersect};
 use crate::error::{Outcome, unauthorized};
@@ -29,9 +28,6 @@ pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of those who did not.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-
-/// The extra key of the certificate of a user.
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Authenticates requests.
 pub(crate) struct Authenticator {
@@ -78,9 +74,20 @@ impl Authenticator {
     }
 
     /// Authenticates a request.
+    ///
+    /// UPSTREAM: kubernetes pkg/kubeapiserver/authenticator/config.go (a certificate that is refused leaves a token its turn)
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Outcome<UserInfo> {
-        if let Some(user) = peer.certificate.as_ref().and_then(from_certificate) {
-            return Ok(with_group(user, AUTHENTICATED));
+        let mut is_refused = false;
+        if let Some(shown) = &peer.certificate {
+            match shown.verified(UnixTime::now()).map(certificate::user) {
+                Some(Ok(Some(user))) => return Ok(with_group(user, AUTHENTICATED)),
+                Some(Ok(None)) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "client certificate rejected");
+                    is_refused = true;
+                }
+                None => is_refused = true,
+            }
         }
         if let Some(token) = bearer_token(headers) {
             // Whoever shows a token means to be somebody: one that cannot be read is nobody's.
@@ -93,7 +100,8 @@ impl Authenticator {
                 }
             };
         }
-        if !self.anonymous {
+        // Whoever shows a certificate means to be somebody, too.
+        if is_refused || !self.anonymous {
             return Err(unauthorized());
         }
         Ok(UserInfo {
@@ -112,29 +120,6 @@ fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut parts = value.splitn(3, |&byte| byte == b' ');
     let (scheme, token) = (parts.next()?, parts.next()?);
     (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
-}
-
-/// The common name is the user, the organisations are its groups.
-fn from_certificate(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?;
-    if name.is_empty() {
-        return None;
-    }
-    let groups: Vec<String> = subject
-        .iter_organization()
-        .filter_map(|part| part.as_str().ok().map(str::to_owned))
-        .collect();
-    let digest = Sha256::digest(certificate);
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let credential = vec![format!("X509SHA256={digest}")];
-    Some(UserInfo {
-        username: name.to_owned(),
-        groups: Some(groups),
-        extra: Some([(CREDENTIAL_ID.to_owned(), credential)].into()),
-        ..UserInfo::default()
-    })
 }
 
 fn with_group(mut user: UserInfo, group: &str) -> UserInfo {

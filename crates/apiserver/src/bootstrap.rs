@@ -13,9 +13,10 @@ use tokio::task::JoinSet;
 
 use crate::allocate::Purpose;
 use crate::config::Controllers;
-use crate::controllers::{namespace_defaults, role_aggregation};
+use crate::controllers::{flow_control, namespace_defaults, role_aggregation};
 use crate::encoding;
 use crate::error::{Outcome, internal, read_failed};
+use crate::flow_control::suggested;
 use crate::metadata;
 use crate::persist::{PersistError, Storage};
 use crate::registry::{Resource, Snapshot};
@@ -167,6 +168,8 @@ async fn missing_objects(
         let defaults = namespace_defaults::objects(controllers, namespace, ca_pem).into_iter();
         wanted.extend(defaults.map(|(plural, _, object)| ("", "v1", plural, object)));
     }
+    let flows = suggested::all().into_iter();
+    wanted.extend(flows.map(|it| (suggested::GROUP, "v1", it.plural, it.object)));
     for (group, version, plural, object) in wanted {
         let resource = find(snapshot, group, version, plural)?;
         let mut write = Write::new(&writer.storage, resource, object);
@@ -181,6 +184,9 @@ async fn missing_objects(
             .allocate(resource, object, Purpose::default());
         strategy::prepare_create(resource, object, &UserInfo::default(), writer.gates);
         strategy::canonicalize(resource, object);
+        if plural == suggested::SCHEMAS {
+            flow_control::set_condition(object, true);
+        }
         missing.push(write);
     }
     Ok(missing)

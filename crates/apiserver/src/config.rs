@@ -364,11 +364,18 @@ pub struct Settings {
     pub anonymous_auth: bool,
     /// The authorization mode.
     pub authorization_mode: AuthorizationMode,
-    /// The most requests that only read at a time; zero is no limit. One user has half of them.
-    /// Watches, health checks and `system:masters` are not counted. UPSTREAM: 400.
+    /// The most requests that only read at a time; zero is no limit. Without priority and fairness one
+    /// user has half of them, and watches, health checks and `system:masters` are not counted.
+    /// UPSTREAM: 400.
     pub max_requests_inflight: usize,
     /// The most requests that write at a time. UPSTREAM: 200.
     pub max_mutating_requests_inflight: usize,
+    /// What is said about built-in types in the documents of OpenAPI: lines of a type, a member and a
+    /// description, separated by tabs. None says nothing.
+    pub descriptions: Option<fn() -> String>,
+    /// FlowSchemas and PriorityLevelConfigurations decide which requests are served: both limits are
+    /// added up, and priority levels share the sum. Otherwise the limits hold as they are.
+    pub priority_and_fairness: bool,
     /// The audit policy.
     pub audit_policy_file: Option<PathBuf>,
     /// The audit log file; `-` is standard output. None writes no log.
@@ -426,6 +433,8 @@ impl Default for Settings {
             authorization_mode: AuthorizationMode::Rbac,
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
+            priority_and_fairness: true,
+            descriptions: None,
             audit_policy_file: None,
             audit_log_path: None,
             admission_control_config_file: None,

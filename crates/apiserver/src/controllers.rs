@@ -5,6 +5,7 @@
 //! UPSTREAM: kubernetes pkg/controller, apiextensions-apiserver pkg/controller
 
 mod definition;
+pub(crate) mod flow_control;
 mod garbage_collector;
 mod namespace;
 pub(crate) mod namespace_defaults;

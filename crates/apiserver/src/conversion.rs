@@ -75,14 +75,29 @@ impl Converter {
         let size = entry.value.len();
         let parse =
             |of: &Resource| heavy::run(size, || encoding::parse_entry(entry, of.type_meta()));
-        let mut object = match self.stored_resource(entry, resource)? {
-            None => parse(resource)?,
-            Some(stored) => {
-                let object = parse(&stored)?;
-                self.convert(object, &stored, resource).await?
-            }
-        };
-        heavy::run(size, || resource.shape.read_stored(&mut object));
+        let stored = self.stored_resource(entry, resource)?;
+        let from = stored.as_deref().unwrap_or(resource);
+        let mut object = parse(from)?;
+        // Defaults are those of the version that is stored; conversion adds none.
+        heavy::run(size, || from.shape.read_stored(&mut object));
+        match &stored {
+            Some(stored) => self.convert_stored(object, stored, resource).await,
+            None => Ok(object),
+        }
+    }
+
+    /// The object in another version on its way into the store or out of it: in the shape of that version's
+    /// schema.
+    pub(crate) async fn convert_stored(
+        &self,
+        object: Value,
+        from: &Resource,
+        to: &Resource,
+    ) -> Outcome<Value> {
+        let mut object = self.convert(object, from, to).await?;
+        to.shape
+            .coerce(&mut object)
+            .map_err(|error| plain(error.to_string()))?;
         Ok(object)
     }
 

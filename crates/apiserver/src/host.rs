@@ -7,11 +7,13 @@ use lockgate_admission::host::{
 };
 use lockgate_admission::object::Object;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::meta::type_meta::TypeMetaError;
+use lockgate_go::quote::quote;
 use lockgate_kinds::managed_fields::merge_configuration;
 use lockgate_kinds::typed::type_of;
 use serde_json::Value;
 
-use crate::conversion::Converter;
+use crate::conversion::{Converter, invalid_version};
 use crate::registry::{Registry, Resource, Shape, split_api_version};
 
 /// The kinds of a server.
@@ -65,6 +67,9 @@ impl ServedKinds {
         if from == *to {
             return Ok(object.clone());
         }
+        if matches!(self.shape(to), Some(Shape::Custom(_))) {
+            return self.converted_custom(object, &from, to).await;
+        }
         let unknown = || ConvertError::unknown(object, to);
         let (from, to) = (
             self.resource(&from).ok_or_else(unknown)?,
@@ -73,17 +78,63 @@ impl ServedKinds {
         if from.storage != to.storage {
             return Err(unknown());
         }
+        self.converted_between(object, &from, &to).await
+    }
+
+    async fn converted_between(
+        &self,
+        object: &Object,
+        from: &Resource,
+        to: &Resource,
+    ) -> Result<Object, ConvertError> {
         let value = object.value().clone();
-        let converted = self.converter.convert(value, &from, &to).await;
+        let converted = self.converter.convert(value, from, to).await;
         converted
             .map(Object::new)
             .map_err(|failure| ConvertError::failed(failure.0.message))
     }
+
+    /// A custom resource of any kind is converted to another version of the resource, as long as it says a
+    /// version of the definition. Its kind is looked at when it is validated.
+    ///
+    /// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/converter.go (Convert)
+    async fn converted_custom(
+        &self,
+        object: &Object,
+        from: &GroupVersionKind,
+        to: &GroupVersionKind,
+    ) -> Result<Object, ConvertError> {
+        let to_version = crate::registry::api_version(&to.group, &to.version);
+        if from.version.is_empty() {
+            let kind = &from.kind;
+            return Err(ConvertError::failed(format!(
+                "/, Kind={kind} is unstructured and is not suitable for converting to {}",
+                quote(&to_version)
+            )));
+        }
+        if (&from.group, &from.version) == (&to.group, &to.version) {
+            return Ok(object.clone());
+        }
+        let named = GroupVersionKind {
+            kind: to.kind.clone(),
+            ..from.clone()
+        };
+        match (self.resource(&named), self.resource(to)) {
+            (Some(from), Some(to)) if from.storage == to.storage => {
+                self.converted_between(object, &from, &to).await
+            }
+            _ => {
+                let told = crate::registry::api_version(&from.group, &from.version);
+                let failure = invalid_version("from", &told);
+                Err(ConvertError::failed(failure.0.message))
+            }
+        }
+    }
 }
 
-/// An object of a custom resource whose metadata is as Go reads it: a member that is null is absent, and
-/// a label or annotation that is null is empty.
-fn without_null_metadata(mut value: Value) -> Value {
+/// Reads the metadata of a custom resource as Go does: a member that is null is absent, and a label or
+/// annotation that is null is empty.
+fn drop_null_metadata(value: &mut Value) {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|_, member| !member.is_null());
         for texts in ["labels", "annotations"] {
@@ -95,7 +146,48 @@ fn without_null_metadata(mut value: Value) -> Value {
             }
         }
     }
-    value
+}
+
+/// Reads a custom resource that was patched. It keeps everything that the patch says, be it `null`, until
+/// it is known whether the patch has changed it.
+///
+/// UPSTREAM: apimachinery pkg/apis/meta/v1/unstructured/helpers.go (UnstructuredJSONScheme)
+fn read_custom(mut value: Value) -> Result<Value, DecodeError> {
+    let kind = value.get("kind").and_then(Value::as_str);
+    if kind.is_none_or(str::is_empty) {
+        let text = lockgate_go::json::to_string(&value);
+        return Err(DecodeError::invalid(format!(
+            "Object 'Kind' is missing in '{text}'"
+        )));
+    }
+    lockgate_kinds::tree::read_numbers(&mut value);
+    Ok(value)
+}
+
+/// Checks that an object says its type in texts.
+fn check_type(value: &Value) -> Result<(), DecodeError> {
+    for field in ["apiVersion", "kind"] {
+        let found = match value.get(field) {
+            None | Some(Value::Null | Value::String(_)) => continue,
+            Some(Value::Bool(_)) => "bool",
+            Some(Value::Number(_)) => "number",
+            Some(Value::Array(_)) => "array",
+            Some(Value::Object(_)) => "object",
+        };
+        let found = found.to_owned();
+        let error = TypeMetaError::NotAString { field, found };
+        return Err(DecodeError::invalid(error));
+    }
+    Ok(())
+}
+
+/// The text about a kind that is not built in, where one of those is patched.
+fn unregistered(kind: &GroupVersionKind) -> String {
+    format!(
+        "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+        quote(&kind.kind),
+        quote(&crate::registry::api_version(&kind.group, &kind.version))
+    )
 }
 
 /// The kind an object says it is of; what it does not say is as expected.
@@ -130,17 +222,20 @@ impl Kinds for ServedKinds {
 
     fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
+        check_type(&value)?;
+        if matches!(self.shape(kind), Some(Shape::Custom(_))) {
+            return read_custom(value);
+        }
         // A patch may say that the object is of another kind; it is read as what it says it is.
         let told = declared_kind(&value, kind);
-        let kind = told
-            .as_ref()
-            .filter(|told| self.shape(told).is_some())
-            .unwrap_or(kind);
+        let kind = told.as_ref().unwrap_or(kind);
         match self.shape(kind) {
-            // Custom resources keep what they do not know until they are stored.
-            Some(Shape::Custom(_)) | None => Ok(without_null_metadata(value)),
+            Some(Shape::Custom(_)) | None if told.is_some() => {
+                Err(DecodeError::invalid(unregistered(kind)))
+            }
+            Some(Shape::Custom(_)) | None => Ok(value),
             Some(shape) => {
-                let decoded = shape.decode_value(value).map_err(DecodeError::invalid)?;
+                let decoded = shape.decode_patched(value).map_err(DecodeError::invalid)?;
                 let (mut decoded, _) = decoded;
                 if let Some(members) = decoded.as_object_mut() {
                     let api_version = crate::registry::api_version(&kind.group, &kind.version);
@@ -154,6 +249,9 @@ impl Kinds for ServedKinds {
 
     fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind) {
         if let Some(shape) = self.shape(kind) {
+            if matches!(shape, Shape::Custom(_)) {
+                drop_null_metadata(value);
+            }
             shape.apply_defaults(value);
         }
     }
@@ -184,9 +282,13 @@ impl Kinds for ServedKinds {
     fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
         match self.shape(kind) {
-            Some(Shape::Custom(_)) | None => Ok(without_null_metadata(value)),
+            Some(Shape::Custom(_)) | None => {
+                let mut value = value;
+                drop_null_metadata(&mut value);
+                Ok(value)
+            }
             Some(shape) => {
-                let decoded = shape.decode_value(value.clone());
+                let decoded = shape.decode_patched(value.clone());
                 let (_, findings) = decoded.map_err(DecodeError::invalid)?;
                 if !findings.is_empty() {
                     return Err(DecodeError::Strict(findings));

@@ -46,6 +46,9 @@ mod authz;
 // 2. Authentication, which asks authorization about impersonation.
 mod authn;
 
+// Which requests are served at a time: FlowSchemas and priority levels.
+mod flow_control;
+
 // A request after authorization.
 mod request;
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use lockgate_admission::engine::Engine;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 use crate::error::method_not_allowed;
+use crate::flow_control::FlowControl;
 use crate::http::body::Response;
 use crate::http::negotiate::Wanted;
 use crate::http::query::Query;
@@ -118,6 +120,8 @@ pub(crate) struct NonResource {
     pub(crate) storage: Storage,
     pub(crate) engine: Engine,
     pub(crate) requests: Arc<Requests>,
+    /// None where priority and fairness is switched off.
+    pub(crate) flow_control: Option<Arc<FlowControl>>,
     /// The address the server listens on.
     pub(crate) address: String,
     pub(crate) parts: Parts,
@@ -191,7 +195,19 @@ impl NonResource {
             "validatingPlugins": validating.1,
             "controllers": controllers.1,
             "featureGates": gates.1,
+            "mutatingPolicies": self.policies(PolicyKind::Mutating),
+            "validatingPolicies": self.policies(PolicyKind::Validating),
         }})
+    }
+
+    /// The names of the policies that are in force: those with bindings.
+    pub(crate) fn policies(&self, kind: PolicyKind) -> Vec<String> {
+        let snapshot = self.engine.policies(kind).snapshot();
+        let names = snapshot
+            .policies()
+            .iter()
+            .map(|bound| bound.policy.name().to_owned());
+        names.collect()
     }
 
     fn paths(&self) -> Vec<String> {
@@ -266,6 +282,9 @@ impl NonResource {
     fn metrics(&self) -> String {
         let mut text = self.engine.metrics().render(std::time::Instant::now());
         text.push_str(&self.requests.render());
+        if let Some(flow_control) = &self.flow_control {
+            text.push_str(&flow_control.render());
+        }
         text
     }
 }

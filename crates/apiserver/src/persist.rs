@@ -110,6 +110,28 @@ enum Change {
     Swap(Revision),
 }
 
+/// The forms of an object that is written.
+#[derive(Debug)]
+pub(crate) struct Forms {
+    /// The object in the version of the store, where that is another one.
+    stored: Option<(Arc<Resource>, Value)>,
+    /// The object as the client is shown it.
+    pub(crate) shown: Value,
+}
+
+impl Forms {
+    /// The object that is stored, and the resource of its version.
+    pub(crate) fn stored<'f>(
+        &'f self,
+        resource: &'f Arc<Resource>,
+    ) -> (&'f Arc<Resource>, &'f Value) {
+        match &self.stored {
+            Some((stored, object)) => (stored, object),
+            None => (resource, &self.shown),
+        }
+    }
+}
+
 /// A write that was stored.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -218,8 +240,40 @@ impl Storage {
         }
         let converter = &self.shared.converter;
         let stored = converter.storage_resource(resource)?;
-        let converted = converter.convert(object.clone(), resource, &stored).await?;
+        let object = object.clone();
+        let converted = converter.convert_stored(object, resource, &stored).await?;
         Ok((Cow::Owned(converted), Some(stored)))
+    }
+
+    /// The failure of bringing a custom resource into the version of the store if its metadata cannot be read.
+    /// In the version of the request nothing minds it: what cannot be read is dropped.
+    pub(crate) fn spoiled_metadata(&self, object: &Value, resource: &Resource) -> Option<Failure> {
+        if resource.is_storage_version() {
+            return None;
+        }
+        let mut part = serde_json::json!({"metadata": object.get("metadata")?});
+        let error = resource.shape.coerce(&mut part).err()?;
+        Some(plain(error.to_string()))
+    }
+
+    /// The two forms of an object that is about to be written. A custom resource that is not stored in the
+    /// version of the request is answered as it comes back from the store.
+    pub(crate) async fn forms(&self, object: Value, resource: &Arc<Resource>) -> Outcome<Forms> {
+        if !resource.is_custom() || resource.is_storage_version() {
+            return Ok(Forms {
+                stored: None,
+                shown: object,
+            });
+        }
+        let converter = &self.shared.converter;
+        let stored = converter.storage_resource(resource)?;
+        let object = converter.convert_stored(object, resource, &stored).await?;
+        let mut read = object.clone();
+        stored.shape.read_stored(&mut read);
+        Ok(Forms {
+            shown: converter.convert_stored(read, &stored, resource).await?,
+            stored: Some((stored, object)),
+        })
     }
 
     /// Stores a new object.

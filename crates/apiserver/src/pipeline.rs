@@ -3,6 +3,7 @@
 //! ```text
 //!   1 http        path, method, query, deadline
 //!   2 authn       the user                       a failure is audited too
+//!     flow_control  a seat in the priority level of the request, or 429
 //!   3 authz       may the user do this           before the body is read: strangers cost nothing
 //!   4 decode      bytes, query and headers become a typed write
 //!   5 mutate   ─┐
@@ -23,6 +24,7 @@ use hyper::body::{Body as _, Incoming};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_listener::Service;
 use lockgate_store::ReadAt;
 
@@ -38,6 +40,7 @@ use crate::error::{
     Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, no_such_resource,
     timeout, too_many_requests,
 };
+use crate::flow_control::{Asked as Asking, Classified, FlowControl};
 use crate::heavy::{self, Heavy};
 use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit, TREE};
@@ -49,7 +52,7 @@ use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
 use crate::non_resource::NonResource;
 use crate::read::watch::Shown;
-use crate::read::{get, list, watch};
+use crate::read::{components, get, list, watch};
 use crate::registry::{Registry, Resource, Subresource};
 use crate::request::Request;
 use crate::respond::{self, Reply, Tables};
@@ -78,6 +81,8 @@ pub(crate) struct Pipeline {
     pub(crate) non_resource: NonResource,
     pub(crate) audit: Arc<Audit>,
     pub(crate) requests: Arc<Requests>,
+    /// Puts requests into priority levels. None counts reads and writes instead.
+    pub(crate) flow_control: Option<Arc<FlowControl>>,
     pub(crate) reads_in_flight: InFlight,
     pub(crate) writes_in_flight: InFlight,
     /// The memory of bodies and answers.
@@ -146,8 +151,13 @@ impl Pipeline {
     }
 
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
-    /// or one that is validated by the patterns and expressions of whoever defined it.
+    /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
     async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
+        let engine = &self.writer.admitter.engine;
+        let has_policies = |kind| !engine.policies(kind).snapshot().policies().is_empty();
+        if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
+            return true;
+        }
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
         };
@@ -247,18 +257,69 @@ impl Received {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
-        let Ok(permit) = self.enter(&user, &info) else {
-            return respond::too_many_requests();
+        let entered = match &self.pipeline.flow_control {
+            Some(control) => self.enter_level(control, &user, &info).await,
+            None => self.enter(&user, &info).map(|permit| (None, permit)),
         };
+        let (classified, permit) = match entered {
+            Ok(entered) => entered,
+            Err(refused) => return *refused,
+        };
+        // A watch has begun once it is answered.
+        let is_watch = matches!(&info, RequestInfo::Resource(target) if target.verb == Verb::Watch);
         let mut response = self.route(info, user, incoming, encoding, event).await;
-        if let Some(permit) = permit {
+        if let Some(classified) = classified {
+            classified.add_headers(response.headers_mut());
+        }
+        if let (Some(permit), false) = (permit, is_watch) {
             response.body_mut().hold(permit);
         }
         response
     }
 
+    /// A seat in the priority level of the request. Connections need none.
+    ///
+    /// UPSTREAM: apiserver pkg/server/filters/priority-and-fairness.go
+    async fn enter_level(
+        &self,
+        control: &FlowControl,
+        user: &UserInfo,
+        info: &RequestInfo,
+    ) -> Result<(Option<Classified>, Option<Permit>), Box<Response>> {
+        let lower;
+        let asked = match info {
+            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
+                if info.is_long_running() && target.verb != Verb::Watch {
+                    return Ok((None, None));
+                }
+                Asking::Resource(target)
+            }
+            RequestInfo::NonResource { path, .. } => {
+                let verb = match self.head.method {
+                    Method::GET => "get",
+                    _ => {
+                        lower = self.head.method.as_str().to_ascii_lowercase();
+                        &lower
+                    }
+                };
+                Asking::Path { verb, path }
+            }
+        };
+        let Some(classified) = control.classify(user, &asked) else {
+            return Ok((None, None));
+        };
+        match control.enter(&classified, user, &asked).await {
+            Ok(seat) => Ok((Some(classified), seat.map(Permit::holding))),
+            Err(refused) => {
+                let mut response = respond::too_many_requests(refused.retry_after_seconds);
+                classified.add_headers(response.headers_mut());
+                Err(Box::new(response))
+            }
+        }
+    }
+
     /// A place among the requests in flight. Those that go on, health checks and masters need none.
-    fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, ()> {
+    fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, Box<Response>> {
         let is_master = || {
             let groups = user.groups.as_deref().unwrap_or_default();
             groups.iter().any(|group| group == MASTERS)
@@ -276,7 +337,10 @@ impl Received {
             Method::GET | Method::HEAD => &self.pipeline.reads_in_flight,
             _ => &self.pipeline.writes_in_flight,
         };
-        in_flight.enter(&user.username).map(Some).ok_or(())
+        let permit = in_flight.enter(&user.username);
+        permit
+            .map(Some)
+            .ok_or_else(|| Box::new(respond::too_many_requests(1)))
     }
 
     async fn route(
@@ -457,6 +521,12 @@ impl Received {
         // The memory of the request, and how much is worked on to answer it.
         let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
+            (Verb::Get, None) if components::is_component(resource) => {
+                components::get(storage, request).await?
+            }
+            (Verb::List, None) if components::is_component(resource) => {
+                components::list(storage, request, &self.query).await?
+            }
             (Verb::Get, None) => get::get(storage, request, &self.query).await?,
             (Verb::Get, Some(part)) => get::get_part(storage, request, part, &self.query).await?,
             (Verb::List | Verb::Watch, _) => {

@@ -1,5 +1,6 @@
 //! Reading: one object, a list, or what changes. No admission, no writes.
 
+pub(crate) mod components;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod watch;

@@ -20,6 +20,7 @@ use lockgate_admission::request::{kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_kinds::resource::resources;
 
+use openapi::DescriptionText;
 pub(crate) use shape::Shape;
 
 use crate::encoding::{self, TypeMeta};
@@ -272,7 +273,7 @@ fn key(group: &str, version: &str, name: &str) -> String {
 }
 
 impl Snapshot {
-    fn new(all: Vec<Arc<Resource>>) -> Self {
+    fn new(all: Vec<Arc<Resource>>, descriptions: Option<DescriptionText>) -> Self {
         let built_in: HashSet<(String, String)> = all
             .iter()
             .filter(|resource| !resource.is_custom())
@@ -331,7 +332,7 @@ impl Snapshot {
             hidden,
             equivalents,
             discovery: discovery::Cache::default(),
-            openapi: openapi::Cache::new(&resources),
+            openapi: openapi::Cache::new(&resources, descriptions),
             resources,
         }
     }
@@ -437,16 +438,18 @@ pub(crate) struct Registry {
     /// By the name of the definition.
     custom: Mutex<std::collections::BTreeMap<String, Vec<Arc<Resource>>>>,
     snapshot: ArcSwap<Snapshot>,
+    descriptions: Option<DescriptionText>,
 }
 
 impl Registry {
-    /// The built-in kinds.
-    pub(crate) fn new() -> Self {
+    /// The built-in kinds, and what is said about them.
+    pub(crate) fn new(descriptions: Option<DescriptionText>) -> Self {
         let builtin: Vec<Arc<Resource>> = resources().filter_map(built_in).map(Arc::new).collect();
         Self {
-            snapshot: ArcSwap::from_pointee(Snapshot::new(builtin.clone())),
+            snapshot: ArcSwap::from_pointee(Snapshot::new(builtin.clone(), descriptions)),
             builtin,
             custom: Mutex::default(),
+            descriptions,
         }
     }
 
@@ -468,7 +471,8 @@ impl Registry {
             .iter()
             .chain(custom.values().flatten())
             .cloned();
-        self.snapshot.store(Arc::new(Snapshot::new(all.collect())));
+        let snapshot = Snapshot::new(all.collect(), self.descriptions);
+        self.snapshot.store(Arc::new(snapshot));
     }
 }
 

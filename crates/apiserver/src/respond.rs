@@ -345,10 +345,10 @@ pub(crate) fn page_not_found() -> Response {
 /// The response to a request over the limit of requests in flight.
 ///
 /// UPSTREAM: apiserver pkg/server/filters/maxinflight.go (tooManyRequests)
-pub(crate) fn too_many_requests() -> Response {
+pub(crate) fn too_many_requests(retry_after_seconds: u32) -> Response {
     let mut response = plain_text(429, "Too many requests, please try again later.\n");
     let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from(1));
+    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds));
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
     response

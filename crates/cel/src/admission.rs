@@ -32,6 +32,9 @@ use crate::eval::Program;
 use crate::program::{self, CompileError};
 use crate::types::Type;
 
+/// The type of `variables`, whose fields are the named expressions.
+const VARIABLES: &str = "kubernetes.variables";
+
 /// The variables and types of match conditions.
 ///
 /// UPSTREAM: apiserver pkg/admission/plugin/cel/compile.go
@@ -154,8 +157,8 @@ pub fn policy_environment<'v>(
 ) -> Environment {
     let env = match_condition_environment()
         .clone()
-        .object("kubernetes.variables", variables)
-        .variable("variables", Type::object("kubernetes.variables"));
+        .object(VARIABLES, variables)
+        .variable("variables", Type::object(VARIABLES));
     if has_params {
         env.variable("params", Type::Dyn)
     } else {

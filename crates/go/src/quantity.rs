@@ -176,8 +176,8 @@ impl Quantity {
         }
     }
 
-    /// The amount in units of `10^-places`, rounded away from zero; the nearest `i64` when it does
-    /// not fit one.
+    /// The amount in units of `10^-places`, rounded away from zero; zero or the nearest `i64` when it does
+    /// not fit one, as Go has it.
     ///
     /// ```
     /// use lockgate_go::quantity::Quantity;
@@ -187,6 +187,12 @@ impl Quantity {
     // UPSTREAM: k8s.io/apimachinery/pkg/api/resource/quantity.go (Value, MilliValue).
     #[must_use]
     pub fn rounded_up(&self, places: u8) -> i64 {
+        // What was read into 64 bits and does not fit them in other units counts as nothing.
+        if let Amount::Int { value, scale } = self.amount
+            && scale.saturating_add(i32::from(places)) > 0
+        {
+            return scale_up(value, scale.saturating_add(i32::from(places))).unwrap_or(0);
+        }
         self.decimal().in_units(places)
     }
 

@@ -6,7 +6,8 @@
 //!
 //! Patterns come from outside, and a few bytes of one can ask for megabytes. All patterns of a process
 //! share a budget: automata are for those that are small while there is room, `program` for the others,
-//! and those for which there is no room at all are compiled again for each search.
+//! and those for which there is no room at all are compiled again for each search. A pattern is read at
+//! once and compiled when it is first searched for: many are written down and never used.
 
 mod budget;
 mod class;
@@ -18,7 +19,7 @@ mod program;
 mod tests;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use regex_automata::meta;
 use regex_automata::nfa::thompson::WhichCaptures;
@@ -106,10 +107,16 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A compiled pattern. Cloning is cheap and shares the automata.
+/// A pattern that Go accepts. Cloning is cheap and shares the automata.
 #[derive(Clone, Debug)]
 pub struct Regex {
-    engine: Arc<Engine>,
+    pattern: Arc<Pattern>,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    source: Box<str>,
+    engine: OnceLock<Engine>,
 }
 
 #[derive(Debug)]
@@ -123,11 +130,11 @@ enum Engine {
         _charge: Charge,
     },
     /// There is no room to keep what is compiled.
-    Source(Box<str>),
+    Source,
 }
 
 impl Regex {
-    /// Compiles a pattern.
+    /// Reads a pattern.
     ///
     /// ```
     /// use lockgate_go::regex::Regex;
@@ -144,18 +151,12 @@ impl Regex {
     /// Patterns that Go refuses, and programs above the size limit.
     pub fn new(pattern: &str) -> Result<Self, Error> {
         let hir = parse::parse(pattern)?;
-        let engine = match automata(&hir) {
-            Some(automata) => automata,
-            None => {
-                let program = compile(&hir, pattern)?;
-                match Charge::program(program.memory()) {
-                    Some(_charge) => Engine::Program { program, _charge },
-                    None => Engine::Source(pattern.into()),
-                }
-            }
-        };
+        compile(&hir, pattern)?;
         Ok(Self {
-            engine: Arc::new(engine),
+            pattern: Arc::new(Pattern {
+                source: pattern.into(),
+                engine: OnceLock::new(),
+            }),
         })
     }
 
@@ -172,7 +173,7 @@ impl Regex {
     /// Returns true if the pattern matches anywhere in the text.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
-        match &*self.engine {
+        match self.engine() {
             Engine::Automata { automata, .. } => automata.is_match(text),
             _ => self.with_program(|program| program.is_match(text)),
         }
@@ -187,7 +188,7 @@ impl Regex {
     /// The place of the leftmost match, in bytes.
     #[must_use]
     pub fn find_at(&self, text: &str) -> Option<Range<usize>> {
-        match &*self.engine {
+        match self.engine() {
             Engine::Automata { automata, .. } => automata.find(text).map(|found| found.range()),
             _ => self.with_program(|program| program.find(text, 0)),
         }
@@ -198,7 +199,7 @@ impl Regex {
     #[must_use]
     pub fn find_all<'t>(&self, text: &'t str, limit: i64) -> Vec<&'t str> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        match &*self.engine {
+        match self.engine() {
             Engine::Automata { automata, .. } => automata
                 .find_iter(text)
                 .take(limit)
@@ -208,13 +209,26 @@ impl Regex {
         }
     }
 
+    fn engine(&self) -> &Engine {
+        let compile = || {
+            let hir = parse::parse(&self.pattern.source).ok()?;
+            automata(&hir).or_else(|| {
+                let program = Program::new(&hir)?;
+                let _charge = Charge::program(program.memory())?;
+                Some(Engine::Program { program, _charge })
+            })
+        };
+        let engine = &self.pattern.engine;
+        engine.get_or_init(|| compile().unwrap_or(Engine::Source))
+    }
+
     /// Runs the program, which is compiled for this where it is not kept.
     fn with_program<T: Default>(&self, run: impl FnOnce(&Program) -> T) -> T {
-        match &*self.engine {
+        match self.engine() {
             Engine::Program { program, .. } => run(program),
-            Engine::Source(source) => {
-                // It was compiled before.
-                let hir = parse::parse(source).ok();
+            Engine::Source => {
+                // It was read before.
+                let hir = parse::parse(&self.pattern.source).ok();
                 let program = hir.as_ref().and_then(Program::new);
                 program.as_ref().map(run).unwrap_or_default()
             }

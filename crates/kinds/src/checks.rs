@@ -548,12 +548,18 @@ pub(crate) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
 }
 
 /// The types of the PEM blocks in a text.
+pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
+    let blocks = pem_blocks(bytes).into_iter();
+    blocks.map(|(kind, _)| kind).collect()
+}
+
+/// The PEM blocks in a text, each with its type and its bytes.
 ///
 /// UPSTREAM: encoding/pem (Decode)
-pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
+pub(crate) fn pem_blocks(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     const END: &str = "-----";
     let text = String::from_utf8_lossy(bytes);
-    let mut types = Vec::new();
+    let mut blocks = Vec::new();
     let mut open: Option<(&str, String)> = None;
     for line in text.lines() {
         let line = line.trim_end();
@@ -568,9 +574,9 @@ pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
         {
             if let Some((begun, body)) = open.take()
                 && begun == kind
-                && lockgate_go::base64::decode(&body).is_ok()
+                && let Ok(bytes) = lockgate_go::base64::decode(&body)
             {
-                types.push(kind.to_owned());
+                blocks.push((kind.to_owned(), bytes));
             }
         } else if let Some((_, body)) = &mut open
             && !line.contains(':')
@@ -578,7 +584,7 @@ pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
             body.push_str(line);
         }
     }
-    types
+    blocks
 }
 
 /// Checks the name of a CSI driver beyond its presence and length.

@@ -196,6 +196,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Warnings about a changed status that is valid.
+    fn warnings_on_status_update(&self, _new: &Written<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The columns of tables, separated by `|`: a plus stands before those of wide tables, a colon
     /// before a type that is not `string`.
     fn columns(&self) -> &'static str {

@@ -3,10 +3,12 @@
 //! Clients read them for two things. The operations tell `kubectl apply` and its like that the server
 //! validates fields and can try a write without doing it; the schemas tell `kubectl explain` the names and
 //! types of members, and patches by which member elements of lists are merged. Paths are put together from
-//! the resources, schemas from the tables of types or from the definition. Descriptions are not told.
+//! the resources, schemas from the tables of types or from the definition. Descriptions of built-in types are told by whoever knows
+//! them.
 //!
 //! UPSTREAM: kube-openapi pkg/builder3, apiextensions-apiserver pkg/controller/openapi/builder.
 
+mod descriptions;
 mod operations;
 mod schemas;
 #[cfg(test)]
@@ -14,6 +16,8 @@ mod tests;
 pub mod v2;
 
 use serde_json::{Map, Value, json};
+
+pub use descriptions::Descriptions;
 
 use crate::typed::Type;
 
@@ -60,8 +64,8 @@ pub enum Source<'s> {
 
 /// The document of one version of a group.
 #[must_use]
-pub fn document(resources: &[Served<'_>]) -> Value {
-    let mut schemas = schemas::Schemas::default();
+pub fn document(resources: &[Served<'_>], descriptions: &Descriptions) -> Value {
+    let mut schemas = schemas::Schemas::new(descriptions);
     let mut paths = Map::new();
     for resource in resources {
         let name = schemas.add_kind(resource);
@@ -81,7 +85,8 @@ pub fn document(resources: &[Served<'_>]) -> Value {
 /// UPSTREAM: apiserver pkg/cel/openapi/resolver/refs.go
 #[must_use]
 pub fn resolved_schema(resource: &Served<'_>, depth: usize) -> Option<Value> {
-    let mut schemas = schemas::Schemas::default();
+    let undescribed = Descriptions::default();
+    let mut schemas = schemas::Schemas::new(&undescribed);
     let name = schemas.add_kind(resource);
     let schemas = schemas.finish();
     let mut within = vec![name.as_str()];

@@ -157,17 +157,23 @@ pub fn warnings_on_create(
     resource.rules.warnings_on_create(&new, context)
 }
 
-/// Warnings about an object that is updated.
+/// Warnings about an object that is updated, as a whole (`subresource` empty) or through a
+/// subresource.
 #[must_use]
 pub fn warnings_on_update(
     resource: &Resource,
+    subresource: &str,
     value: &Value,
     old: &Value,
     context: &Context<'_>,
 ) -> Vec<String> {
     let new = Written::new(value, resource.namespaced);
     let old = Written::new(old, resource.namespaced);
-    resource.rules.warnings_on_update(&new, &old, context)
+    match subresource {
+        "" => resource.rules.warnings_on_update(&new, &old, context),
+        "status" => resource.rules.warnings_on_status_update(&new),
+        _ => Vec::new(),
+    }
 }
 
 /// Clients write `status` through a subresource of its own and nowhere else.

@@ -204,6 +204,24 @@ pub fn check_numbers(root: document::Value<'_>) -> Result<(), NumberError> {
     Ok(())
 }
 
+/// Brings the numbers of a tree into the types Go reads them into where it has no schema: what does not fit
+/// an `int64` is a `float64`.
+pub fn read_numbers(root: &mut Value) {
+    let mut rest = vec![root];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Number(number) if number.is_u64() && !number.is_i64() => {
+                if let Some(double) = number.as_f64().and_then(Number::from_f64) {
+                    *number = double;
+                }
+            }
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => rest.extend(members.values_mut()),
+            _ => {}
+        }
+    }
+}
+
 /// A number from its text: an integer if it is one and fits, else a double.
 fn number(text: &str) -> Value {
     if let Ok(integer) = text.parse::<i64>() {
@@ -232,6 +250,15 @@ mod tests {
         assert_eq!(copy(&tree), tree);
         assert!(equal(&copy(&tree), &tree));
         assert!(!equal(&tree, &serde_json::json!({"a": [], "b": {"c": []}})));
+    }
+
+    #[test]
+    fn large_numbers_are_doubles() {
+        let text = r#"{"a":[18446744073709551615,9223372036854775807,-1,0.5]}"#;
+        let mut tree = from_document(parse(text.as_bytes()).unwrap().root());
+        read_numbers(&mut tree);
+        let numbers = serde_json::json!({"a": [18_446_744_073_709_551_615.0, i64::MAX, -1, 0.5]});
+        assert_eq!(tree, numbers);
     }
 
     #[test]

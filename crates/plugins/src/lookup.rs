@@ -99,6 +99,10 @@ pub const INGRESS_CLASSES: Resource =
 pub const DEVICE_CLASSES: Resource =
     Resource::new("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
 
+/// Claims of devices.
+pub const RESOURCE_CLAIMS: Resource =
+    Resource::new("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
+
 /// Workloads.
 pub const WORKLOADS: Resource =
     Resource::new("scheduling.k8s.io", "v1alpha2", "workloads", "Workload");

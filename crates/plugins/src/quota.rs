@@ -8,6 +8,7 @@
 //! UPSTREAM: apiserver pkg/admission/plugin/resourcequota, kubernetes pkg/controller/resourcequota
 
 mod count;
+mod devices;
 mod evaluator;
 mod ledger;
 
@@ -26,12 +27,15 @@ use serde_json::{Map, Value};
 use crate::amounts::{Amounts, add, amounts};
 use crate::config::{self, ConfigError, Known};
 use crate::fields::map_mut;
-use crate::lookup::{Lookup, RESOURCE_QUOTAS, Writes, name_of};
+use crate::lookup::{
+    DEVICE_CLASSES, Lookup, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS, Writes, name_of,
+};
 use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object, old_object};
 
 use evaluator::{Evaluator, Scope};
 
 pub use count::{Counted, Usage, counted_by, status_of};
+pub use devices::Devices;
 pub use ledger::Ledger;
 
 /// How often a write that met somebody else's is tried again.
@@ -125,6 +129,21 @@ impl ResourceQuota {
             writes,
             ledger,
         }
+    }
+
+    /// The objects on which the usage of a claim depends.
+    async fn devices(&self, request: &Request) -> Result<Devices, Refusal> {
+        let classes = self.lookup.list(DEVICE_CLASSES, "").await?;
+        let claims = [old_object(request), object(request)];
+        if !claims.into_iter().any(devices::is_made_for_pod) {
+            return Ok(Devices::new(&classes, Vec::new(), Vec::new()));
+        }
+        let pods = self.lookup.list(PODS, &request.namespace).await?;
+        let claims = self
+            .lookup
+            .list(RESOURCE_CLAIMS, &request.namespace)
+            .await?;
+        Ok(Devices::new(&classes, pods, claims))
     }
 
     async fn charge(&self, ask: &mut Admission, evaluator: &Evaluator) -> Verdict {
@@ -454,6 +473,13 @@ impl Rules for ResourceQuota {
         if quotas.is_empty() && self.limited.is_empty() {
             return Ok(());
         }
+        let evaluator = match evaluator {
+            Evaluator::ResourceClaims(_) => {
+                let devices = self.devices(request).await?;
+                evaluator.with(&Arc::new(devices))
+            }
+            other => other,
+        };
         self.charge(ask, &evaluator).await
     }
 }

@@ -5,6 +5,7 @@
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::admission::answer::Answer;
 use lockgate_go::quote::quote;
+use serde_json::{Number, Value};
 
 use super::denial::denial;
 use super::round_trip::Failure;
@@ -47,8 +48,13 @@ pub(super) fn apply(
             code,
         ));
     }
+    // The patch is applied to the text of the object. Without a schema numbers are read from it by their look.
+    let written = match kinds.is_built_in(kind) {
+        true => None,
+        false => rewritten_numbers(object.value()),
+    };
     let patched = patch
-        .apply(object.value())
+        .apply(written.as_ref().unwrap_or_else(|| object.value()))
         .map_err(|error| Failure::internal(&error.to_string()))?;
     let mut patched = kinds
         .decode(patched, kind)
@@ -61,4 +67,61 @@ pub(super) fn apply(
         changed,
     };
     Ok(Some((Object::new(patched), trace)))
+}
+
+/// The object with its doubles as they are read again after Go has written them: a whole one is written
+/// without a point, and read as an integer if it fits one. Nothing if it has none of these.
+fn rewritten_numbers(value: &Value) -> Option<Value> {
+    const LEAST_WITH_EXPONENT: f64 = 1e21;
+    fn integer(number: &Number) -> Option<i64> {
+        let double = number.as_f64().filter(|_| number.is_f64())?;
+        let is_whole = double.fract() == 0.0 && double.abs() < LEAST_WITH_EXPONENT;
+        // The text of a whole double has no exponent, so it is an integer if it is in range.
+        is_whole
+            .then(|| format!("{double:.0}").parse().ok())
+            .flatten()
+    }
+    let mut rest = vec![value];
+    let mut is_affected = false;
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Number(number) => is_affected |= integer(number).is_some(),
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => rest.extend(members.values()),
+            _ => {}
+        }
+    }
+    if !is_affected {
+        return None;
+    }
+    let mut object = value.clone();
+    let mut rest = vec![&mut object];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Number(number) => {
+                if let Some(integer) = integer(number) {
+                    *value = integer.into();
+                }
+            }
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => rest.extend(members.values_mut()),
+            _ => {}
+        }
+    }
+    Some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whole_doubles_are_integers_when_they_are_read_again() {
+        let object = json!({"a": [1.0, -0.0, 1.5, 2, 1e19, 1e22], "b": "1.0"});
+        let again = json!({"a": [1, 0, 1.5, 2, 1e19, 1e22], "b": "1.0"});
+        assert_eq!(rewritten_numbers(&object), Some(again));
+        assert_eq!(rewritten_numbers(&json!({"a": [1, 1.5]})), None);
+    }
 }

@@ -79,9 +79,10 @@ pub(crate) async fn convert(
 /// Returns `true` if a tree is of a kind, or does not say its kind.
 fn is_of(value: &Value, kind: &GroupVersionKind) -> bool {
     let says = |name: &str| value.get(name).and_then(Value::as_str);
-    let (Some(api_version), Some(found)) = (says("apiVersion"), says("kind")) else {
+    let Some(found) = says("kind") else {
         return true;
     };
+    let api_version = says("apiVersion").unwrap_or_default();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     (group, version, found) == (&*kind.group, &*kind.version, &*kind.kind)
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use lockgate_admission::decision::Decision;
 use lockgate_admission::engine::Engine;
-use lockgate_admission::host::BoxFuture;
+use lockgate_admission::host::{BoxFuture, Clock as _, SystemClock};
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_admission::request::Operation;
 use lockgate_api::registration::Webhook;
+use lockgate_api::registration::hub::MatchCondition;
 use serde_json::json;
 
 use super::support::*;
@@ -207,6 +208,39 @@ async fn failing_open_twice_is_annotated_twice() {
     }
     let counted = format!("webhook_fail_open_count{{name=\"{A}\",type=\"admit\"}} 2");
     assert!(world.counters().contains(&counted));
+}
+
+/// Conditions are looked at in both rounds, of hooks too that are not to be called again.
+#[tokio::test]
+async fn match_conditions_count_in_both_rounds() {
+    let when = |hook: Webhook, expression: &str| Webhook {
+        match_conditions: Some(vec![MatchCondition {
+            name: String::from("c"),
+            expression: expression.to_owned(),
+        }]),
+        ..hook
+    };
+    let world = World::new();
+    let excluded = when(webhook(A), "false");
+    let called = when(webhook(B), "true");
+    world.hook_in(Mutating, "cfg", if_needed(webhook(C)), Reply::allow());
+    world.hook_in(Mutating, "cfg", excluded, Reply::allow());
+    world.hook_in(Mutating, "cfg", called, set("b", "1"));
+    world.run(Mutating, create()).await.allowed();
+    assert_eq!((world.calls(A), world.calls(B), world.calls(C)), (0, 1, 2));
+    let exclusions = format!(
+        "match_condition_exclusions_total{{kind=\"webhook\",name=\"{A}\",operation=\"CREATE\",\
+         type=\"admit\"}} 2"
+    );
+    let counters = world.counters();
+    assert!(counters.contains(&exclusions), "{counters:?}");
+    let metrics = world.engine.metrics().render(SystemClock.now());
+    // The time is taken of conditions that are not all true.
+    let evaluations = format!(
+        "apiserver_admission_match_condition_evaluation_seconds_count{{kind=\"webhook\",name=\"{A}\",\
+         operation=\"CREATE\",type=\"admit\"}} 2"
+    );
+    assert!(metrics.lines().any(|line| line == evaluations), "{metrics}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use lockgate_plugins::quota::{Counted, Usage, counted_by, status_of};
+use lockgate_plugins::quota::{Counted, Devices, Usage, counted_by, status_of};
 use lockgate_store::{Entry, Event, List};
 use serde_json::Value;
 
@@ -108,20 +108,53 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
         .ok_or_else(|| internal("quotas are not served"))?;
     // Nothing is charged meanwhile, and what was charged is stored.
     let _counting = context.quotas.count(namespace).await;
+    let devices = Arc::new(devices(context, namespace).await?);
     let mut changed = false;
     for entry in &entries(context, quotas, namespace).await? {
         let quota = context.writer.storage.decode(entry, quotas).await?;
         let mut usage: Vec<Usage> = Vec::new();
-        for counted in counted_by(&quota) {
+        for counted in counted_by(&quota, &devices) {
             let objects = objects(context, &counted, namespace).await?;
             usage.push((counted, objects));
         }
-        let status = status_of(&quota, &usage).map_err(|error| internal(&error.to_string()))?;
+        let status =
+            status_of(&quota, &usage, &devices).map_err(|error| internal(&error.to_string()))?;
         if let Some(status) = status {
             changed |= write(context, quotas, &quota, status).await?;
         }
     }
     Ok(changed)
+}
+
+/// The objects on which the usage of claims of devices depends.
+async fn devices(context: &Context, namespace: &str) -> Outcome<Devices> {
+    let snapshot = context.writer.registry.snapshot();
+    let Some(resource) = snapshot.find("resource.k8s.io", "v1", "deviceclasses") else {
+        return Ok(Devices::default());
+    };
+    let mut classes = Vec::new();
+    for entry in &entries(context, resource, "").await? {
+        let class = context.writer.storage.decode(entry, resource).await?;
+        classes.push(Arc::new(class));
+    }
+    if classes.is_empty() {
+        return Ok(Devices::default());
+    }
+    let mut lists = Vec::new();
+    for (group, resource) in [("", "pods"), ("resource.k8s.io", "resourceclaims")] {
+        let counted = Counted {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+        };
+        let objects = objects(context, &counted, namespace).await?;
+        lists.push(objects.unwrap_or_default());
+    }
+    let (claims, pods) = (lists.pop(), lists.pop());
+    Ok(Devices::new(
+        &classes,
+        pods.unwrap_or_default(),
+        claims.unwrap_or_default(),
+    ))
 }
 
 async fn entries(context: &Context, resource: &Resource, namespace: &str) -> Outcome<Vec<Entry>> {

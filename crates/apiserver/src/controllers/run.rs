@@ -10,8 +10,8 @@ use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
 use super::workers::Workers;
 use super::{
-    Context, definition, garbage_collector, namespace, namespace_defaults, policy_status,
-    protection, resource_quota, role_aggregation,
+    Context, definition, flow_control, garbage_collector, namespace, namespace_defaults,
+    policy_status, protection, resource_quota, role_aggregation,
 };
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
@@ -39,6 +39,7 @@ const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
 const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicies/";
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
+const FLOW_CONTROL: &str = "/flowcontrol.apiserver.k8s.io/";
 
 /// The resources whose changes make work, whatever is in them.
 const WATCHED: [&str; 11] = [
@@ -69,6 +70,8 @@ pub(crate) fn start(context: Context, tasks: &Tasks, threads: &Heavy) {
         running: Workers::new(),
     };
     threads.spawn(tasks.until_stopped(controllers(DEFINITIONS).run()));
+    // This one is kube-apiserver's own.
+    threads.spawn(tasks.until_stopped(controllers(FLOW_CONTROL).run()));
     if on != Switches::all(false) {
         threads.spawn(tasks.until_stopped(controllers(EVERYTHING).run()));
     }
@@ -180,6 +183,10 @@ impl Controllers {
             if let Some(name) = key.strip_prefix(DEFINITIONS) {
                 self.queue.add(Work::Definition(name.into()));
             }
+            return;
+        }
+        if self.prefix == FLOW_CONTROL {
+            self.queue.add(Work::FlowControl);
             return;
         }
         let on = self.context.settings.enabled;
@@ -329,6 +336,7 @@ async fn perform(
             settled.map(done_or_failed)
         }
         Work::Protect(key) => protection::look(context, key).await.map(done_or_failed),
+        Work::FlowControl => flow_control::look(context).await.map(changed_or_done),
         Work::Aggregate => role_aggregation::look(context).await.map(changed_or_done),
     };
     Ok((done?, Vec::new()))

@@ -37,6 +37,8 @@ pub(super) enum Work {
     PolicyStatus(Arc<str>),
     /// The volume, claim or attributes class with this key: whether it is in use still.
     Protect(Arc<str>),
+    /// The flow schemas and priority levels of the server, and whether schemas have their level.
+    FlowControl,
     /// The rules of cluster roles that are made from those of others.
     Aggregate,
 }
@@ -89,8 +91,10 @@ impl Queue {
             State::Later(at) => {
                 // Collecting is told of news only. The others hear of their own writes too, and with
                 // somebody who undoes them would never rest.
-                let hears_itself =
-                    matches!(work, Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate);
+                let hears_itself = matches!(
+                    work,
+                    Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate | Work::FlowControl
+                );
                 if hears_itself && item.tries > PATIENCE {
                     return;
                 }
@@ -205,6 +209,7 @@ fn pause(work: &Work, tries: u32) -> Duration {
         | Work::Namespace(_)
         | Work::Quotas(_)
         | Work::PolicyStatus(_)
+        | Work::FlowControl
         | Work::Aggregate => LONGEST_PAUSE,
     };
     (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)

@@ -3,7 +3,9 @@
 //!
 //! UPSTREAM: apiserver pkg/server/filters/maxinflight.go
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,17 +63,25 @@ impl InFlight {
         now.all = now.all.saturating_add(amount);
         let own = now.by_user.entry(user.to_owned()).or_default();
         *own = own.saturating_add(amount);
-        Some(Permit(Arc::new(Mutex::new(Some(Place {
+        Some(Permit::holding(Place {
             now: Arc::clone(&self.now),
             user: user.to_owned(),
             amount,
-        })))))
+        }))
     }
 }
 
 /// A place among the requests in flight, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Permit(Arc<Mutex<Option<Place>>>);
+pub(crate) struct Permit(Arc<Held>);
+
+/// The place of whoever counts, which is given back by dropping it.
+type Held = Mutex<Option<Box<dyn Any + Send>>>;
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug)]
 struct Place {
@@ -81,6 +91,11 @@ struct Place {
 }
 
 impl Permit {
+    /// A permit that holds a place until it is dropped, or released in time.
+    pub(crate) fn holding(place: impl Any + Send) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(place)))))
+    }
+
     /// Gives the place back after a while even if whoever reads the answer has not: what it is made
     /// from is shared, and connections are counted.
     pub(crate) fn release_in_time(&self) {
@@ -94,7 +109,7 @@ impl Permit {
     }
 }
 
-fn release(place: &Mutex<Option<Place>>) {
+fn release(place: &Held) {
     let place = place.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(place);
 }

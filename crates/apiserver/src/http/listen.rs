@@ -6,22 +6,27 @@ use std::sync::Arc;
 
 use lockgate_listener::{Connected, Handshake, shake_tls};
 use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use crate::http::tls::{Shown, Users};
 
 /// Who is at the other end.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     /// The address.
     pub(crate) address: SocketAddr,
-    /// The certificate, which was verified.
-    pub(crate) certificate: Option<CertificateDer<'static>>,
+    /// The certificate, which nobody has verified yet.
+    pub(crate) certificate: Option<Arc<Shown>>,
 }
 
 /// Shakes hands with the certificate of the server.
 #[derive(Debug)]
-pub(crate) struct Secure(pub(crate) Arc<ServerConfig>);
+pub(crate) struct Secure {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Who may show certificates.
+    pub(crate) users: Arc<Users>,
+}
 
 impl Handshake<Peer> for Secure {
     type Stream = TlsStream<TcpStream>;
@@ -31,10 +36,11 @@ impl Handshake<Peer> for Secure {
         socket: TcpStream,
         address: SocketAddr,
     ) -> io::Result<Connected<Self::Stream, Peer>> {
-        shake_tls(socket, Arc::clone(&self.0), |session| {
-            let certificates = session.peer_certificates();
-            let first = certificates.and_then(<[_]>::first);
-            let certificate = first.map(|first| first.clone().into_owned());
+        shake_tls(socket, Arc::clone(&self.config), |session| {
+            let certificate = session.peer_certificates().map(|chain| {
+                let chain = chain.iter().map(|it| it.clone().into_owned()).collect();
+                Arc::new(Shown::new(chain, Arc::clone(&self.users)))
+            });
             Peer {
                 address,
                 certificate,

@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::ServingFiles;
 use crate::{metadata, private_file};
-use users::Users;
+pub(crate) use users::{Shown, Users};
 
 /// The server's certificate is renewed at a start when it ends within so many days.
 const RENEW_DAYS: u32 = 90;
@@ -169,11 +169,11 @@ impl Identity {
         issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
-    /// The settings of rustls. Client certificates are requested and not required.
+    /// The settings of rustls, and who verifies what clients show. Client certificates are requested and not required.
     pub(crate) fn server_config(
         &self,
         client_ca: Option<&Path>,
-    ) -> Result<Arc<ServerConfig>, TlsError> {
+    ) -> Result<(Arc<ServerConfig>, Arc<Users>), TlsError> {
         let wrong = |what: &str, why: String| TlsError::Material {
             what: what.to_owned(),
             why,
@@ -198,19 +198,20 @@ impl Identity {
             trust(&format!("`{}`", path.display()), &pem)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = Users::new(trusted, roots, Arc::clone(&provider))
+        let users = Users::new(trusted, roots, Arc::clone(&provider))
             .map_err(|error| wrong("the authorities of users", error.to_string()))?;
+        let users = Arc::new(users);
         let chain = certificates("the server's certificate", &self.certificate_pem)?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
             .map_err(|error| wrong("the server's key", error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong("the server's protocol versions", error.to_string()))?
-            .with_client_cert_verifier(Arc::new(verifier))
+            .with_client_cert_verifier(Arc::<Users>::clone(&users))
             .with_single_cert(chain, key)
             .map_err(|error| wrong("the server's certificate", error.to_string()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), users))
     }
 }
 

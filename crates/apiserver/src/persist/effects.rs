@@ -1,5 +1,5 @@
 //! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services and their endpoints, definitions. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! services and their endpoints, definitions, flow schemas and priority levels. An effect is prepared before the write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::authz::node::{NodeAuthorizer, Related};
 use crate::authz::rbac::Rbac;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal};
+use crate::flow_control::{FlowControl, suggested};
 use crate::metadata;
 use crate::namespaces::NamespaceCache;
 use crate::policies;
@@ -29,6 +30,7 @@ pub(crate) struct Effects {
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) services: ServiceCache,
+    pub(crate) flow_control: Arc<FlowControl>,
     /// The pods of nodes, where nodes are authorized by them.
     pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
 }
@@ -44,6 +46,8 @@ pub(crate) enum Kind {
     Definition,
     Service,
     EndpointSlice,
+    FlowSchema,
+    PriorityLevel,
     /// Something that nodes are authorized by.
     Node(Related),
 }
@@ -63,6 +67,8 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ("", "namespaces") => Kind::Namespace,
         ("", "services") => Kind::Service,
         ("discovery.k8s.io", "endpointslices") => Kind::EndpointSlice,
+        (suggested::GROUP, suggested::SCHEMAS) => Kind::FlowSchema,
+        (suggested::GROUP, suggested::LEVELS) => Kind::PriorityLevel,
         ("", "pods") => Kind::Node(Related::Pod),
         ("", "persistentvolumes") => Kind::Node(Related::Volume),
         ("storage.k8s.io", "volumeattachments") => Kind::Node(Related::Attachment),
@@ -183,6 +189,8 @@ impl Effects {
                 self.services.set(namespace, name, object);
             }
             Kind::EndpointSlice => self.services.set_slice(namespace, name, object),
+            Kind::FlowSchema => self.flow_control.set_schema(name, object),
+            Kind::PriorityLevel => self.flow_control.set_level(name, object),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set(related, namespace, name, object);
@@ -205,6 +213,8 @@ impl Effects {
                 self.services.remove(namespace, name);
             }
             Kind::EndpointSlice => self.services.remove_slice(namespace, name),
+            Kind::FlowSchema => self.flow_control.remove_schema(name),
+            Kind::PriorityLevel => self.flow_control.remove_level(name),
             Kind::Node(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove(related, namespace, name);

@@ -64,6 +64,7 @@ impl CustomVersion {
         &self,
         mut object: Value,
     ) -> Result<(Value, Vec<String>), ShapeError> {
+        tree::read_numbers(&mut object);
         let unknown = self.version.schema.read(&mut object, Source::Request)?;
         let findings = unknown
             .iter()
@@ -91,7 +92,7 @@ impl CustomVersion {
         &self.version.schema
     }
 
-    pub(crate) fn prune(&self, object: &mut Value) {
+    fn prune(&self, object: &mut Value) {
         if !self.resource.preserve_unknown_fields {
             self.version.schema.prune(object);
         }
@@ -128,7 +129,24 @@ impl CustomVersion {
     /// Brings an object that was stored into the shape of today's schema.
     pub(crate) fn read_stored(&self, object: &mut Value) {
         self.prune(object);
+        self.version.schema.drop_nulls(object);
         self.apply_defaults(object);
+    }
+
+    /// Brings an object that was converted into the shape of the schema. Defaults are those of the version it
+    /// was stored in.
+    ///
+    /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go (schemaCoercingConverter)
+    pub(crate) fn coerce(&self, object: &mut Value) -> Result<(), ShapeError> {
+        self.version.schema.read(object, Source::Request)?;
+        Ok(())
+    }
+
+    /// Brings an object that admission has left into the form in which it is read from the store.
+    pub(crate) fn complete(&self, object: &mut Value) -> Result<(), ShapeError> {
+        self.version.schema.read(object, Source::Store)?;
+        self.apply_defaults(object);
+        Ok(())
     }
 }
 

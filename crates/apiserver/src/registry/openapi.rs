@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use lockgate_go::json;
-use lockgate_kinds::openapi::{self, Part, Served, Source, v2};
+use lockgate_kinds::openapi::{self, Descriptions, Part, Served, Source, v2};
 use lockgate_kinds::typed::type_of;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
@@ -18,9 +18,18 @@ use super::document::{Document, hex};
 use super::{Resource, Shape, Snapshot};
 use crate::version::GIT_VERSION;
 
+/// Where the descriptions of built-in types come from: lines that are unpacked when a document is made,
+/// and not kept.
+pub(crate) type DescriptionText = fn() -> String;
+
+fn described(text: Option<DescriptionText>) -> Descriptions {
+    text.map_or_else(Descriptions::default, |text| Descriptions::parse(text()))
+}
+
 /// The documents by their paths, such as `apis/apps/v1`.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
+    descriptions: Option<DescriptionText>,
     documents: BTreeMap<String, Entry>,
     index: OnceLock<Document>,
     v2: OnceLock<Document>,
@@ -35,7 +44,7 @@ struct Entry {
 }
 
 impl Cache {
-    pub(crate) fn new(resources: &[Arc<Resource>]) -> Self {
+    pub(crate) fn new(resources: &[Arc<Resource>], descriptions: Option<DescriptionText>) -> Self {
         let mut documents: BTreeMap<String, Entry> = BTreeMap::new();
         for resource in resources {
             let path = match resource.group() {
@@ -50,6 +59,7 @@ impl Cache {
             entry.resources.push(Arc::clone(resource));
         }
         Self {
+            descriptions,
             documents,
             index: OnceLock::new(),
             v2: OnceLock::new(),
@@ -80,10 +90,10 @@ impl Entry {
         })
     }
 
-    fn text(&self) -> &Bytes {
+    fn text(&self, descriptions: Option<DescriptionText>) -> &Bytes {
         self.text.get_or_init(|| {
             let served: Vec<Served<'_>> = self.resources.iter().filter_map(served).collect();
-            json::to_string(&openapi::document(&served)).into()
+            json::to_string(&openapi::document(&served, &described(descriptions))).into()
         })
     }
 }
@@ -144,7 +154,7 @@ impl Snapshot {
     pub(crate) fn openapi_document(&self, path: &str) -> Option<Document> {
         let entry = self.openapi.documents.get(path)?;
         Some(Document {
-            text: entry.text().clone(),
+            text: entry.text(self.openapi.descriptions).clone(),
             hash: entry.hash().to_owned(),
         })
     }
@@ -164,7 +174,8 @@ impl Snapshot {
     }
 
     fn openapi_v2_tree(&self) -> Value {
-        v2::document(self.resources.iter().filter_map(served))
+        let descriptions = described(self.openapi.descriptions);
+        v2::document(self.resources.iter().filter_map(served), &descriptions)
     }
 }
 

@@ -10,7 +10,7 @@ use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::kind::Kind;
 use lockgate_kinds::managed_fields::Shape as Owned;
 use lockgate_kinds::resource as kinds;
-use lockgate_kinds::typed::{Empties, Type, type_of};
+use lockgate_kinds::typed::{DecodeError, Decoded, Empties, Type, type_of};
 use lockgate_kinds::{conversion, protobuf, table};
 use serde_json::Value;
 
@@ -125,9 +125,22 @@ impl Shape {
 
     /// Reads an object that is a tree already, without defaults.
     pub(crate) fn decode_value(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
+        self.decode_tree(value, Type::decode_value)
+    }
+
+    /// The same for a tree that a JSON patch or a merge patch made.
+    pub(crate) fn decode_patched(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
+        self.decode_tree(value, Type::decode_patched)
+    }
+
+    fn decode_tree(
+        &self,
+        value: Value,
+        decode: fn(Type, &Value) -> Result<Decoded, DecodeError>,
+    ) -> Result<(Value, Vec<String>), ShapeError> {
         match self {
             Self::BuiltIn { ty, row } => {
-                let decoded = ty.decode_value(&value)?;
+                let decoded = decode(*ty, &value)?;
                 let mut object = decoded.value;
                 name_type(&mut object, row);
                 Ok((object, decoded.findings))
@@ -140,7 +153,7 @@ impl Shape {
                 Ok((codec::to_json(decoded.value, *version), findings))
             }
             Self::Plain(ty) => {
-                let decoded = ty.decode_value(&value)?;
+                let decoded = decode(*ty, &value)?;
                 Ok((decoded.value, decoded.findings))
             }
             Self::Custom(custom) => custom.decode_value(value),
@@ -191,9 +204,13 @@ impl Shape {
 
     /// Brings an object into the form in which it is stored: what a schema does not know goes, and
     /// defaults come that depend on what the server has set.
-    pub(crate) fn complete(&self, value: &mut Value) {
+    pub(crate) fn complete(&self, value: &mut Value) -> Result<(), ShapeError> {
+        // UPSTREAM: apiserver pkg/storage/util.go (PrepareObjectForStorage)
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("selfLink");
+        }
         match self {
-            Self::Custom(custom) => custom.prune(value),
+            Self::Custom(custom) => return custom.complete(value),
             Self::BuiltIn { ty, row } => {
                 self.apply_defaults(value);
                 if !is_stored_as_json(row) {
@@ -201,6 +218,15 @@ impl Shape {
                 }
             }
             Self::Registration { .. } | Self::Plain(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Brings an object that was converted into the shape of this version.
+    pub(crate) fn coerce(&self, value: &mut Value) -> Result<(), ShapeError> {
+        match self {
+            Self::Custom(custom) => custom.coerce(value),
+            _ => Ok(()),
         }
     }
 

@@ -19,6 +19,7 @@ use lockgate_admission::trace::Step;
 use lockgate_api::access::{Authorizer, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 use lockgate_listener::{Phase, serve};
 use lockgate_plugins::in_tree::{self, Parts as PluginParts};
@@ -43,6 +44,7 @@ use crate::config::{AuthorizationMode, Controllers, FeatureGates, ServiceRouting
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
+use crate::flow_control::FlowControl;
 use crate::heavy::Heavy;
 use crate::host::ServedKinds;
 use crate::http::in_flight::{InFlight, ROOM};
@@ -61,6 +63,9 @@ use crate::services::ServiceCache;
 use crate::tasks::Tasks;
 use crate::write::Writer;
 use crate::write::admission::Admitter;
+
+/// The most policies that are named at start.
+const SHOWN_POLICIES: usize = 20;
 
 /// The failure of a start.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +168,7 @@ impl Running {
             Some(files) => identity.serving(files)?,
             None => identity,
         };
-        let tls = identity.server_config(settings.client_ca_file.as_deref())?;
+        let (config, users) = identity.server_config(settings.client_ca_file.as_deref())?;
         let admin = identity.issue_to_user("admin", "system:masters")?;
         let (phase, watched) = watch::channel(Phase::Serving);
         let (connections, drain) = (settings.connections.clone(), settings.drain);
@@ -184,7 +189,7 @@ impl Running {
         // What they do follows what others write, and may be as much work as they like.
         let threads = threads("lockgate-controllers")?;
         controllers::start(context, &tasks, &threads);
-        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure(tls)));
+        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure { config, users }));
         let serving = serve(listener, service, secure, connections, watched, drain);
         let serving = tokio::spawn(serving);
         Ok(Self {
@@ -292,6 +297,24 @@ impl Running {
         lines.collect()
     }
 
+    /// The admission policies in force as text, by kind: how many, and the first of them.
+    #[must_use]
+    pub fn policies(&self) -> Vec<String> {
+        let kinds = [
+            ("mutating policies", PolicyKind::Mutating),
+            ("validating policies", PolicyKind::Validating),
+        ];
+        let lines = kinds.into_iter().map(|(title, kind)| {
+            let names = self.pipeline.non_resource.policies(kind);
+            match names.get(..SHOWN_POLICIES) {
+                None if names.is_empty() => format!("{title}: none"),
+                None => format!("{title}: {}", names.join(",")),
+                Some(first) => format!("{title}: {} of {}", first.join(","), names.len()),
+            }
+        });
+        lines.collect()
+    }
+
     /// Lets requests end, and stops.
     pub async fn stop(self) {
         let _ = self.phase.send(Phase::Closing);
@@ -310,7 +333,7 @@ fn build(
     address: SocketAddr,
     tasks: Tasks,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
-    let registry = Arc::new(Registry::new());
+    let registry = Arc::new(Registry::new(settings.descriptions));
     let order = Arc::new(tokio::sync::Mutex::new(()));
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
     let rbac = Arc::new(Rbac::default());
@@ -447,6 +470,11 @@ fn build(
     let audit = audit(&settings)?;
     let addresses = Arc::new(Addresses::new(settings.service_range));
     let requests = Arc::new(Requests::default());
+    let in_flight = settings
+        .max_requests_inflight
+        .saturating_add(settings.max_mutating_requests_inflight);
+    let flow_control = Arc::new(FlowControl::new(in_flight, settings.request_timeout));
+    let is_fair = settings.priority_and_fairness;
     let storage = Storage::new(Shared {
         store,
         converter,
@@ -457,6 +485,7 @@ fn build(
             rbac: Arc::clone(&rbac),
             addresses: Arc::clone(&addresses),
             services,
+            flow_control: Arc::clone(&flow_control),
             nodes,
         },
         order,
@@ -496,6 +525,7 @@ fn build(
             storage,
             engine,
             requests: Arc::clone(&requests),
+            flow_control: is_fair.then(|| Arc::clone(&flow_control)),
             address: address.to_string(),
             parts,
         },
@@ -506,6 +536,7 @@ fn build(
         signer,
         audit: Arc::new(audit),
         requests,
+        flow_control: is_fair.then_some(flow_control),
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
         room: InFlight::new(ROOM),

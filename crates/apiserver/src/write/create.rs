@@ -110,6 +110,8 @@ pub(crate) struct Insertion<'i> {
     attempts: usize,
     /// The addresses and ports of a service, which are given back unless it is stored.
     allocated: Option<Allocation>,
+    /// The failure of storing metadata that a webhook has spoiled.
+    spoiled: Option<Failure>,
 }
 
 impl<'i> Insertion<'i> {
@@ -126,6 +128,7 @@ impl<'i> Insertion<'i> {
             cause,
             generates_name: None,
             attempts: 0,
+            spoiled: None,
             allocated: None,
         }
     }
@@ -152,22 +155,25 @@ impl<'i> Insertion<'i> {
         }
     }
 
-    async fn insert(&self, mut object: Value) -> Outcome<Inserted> {
+    async fn insert(&self, object: Value) -> Outcome<Inserted> {
         let resource = &self.request.resource;
         let storage = &self.writer.storage;
         let name = metadata::text(&object, "name").to_owned();
         let key = storage.key(resource, self.request.object_namespace(), &name);
+        let forms = storage.forms(object, resource).await?;
         if self.options.is_dry_run() {
             return Ok(match storage.entry(&key).await? {
                 Some(_) => Inserted::Taken(self.taken(&name)),
-                None => Inserted::Created(object.into()),
+                None => Inserted::Created(forms.shown.into()),
             });
         }
         let is_event = !resource.is_custom() && resource.storage.1 == "events";
         let ttl = is_event.then_some(EVENT_TTL);
-        match storage.insert(resource, &key, &object, ttl).await {
+        let (stored_as, object) = forms.stored(resource);
+        match storage.insert(stored_as, &key, object, ttl).await {
             Ok(stored) => {
                 let text = stored.text(resource);
+                let mut object = forms.shown;
                 encoding::set_version(&mut object, stored.revision);
                 Ok(Inserted::Created(Written { object, text }))
             }
@@ -204,6 +210,7 @@ impl Recipe for Insertion<'_> {
         }
         self.attempts += 1;
         if resource.is_custom() {
+            self.spoiled = self.writer.storage.spoiled_metadata(object, resource);
             metadata::drop_invalid(object)
                 .map_err(|_| internal("system metadata was not initialized"))?;
         }
@@ -250,7 +257,13 @@ impl Recipe for Insertion<'_> {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        self.request.resource.shape.complete(&mut object);
+        if let Some(spoiled) = self.spoiled.take() {
+            return Err(spoiled);
+        }
+        let shape = &self.request.resource.shape;
+        shape
+            .complete(&mut object)
+            .map_err(|error| plain(error.to_string()))?;
         let inserted = self.insert(object).await?;
         if matches!(inserted, Inserted::Created(_)) && !self.options.is_dry_run() {
             Allocation::keep(&mut self.allocated);

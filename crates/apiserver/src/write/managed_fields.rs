@@ -89,7 +89,11 @@ impl<'e> Endpoint<'e> {
     }
 
     fn tracked(&self, object: Value, before: &[Value]) -> Tracked {
-        let is_new = entries(&object).iter().any(|entry| !before.contains(entry));
+        // Both are in one order.
+        let mut before = before.iter();
+        let is_new = !entries(&object)
+            .iter()
+            .all(|entry| before.any(|known| known == entry));
         Tracked {
             fine_times: is_new && !self.resource.is_custom(),
             object,

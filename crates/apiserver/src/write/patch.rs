@@ -94,7 +94,7 @@ impl Patch {
         let shown = self.shown(&patched);
         let decoded = match self {
             Self::Strategic(_) => shape.decode_merged(patched),
-            _ => shape.decode_value(patched),
+            _ => shape.decode_patched(patched),
         };
         decoded.map_err(|error| no_object(&shown, &error.to_string()))
     }

@@ -171,8 +171,11 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
         return Ok(());
     }
     let group = resource.shape.kind().error_group();
+    // A webhook's patch may have made a custom resource one of another kind.
+    let told = object.get("kind").and_then(Value::as_str);
+    let kind = told.filter(|_| resource.is_custom());
     Err(invalid(
-        resource.kind(),
+        kind.unwrap_or_else(|| resource.kind()),
         group.unwrap_or_else(|| resource.group()),
         metadata::text(object, "name"),
         errors,
@@ -187,10 +190,16 @@ pub(crate) fn warnings_on_create(resource: &Resource, new: &Written<'_>) -> Vec<
 /// Warnings about a changed object that is valid.
 pub(crate) fn warnings_on_update(
     resource: &Resource,
+    subresource: &str,
     new: &Written<'_>,
     old: &Written<'_>,
 ) -> Vec<String> {
-    validating(|context| resource.shape.kind().warnings_on_update(new, old, context))
+    let kind = resource.shape.kind();
+    match subresource {
+        "" => validating(|context| kind.warnings_on_update(new, old, context)),
+        "status" => kind.warnings_on_status_update(new),
+        _ => Vec::new(),
+    }
 }
 
 /// Sets what is set after validation.

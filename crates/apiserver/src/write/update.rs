@@ -20,7 +20,7 @@ use crate::allocate::{Allocation, Purpose};
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
-use crate::error::{Outcome, bad_request, internal, timeout};
+use crate::error::{Failure, Outcome, bad_request, internal, plain, timeout};
 use crate::metadata;
 use crate::persist::{PersistError, Storage};
 use crate::registry::Resource;
@@ -254,6 +254,7 @@ impl<'c> Change<'c> {
             entry,
             old,
             allocated: None,
+            spoiled: None,
         };
         run(&self.writer.admitter, self.request, submission, &mut recipe).await
     }
@@ -288,7 +289,7 @@ impl<'c> Change<'c> {
                     lockgate_api::field::Shown::Text(text),
                     detail,
                 );
-                crate::error::plain(error.to_string())
+                plain(error.to_string())
             })?),
         };
         match told {
@@ -310,6 +311,8 @@ struct Replacement<'r> {
     old: Object,
     /// The addresses and ports of a service, which are given back unless it is stored.
     allocated: Option<Allocation>,
+    /// The failure of storing metadata that a webhook has spoiled.
+    spoiled: Option<Failure>,
 }
 
 impl Recipe for Replacement<'_> {
@@ -322,6 +325,7 @@ impl Recipe for Replacement<'_> {
         let (resource, subresource) = (&request.resource, request.subresource());
         let old = self.old.value();
         if resource.is_custom() {
+            self.spoiled = writer.storage.spoiled_metadata(object, resource);
             // Without metadata the object has no version, which is told below.
             let _ = metadata::drop_invalid(object);
         }
@@ -357,9 +361,9 @@ impl Recipe for Replacement<'_> {
         if subresource.is_empty() {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;
-            for warning in strategy::warnings_on_update(resource, &new, &before) {
-                request.notes.warn(&warning);
-            }
+        }
+        for warning in strategy::warnings_on_update(resource, subresource, &new, &before) {
+            request.notes.warn(&warning);
         }
         strategy::canonicalize(resource, object);
         ignore_timestamp_only_change(object, old);
@@ -378,22 +382,30 @@ impl Recipe for Replacement<'_> {
             ..
         } = self.change;
         let (storage, resource) = (&writer.storage, &request.resource);
-        resource.shape.complete(&mut object);
+        if let Some(spoiled) = self.spoiled.take() {
+            return Err(spoiled);
+        }
+        let completed = resource.shape.complete(&mut object);
+        completed.map_err(|error| plain(error.to_string()))?;
         let revision = self.entry.revision;
         let deletes = is_deleted_by(resource, &object, self.old.value());
+        let mut forms = storage.forms(object, resource).await?;
         if options.is_dry_run() {
-            if !deletes && storage.encode(&object, resource).await? == self.entry.value {
-                encoding::set_version(&mut object, revision);
+            let (stored_as, object) = forms.stored(resource);
+            if !deletes && storage.encode(object, stored_as).await? == self.entry.value {
+                encoding::set_version(&mut forms.shown, revision);
             }
-            return Ok(Persisted::Done(Round::updated(object)));
+            return Ok(Persisted::Done(Round::updated(forms.shown)));
         }
         let written = if deletes {
             let removed = storage.remove(resource, self.key, revision).await;
-            removed.map(|_| Written::from(object))
+            removed.map(|_| Written::from(forms.shown))
         } else {
-            let swapped = storage.swap(resource, self.key, revision, &object).await;
+            let (stored_as, object) = forms.stored(resource);
+            let swapped = storage.swap(stored_as, self.key, revision, object).await;
             swapped.map(|stored| {
                 let text = stored.text(resource);
+                let mut object = forms.shown;
                 encoding::set_version(&mut object, stored.revision);
                 Written { object, text }
             })

@@ -526,6 +526,43 @@ async fn metadata_that_a_webhook_spoils_is_dropped() {
 }
 
 #[tokio::test]
+async fn metadata_that_a_webhook_spoils_is_refused_on_its_way_into_another_version() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let versions = json!([open_version("v1", false), open_version("v2", true)]);
+    client.create(DEFINITIONS, definition(versions)).await;
+    let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+    client.create(WIDGETS, widget("old")).await;
+    for (path, value, message) in [
+        (
+            "/metadata/annotations",
+            json!(["a"]),
+            "json: cannot unmarshal array into Go struct field ObjectMeta.annotations of type map[string]string",
+        ),
+        (
+            "/metadata/labels",
+            json!({"a": 5}),
+            "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+        ),
+    ] {
+        let patch = json!([{"op": "add", "path": path, "value": value}]);
+        patched_by(&client, &hooks, "example.com", "widgets", &patch).await;
+        let made = client.post(WIDGETS, &widget("new")).await;
+        let change = json!({"spec": {"a": 1}});
+        let changed = client
+            .patch(&format!("{WIDGETS}/old"), "merge", &change)
+            .await;
+        for answer in [made, changed] {
+            assert_eq!(answer.code, 500, "{}", answer.text());
+            assert_eq!(answer.json()["message"], message);
+        }
+    }
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn the_audit_log_tells_what_a_patch_changed() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
@@ -577,7 +614,31 @@ async fn the_audit_log_tells_what_a_patch_changed() {
             add("/metadata/labels", json!({})),
             true,
         ),
+        (
+            "finalizers that are null",
+            true,
+            add("/metadata/finalizers", Value::Null),
+            true,
+        ),
+        (
+            "a time that is null",
+            true,
+            add("/metadata/creationTimestamp", Value::Null),
+            true,
+        ),
+        (
+            "null that nobody knows",
+            true,
+            add("/metadata/zzz", Value::Null),
+            true,
+        ),
         ("empty data", false, add("/data", json!({})), false),
+        (
+            "a time that is null",
+            false,
+            add("/metadata/creationTimestamp", Value::Null),
+            false,
+        ),
         ("unknown to the type", false, add("/zzz", json!(1)), false),
         ("data", false, add("/data", json!({"a": "b"})), true),
     ] {
@@ -601,6 +662,192 @@ async fn the_audit_log_tells_what_a_patch_changed() {
         let told = event["annotations"][key].as_str().unwrap();
         let told: Value = serde_json::from_str(told).unwrap();
         assert_eq!(told["mutated"], mutated, "{name}");
+    }
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_whole_double_is_an_integer_once_a_patch_was_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let server = start_with(lockgate_apiserver::Settings {
+        audit_log_path: Some(log.clone()),
+        ..settings()
+    })
+    .await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    client
+        .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
+        .await;
+    let patch = json!([{"op": "replace", "path": "/spec/a", "value": 1}]);
+    patched_by(&client, &hooks, "example.com", "widgets", &patch).await;
+    let widget = |name: &str, more: Value| {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name},
+            "spec": {"a": 1, "more": more},
+        })
+    };
+    for (name, more, shown, mutated) in [
+        ("half", json!(1.5), json!(1.5), false),
+        ("whole", json!(2.0), json!(2), true),
+        ("zero", json!(-0.0), json!(0), true),
+        ("large", json!(u64::MAX), json!(u64::MAX as f64), false),
+    ] {
+        let answer = client.post(WIDGETS, &widget(name, more)).await;
+        let id = answer.header("audit-id").to_owned();
+        let made = answer.expect(201);
+        assert_eq!(made["spec"]["more"].as_f64(), shown.as_f64(), "{name}");
+        let text = std::fs::read_to_string(&log).unwrap();
+        let event: Value = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .find(|event| event["auditID"] == id && event["stage"] == "ResponseComplete")
+            .unwrap();
+        let key = "mutation.webhook.admission.k8s.io/round_0_index_0";
+        let told = event["annotations"][key].as_str().unwrap();
+        let told: Value = serde_json::from_str(told).unwrap();
+        assert_eq!(told["mutated"], mutated, "{name}");
+    }
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_type_that_a_patch_says_is_checked() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let versions = json!([open_version("v1", true), open_version("v2", false)]);
+    client.create(DEFINITIONS, definition(versions)).await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    let object = json!({"metadata": {"name": "w"}});
+    let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+    let no_text = |field: &str| {
+        format!(
+            "Internal error occurred: couldn't get version/kind; json parse error: json: cannot unmarshal number \
+             into Go struct field .{field} of type string"
+        )
+    };
+    for (custom, patch, code, message) in [
+        (
+            false,
+            add("/kind", json!("Other")),
+            500,
+            String::from(
+                "Internal error occurred: no kind \"Other\" is registered for version \"v1\" in scheme \
+                 \"pkg/runtime/scheme.go:111\"",
+            ),
+        ),
+        (
+            false,
+            add("/apiVersion", json!("v7")),
+            500,
+            String::from(
+                "Internal error occurred: no kind \"ConfigMap\" is registered for version \"v7\" in scheme \
+                 \"pkg/runtime/scheme.go:111\"",
+            ),
+        ),
+        (
+            false,
+            add("/apiVersion", json!(5)),
+            500,
+            no_text("apiVersion"),
+        ),
+        (true, add("/kind", json!(5)), 500, no_text("kind")),
+        (
+            true,
+            add("/kind", json!("Other")),
+            422,
+            String::from(
+                "Other.example.com \"w\" is invalid: kind: Invalid value: \"Other\": must be Widget",
+            ),
+        ),
+        (
+            true,
+            add("/apiVersion", json!("example.com/v7")),
+            500,
+            String::from("request to convert CR from an invalid group/version: example.com/v7"),
+        ),
+        (
+            true,
+            json!([{"op": "remove", "path": "/apiVersion"}]),
+            500,
+            String::from(
+                "/, Kind=Widget is unstructured and is not suitable for converting to \"example.com/v1\"",
+            ),
+        ),
+        (
+            true,
+            json!([{"op": "remove", "path": "/kind"}]),
+            500,
+            String::from(
+                "Internal error occurred: Object 'Kind' is missing in '{\"apiVersion\":\"example.com/v1\",",
+            ),
+        ),
+    ] {
+        let (group, resource, path, object) = if custom {
+            ("example.com", "widgets", WIDGETS, &widget)
+        } else {
+            ("", "configmaps", CONFIG_MAPS, &object)
+        };
+        patched_by(&client, &hooks, group, resource, &patch).await;
+        let answer = client.post(path, object).await;
+        assert_eq!(answer.code, code, "{patch}: {}", answer.text());
+        let status = answer.json();
+        let told = status["message"].as_str().unwrap();
+        assert!(told.starts_with(&message), "{told}");
+    }
+    // A patch brings its numbers as it says them.
+    let patch = add("/spec/replicas", json!(2.0));
+    patched_by(&client, &hooks, "apps", "deployments", &patch).await;
+    client.post(DEPLOYMENTS, &deployment("d")).await.refused(
+        500,
+        "InternalError",
+        "Internal error occurred: json: cannot unmarshal number 2.0 into Go struct field \
+         DeploymentSpec.spec.replicas of type int32",
+    );
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn metadata_that_a_patch_brings_is_read_as_its_type() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let mut version = open_version("v1", true);
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"inner": {
+        "type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+    }}});
+    client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    let patch: Vec<Value> = [
+        ("/metadata/zzz", json!(1)),
+        ("/metadata/labels", json!({})),
+        ("/metadata/finalizers", json!([])),
+        ("/metadata/ownerReferences", json!([])),
+        ("/metadata/selfLink", json!("x")),
+        ("/inner/metadata/zzz", json!(1)),
+        ("/inner/metadata/labels", json!({"a": null})),
+        ("/inner/metadata/name", json!("")),
+    ]
+    .into_iter()
+    .map(|(path, value)| json!({"op": "add", "path": path, "value": value}))
+    .collect();
+    patched_by(&client, &hooks, "example.com", "widgets", &json!(patch)).await;
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+        "inner": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}},
+    });
+    let made = client.create(WIDGETS, widget).await;
+    assert_eq!(made["inner"]["metadata"], json!({"labels": {"a": ""}}));
+    for member in ["zzz", "labels", "finalizers", "ownerReferences", "selfLink"] {
+        assert_eq!(made["metadata"].get(member), None, "{member}");
     }
     hooks.stop().await;
     server.stop().await;

@@ -266,6 +266,51 @@ async fn show_every_version_without_conversion() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_version_keeps_what_the_stored_one_knows() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let version = |name: &str, own: &str, default: &str| {
+        let mut version = open_version(name, name == "v1");
+        version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"spec": {
+            "type": "object", "properties": {
+                "both": {"type": "string"},
+                "choice": {"type": "string", "default": default},
+                own: {"type": "string", "default": "x"},
+            },
+        }}});
+        version
+    };
+    let versions = json!([version("v1", "first", "a"), version("v2", "second", "b")]);
+    client.create(DEFINITIONS, definition(versions)).await;
+    let other = WIDGETS.replace("/v1/", "/v2/");
+    // What the version of the request knows and defaults goes when it is stored as v1, which has a default of
+    // its own; that goes when it is shown as v2.
+    let mut object = widget("a", json!({"both": "y", "second": "z"}));
+    object["apiVersion"] = "example.com/v2".into();
+    let shown = json!({"both": "y", "choice": "b"});
+    for query in ["?dryRun=All", ""] {
+        let made = client
+            .create(&format!("{other}{query}"), object.clone())
+            .await;
+        assert_eq!(made["spec"], shown, "{query}");
+    }
+    let read = client.get(&format!("{other}/a")).await.expect(200);
+    assert_eq!(read["spec"], shown);
+    let list = client.get(&other).await.expect(200);
+    assert_eq!(list["items"][0]["spec"], shown);
+    let stored = json!({"both": "y", "choice": "b", "first": "x"});
+    let read = client.get(&format!("{WIDGETS}/a")).await.expect(200);
+    assert_eq!(read["spec"], stored);
+    let patch = json!({"spec": {"both": "yy", "second": "zz"}});
+    let changed = client.patch(&format!("{other}/a"), "merge", &patch).await;
+    assert_eq!(
+        changed.expect(200)["spec"],
+        json!({"both": "yy", "choice": "b"})
+    );
+    server.stop().await;
+}
+
 /// Converts by moving `spec.size` (v1) to `spec.length` (v2) and back.
 fn convert(review: &Value) -> Value {
     let wanted = review["request"]["desiredAPIVersion"].clone();

@@ -23,13 +23,13 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
 /// A server whose everything is in a folder.
-struct Kept {
-    running: Running,
+pub(crate) struct Kept {
+    pub(crate) running: Running,
     store: DiskStore,
 }
 
 impl Kept {
-    async fn start(folder: &Path) -> Self {
+    pub(crate) async fn start(folder: &Path) -> Self {
         let store = DiskStore::open(folder).unwrap();
         let settings = Settings {
             secure_port: 0,
@@ -43,7 +43,7 @@ impl Kept {
         Self { running, store }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.running.stop().await;
         self.store.close().await;
     }

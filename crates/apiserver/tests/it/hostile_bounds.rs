@@ -126,6 +126,7 @@ async fn requests_in_flight_are_limited_for_each_and_all() {
     let server = start_with(Settings {
         max_requests_inflight: 4,
         max_mutating_requests_inflight: 2,
+        priority_and_fairness: false,
         ..settings()
     })
     .await;

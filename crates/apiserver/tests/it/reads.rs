@@ -1016,3 +1016,33 @@ async fn shows_an_object_alike_alone_and_in_a_list() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn component_statuses_are_looked_at_when_asked_for() {
+    let server = start().await;
+    let admin = Client::admin(&server).await;
+    let path = "/api/v1/componentstatuses";
+    let answer = admin.get(path).await;
+    assert_eq!(
+        answer.warnings(),
+        ["v1 ComponentStatus is deprecated in v1.19+"]
+    );
+    let list = answer.expect(200);
+    assert_eq!(list["kind"], "ComponentStatusList");
+    assert_eq!(list["metadata"], json!({}));
+    assert_eq!(names(&list), ["scheduler", "controller-manager", "etcd-0"]);
+    let storage = admin.get(&format!("{path}/etcd-0")).await.expect(200);
+    let healthy = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
+    assert_eq!(storage["conditions"], healthy);
+    let selected = admin
+        .get(&format!("{path}?fieldSelector=metadata.name%3Detcd-0"))
+        .await
+        .expect(200);
+    assert_eq!(names(&selected), ["etcd-0"]);
+    admin.get(&format!("{path}/nope")).await.refused(
+        404,
+        "NotFound",
+        "componentstatus \"nope\" not found",
+    );
+    server.stop().await;
+}

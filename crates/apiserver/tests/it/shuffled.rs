@@ -1,7 +1,6 @@
 //! Controllers hear of changes late, in any order and while others write. Whatever the interleaving, they
 //! arrive at the same end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,41 +19,6 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 /// The prefixes that controllers watch.
 const CONTROLLERS: [&str; 2] = ["/", "/apiextensions.k8s.io/customresourcedefinitions/"];
-
-/// Numbers that look random, the same for the same seed.
-#[derive(Debug)]
-struct Dice(AtomicU64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1))
-    }
-
-    fn below(&self, bound: u64) -> u64 {
-        let step = |mut state: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            Some(state ^ (state << 17))
-        };
-        let state = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, step)
-            .unwrap();
-        (state >> 11) % bound
-    }
-
-    /// Lets others go first, now and then for long.
-    async fn dawdle(&self) {
-        let turns = match self.below(8) {
-            0 => self.below(400),
-            1..4 => self.below(40),
-            _ => 0,
-        };
-        for _ in 0..turns {
-            tokio::task::yield_now().await;
-        }
-    }
-}
 
 /// A store that takes its time, and tells controllers of changes in another order.
 struct Shuffling {

@@ -1,246 +1,617 @@
-//! Many clients that create and delete namespaces, definitions with changing storage versions, owners and
-//! dependents, with watches; and at the end a checker of what must hold.
+//! Many clients that create and delete namespaces, definitions with changing storage versions and conversion,
+//! owners and dependents, with watches; and at the end a checker of what must hold, before and after a restart.
 //!
-//! A few seconds in the tests; `LOCKGATE_SOAK_SECONDS=600` for longer.
+//! A few seconds in the tests. `LOCKGATE_SOAK_SECONDS=600` for longer, `LOCKGATE_SOAK_SEED=7` for other steps.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockgate_apiserver::Settings;
+use lockgate_testkit::WebhookServer;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
+use crate::durable::Kept;
 use crate::support::*;
+use crate::versions::{converted_by, strict, webhook};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-const CLIENTS: usize = 20;
+const CLIENTS: u64 = 20;
 /// Clients that change definitions; the others have namespaces.
-const DEFINERS: usize = 4;
+const DEFINERS: u64 = 6;
+/// Namespaces or definitions that a client leaves alone before it deletes the oldest.
+const KEPT: usize = 3;
+/// Everything of these is watched from the beginning to the end.
+const WATCHED: [&str; 5] = [
+    NAMESPACES,
+    "/api/v1/configmaps",
+    "/api/v1/serviceaccounts",
+    "/api/v1/services",
+    DEFINITIONS,
+];
 
-fn seconds() -> u64 {
-    let told = std::env::var("LOCKGATE_SOAK_SECONDS").ok();
-    told.and_then(|text| text.parse().ok()).unwrap_or(5)
+fn setting(name: &str, otherwise: u64) -> u64 {
+    let told = std::env::var(name).ok();
+    told.map_or(otherwise, |text| text.parse().expect(name))
 }
 
-fn owned(name: &str, owner: &Value) -> Value {
+/// One of the clients: its steps, and what must be there after them.
+struct Soaker {
+    client: Client,
+    dice: Dice,
+    number: u64,
+    until: Instant,
+    steps: Arc<AtomicU64>,
+    /// ConfigMaps and Services, by path.
+    made: BTreeSet<String>,
+}
+
+fn owner(object: &Value, is_controller: bool) -> Value {
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"], "blockOwnerDeletion": true,
+        "name": object["metadata"]["name"], "uid": object["metadata"]["uid"],
+        "controller": is_controller,
+    })
+}
+
+fn owned(name: &str, owners: &[Value]) -> Value {
     let mut object = config_map(name);
-    object["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": true,
-        "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
-    }]);
+    object["metadata"]["ownerReferences"] = owners.into();
     object
 }
 
-/// Namespaces with owners and dependents, one after the other; every second one stays.
-async fn live(client: Client, number: usize, until: Instant) {
-    for round in 0.. {
-        if Instant::now() > until {
-            return;
+impl Soaker {
+    fn is_over(&self) -> bool {
+        Instant::now() > self.until
+    }
+
+    fn chance(&self) -> bool {
+        self.dice.below(2) == 0
+    }
+
+    async fn delete(&self, path: &str, policy: &str) {
+        let options = json!({"propagationPolicy": policy});
+        self.client.delete_with(path, &options).await.expect(200);
+    }
+
+    async fn map(&self, here: &str, name: &str, owners: &[Value]) -> Value {
+        self.client.create(here, owned(name, owners)).await
+    }
+
+    /// An owner and its dependents, and the end of the owner.
+    async fn owners(&mut self, here: &str, id: u64) {
+        let policy = ["Background", "Foreground", "Orphan"][self.dice.below(3) as usize];
+        let top = self.map(here, &format!("owner-{id}"), &[]).await;
+        for index in 0..=self.dice.below(3) {
+            let name = format!("dependent-{id}-{index}");
+            let middle = self.map(here, &name, &[owner(&top, true)]).await;
+            if policy == "Orphan" {
+                self.made.insert(format!("{here}/{name}"));
+            } else if self.chance() {
+                let name = format!("leaf-{id}-{index}");
+                self.map(here, &name, &[owner(&middle, true)]).await;
+            }
         }
-        let name = format!("soak-{number}-{round}");
-        client
-            .create(NAMESPACES, json!({"metadata": {"name": name}}))
+        self.delete(&format!("{here}/owner-{id}"), policy).await;
+    }
+
+    /// Two that own each other.
+    async fn circle(&mut self, here: &str, id: u64) {
+        let one = self.map(here, &format!("one-{id}"), &[]).await;
+        let other = self
+            .map(here, &format!("other-{id}"), &[owner(&one, false)])
             .await;
-        let here = format!("{NAMESPACES}/{name}/configmaps");
-        let policies = ["Background", "Foreground", "Orphan"];
-        for (index, policy) in policies.into_iter().enumerate() {
-            let owner = client
-                .create(&here, config_map(&format!("owner-{index}")))
-                .await;
-            let dependent = format!("{}-{index}", policy.to_lowercase());
-            client.create(&here, owned(&dependent, &owner)).await;
-            let path = format!("{here}/owner-{index}");
-            let options = json!({"propagationPolicy": policy});
-            client.delete_with(&path, &options).await.expect(200);
+        let path = format!("{here}/one-{id}");
+        let patch = json!({"metadata": {"ownerReferences": [owner(&other, false)]}});
+        self.client.patch(&path, "merge", &patch).await.expect(200);
+        let policy = ["Background", "Foreground"][self.dice.below(2) as usize];
+        self.delete(&path, policy).await;
+    }
+
+    /// A dependent that loses one of its two owners keeps the other.
+    async fn two_owners(&mut self, here: &str, id: u64) {
+        let goes = self.map(here, &format!("goes-{id}"), &[]).await;
+        let stays = self.map(here, &format!("stays-{id}"), &[]).await;
+        let owners = [owner(&goes, false), owner(&stays, false)];
+        self.map(here, &format!("of-two-{id}"), &owners).await;
+        self.made.insert(format!("{here}/stays-{id}"));
+        self.made.insert(format!("{here}/of-two-{id}"));
+        let policy = ["Background", "Foreground"][self.dice.below(2) as usize];
+        self.delete(&format!("{here}/goes-{id}"), policy).await;
+    }
+
+    /// Deleted, and gone when its finalizer is taken away.
+    async fn finalizer(&mut self, here: &str, id: u64) {
+        let path = format!("{here}/held-{id}");
+        let mut object = config_map(&format!("held-{id}"));
+        object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        self.client.create(here, object).await;
+        self.client.delete(&path).await.expect(200);
+        let patch = json!({"metadata": {"finalizers": null}});
+        self.client.patch(&path, "merge", &patch).await.expect(200);
+    }
+
+    async fn collection(&mut self, here: &str, id: u64) {
+        let group = format!("group-{id}");
+        for index in 0..3 {
+            let object = labelled(&format!("{group}-{index}"), "group", &group);
+            self.client.create(here, object).await;
         }
-        if round % 2 == 0 {
-            client
-                .delete(&format!("{NAMESPACES}/{name}"))
-                .await
-                .expect(200);
+        let path = format!("{here}?labelSelector=group%3D{group}");
+        self.client.delete(&path).await.expect(200);
+    }
+
+    /// Writes of one object, by update, patch and apply.
+    async fn writes(&mut self, here: &str, id: u64) {
+        let path = format!("{here}/written-{id}");
+        let applied = format!("{path}?fieldManager=soak&force=true");
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("written-{id}")},
+            "data": {"applied": "1"}});
+        self.client
+            .patch(&applied, "apply", &object)
+            .await
+            .expect(201);
+        for turn in 0..=self.dice.below(4) {
+            let patch = json!({"data": {"patched": turn.to_string()}});
+            self.client.patch(&path, "merge", &patch).await.expect(200);
+        }
+        let mut object = self.client.get(&path).await.expect(200);
+        object["data"]["updated"] = "1".into();
+        self.client.put(&path, &object).await.expect(200);
+        self.made.insert(path);
+    }
+
+    async fn service(&mut self, namespace: &str, id: u64) {
+        let here = format!("{NAMESPACES}/{namespace}/services");
+        let kind = ["ClusterIP", "NodePort"][self.dice.below(2) as usize];
+        let object = json!({"metadata": {"name": format!("service-{id}")},
+            "spec": {"type": kind, "ports": [{"port": 80}]}});
+        self.client.create(&here, object).await;
+        let path = format!("{here}/service-{id}");
+        if self.chance() {
+            self.client.delete(&path).await.expect(200);
+        } else {
+            self.made.insert(path);
+        }
+    }
+
+    /// Deletes a namespace while something in it is held, and something is still written into it.
+    async fn end_namespace(&mut self, name: &str) {
+        let path = format!("{NAMESPACES}/{name}");
+        let here = format!("{path}/configmaps");
+        let mut held = config_map("held");
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        self.client.create(&here, held).await;
+        self.client.delete(&path).await.expect(200);
+        let late = self.client.post(&here, &config_map("late")).await;
+        assert!(matches!(late.code, 201 | 403), "{}", late.text());
+        let patch = json!({"metadata": {"finalizers": null}});
+        self.client
+            .patch(&format!("{here}/held"), "merge", &patch)
+            .await
+            .expect(200);
+        let inside = format!("{path}/");
+        self.made.retain(|path| !path.starts_with(&inside));
+    }
+
+    /// Namespaces, one after the other.
+    async fn live(mut self) -> Self {
+        let mut kept = VecDeque::new();
+        for round in 0.. {
+            if self.is_over() {
+                break;
+            }
+            let name = format!("soak-{}-{round}", self.number);
+            let namespace = json!({"metadata": {"name": name}});
+            self.client.create(NAMESPACES, namespace).await;
+            let here = format!("{NAMESPACES}/{name}/configmaps");
+            for id in 0..=self.dice.below(6) {
+                match self.dice.below(7) {
+                    0 => self.owners(&here, id).await,
+                    1 => self.circle(&here, id).await,
+                    2 => self.two_owners(&here, id).await,
+                    3 => self.finalizer(&here, id).await,
+                    4 => self.collection(&here, id).await,
+                    5 => self.writes(&here, id).await,
+                    _ => self.service(&name, id).await,
+                }
+                self.steps.fetch_add(1, Ordering::Relaxed);
+            }
+            kept.push_back(name);
+            if kept.len() > KEPT || self.chance() {
+                let oldest = kept.pop_front().unwrap();
+                self.end_namespace(&oldest).await;
+            }
+        }
+        self
+    }
+
+    /// Definitions of its own whose storage version changes while objects are written in both versions. Returns
+    /// the objects that must be there, with their numbers, by resource.
+    async fn define(
+        mut self,
+        hooks: Arc<WebhookServer>,
+    ) -> (Self, BTreeMap<String, BTreeMap<String, u64>>) {
+        let mut kept = BTreeMap::new();
+        let mut order = VecDeque::new();
+        for round in 0.. {
+            if self.is_over() {
+                break;
+            }
+            let definition = Definition::new(self.number, round, self.chance());
+            self.client
+                .create(DEFINITIONS, definition.object(&hooks))
+                .await;
+            let watches = ["v1", "v2"]
+                .map(|version| Follower::start(self.client.clone(), &definition.path(version)));
+            let mut objects = BTreeMap::new();
+            for id in 0..6 + self.dice.below(12) {
+                self.write_custom(&definition, &mut objects, id).await;
+                self.steps.fetch_add(1, Ordering::Relaxed);
+            }
+            for watch in watches {
+                watch.arrive(&self.client).await;
+            }
+            order.push_back(definition.plural.clone());
+            kept.insert(definition.plural, objects);
+            if order.len() > KEPT || self.chance() {
+                let oldest = order.pop_front().unwrap();
+                let path = format!("{DEFINITIONS}/{oldest}.example.com");
+                self.client.delete(&path).await.expect(200);
+                kept.remove(&oldest);
+                let inside = format!("{CONFIG_MAPS}/{oldest}-");
+                self.made.retain(|path| !path.starts_with(&inside));
+            }
+        }
+        (self, kept)
+    }
+
+    async fn write_custom(
+        &mut self,
+        definition: &Definition,
+        objects: &mut BTreeMap<String, u64>,
+        id: u64,
+    ) {
+        let version = ["v1", "v2"][self.dice.below(2) as usize];
+        let here = definition.path(version);
+        let any = (self.dice.below(8) as usize).min(objects.len().saturating_sub(1));
+        let name = objects.keys().nth(any).cloned();
+        let number = self.dice.below(1000);
+        match (self.dice.below(6), name) {
+            (0, _) => {
+                let patch = json!([
+                    {"op": "replace", "path": "/spec/versions/0/storage", "value": version == "v1"},
+                    {"op": "replace", "path": "/spec/versions/1/storage", "value": version == "v2"},
+                ]);
+                let path = format!("{DEFINITIONS}/{}.example.com", definition.plural);
+                self.client.patch(&path, "json", &patch).await.expect(200);
+            }
+            (1, Some(name)) => {
+                let object = definition.object_of(version, &name, number);
+                let patch = json!({"spec": object["spec"]});
+                let path = format!("{here}/{name}");
+                self.client.patch(&path, "merge", &patch).await.expect(200);
+                objects.insert(name, number);
+            }
+            (2, Some(name)) => {
+                let object = definition.object_of(version, &name, number);
+                let path = format!("{here}/{name}?fieldManager=soak-{version}&force=true");
+                self.client.patch(&path, "apply", &object).await.expect(200);
+                objects.insert(name, number);
+            }
+            (3, Some(name)) => {
+                self.delete(&format!("{here}/{name}"), "Background").await;
+                objects.remove(&name);
+                self.made
+                    .remove(&format!("{CONFIG_MAPS}/{}-{name}", definition.plural));
+            }
+            _ => {
+                let name = format!("object-{id:02}");
+                let object = definition.object_of(version, &name, number);
+                let object = self.client.create(&here, object).await;
+                let dependent = format!("{}-{name}", definition.plural);
+                self.map(CONFIG_MAPS, &dependent, &[owner(&object, true)])
+                    .await;
+                self.made.insert(format!("{CONFIG_MAPS}/{dependent}"));
+                objects.insert(name, number);
+            }
         }
     }
 }
 
-/// A definition of its own whose storage version changes while objects are written; every second one is
-/// deleted.
-async fn define(client: Client, number: usize, until: Instant) {
-    for round in 0.. {
-        if Instant::now() > until {
+/// A definition with two versions, which a webhook converts into each other or which are alike.
+struct Definition {
+    plural: String,
+    kind: String,
+    is_converted: bool,
+}
+
+impl Definition {
+    fn new(number: u64, round: u64, is_converted: bool) -> Self {
+        let part = if is_converted { "converted" } else { "alike" };
+        Self {
+            plural: format!("{part}{number}r{round}"),
+            kind: format!("{}{number}r{round}", part.to_uppercase()),
+            is_converted,
+        }
+    }
+
+    fn object(&self, hooks: &WebhookServer) -> Value {
+        let mut object = if self.is_converted {
+            converted_by(hooks, json!([strict("v1", true), strict("v2", false)]))
+        } else {
+            definition(json!([open_version("v1", true), open_version("v2", false)]))
+        };
+        object["metadata"]["name"] = format!("{}.example.com", self.plural).into();
+        object["spec"]["names"] = json!({"plural": self.plural, "kind": self.kind});
+        object
+    }
+
+    fn path(&self, version: &str) -> String {
+        path_of(&self.plural, version)
+    }
+
+    fn object_of(&self, version: &str, name: &str, number: u64) -> Value {
+        json!({
+            "apiVersion": format!("example.com/{version}"), "kind": self.kind,
+            "metadata": {"name": name}, "spec": {field_of(&self.plural, version): number},
+        })
+    }
+}
+
+fn path_of(plural: &str, version: &str) -> String {
+    format!("/apis/example.com/{version}/namespaces/default/{plural}")
+}
+
+fn field_of(plural: &str, version: &str) -> &'static str {
+    if version == "v1" || plural.starts_with("alike") {
+        "size"
+    } else {
+        "length"
+    }
+}
+
+fn key_of(object: &Value) -> String {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// A watch of everything of a resource, and what is there by what it told.
+struct Follower {
+    path: String,
+    seen: Arc<Mutex<BTreeMap<String, Value>>>,
+    task: JoinHandle<()>,
+}
+
+impl Follower {
+    fn start(client: Client, path: &str) -> Self {
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
+        Self {
+            path: path.to_owned(),
+            seen: Arc::clone(&seen),
+            task: tokio::spawn(follow(client, path.to_owned(), seen)),
+        }
+    }
+
+    /// Waits until the watch has told what the list has.
+    async fn arrive(self, client: &Client) {
+        let list = listed(&client.get(&self.path).await.expect(200));
+        let is_there = || *self.seen.lock().unwrap() == list;
+        let arrived = async {
+            while !is_there() && !self.task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let _ = tokio::time::timeout(DEADLINE, arrived).await;
+        if self.task.is_finished() {
+            self.task.await.unwrap();
             return;
         }
-        let plural = format!("soaks{number}r{round}");
-        let name = format!("{plural}.example.com");
-        let mut object = definition(json!([open_version("v1", true), open_version("v2", false)]));
-        object["metadata"]["name"] = name.as_str().into();
-        object["spec"]["names"] =
-            json!({"plural": plural, "kind": format!("Soak{number}r{round}")});
-        client.create(DEFINITIONS, object).await;
-        for (index, version) in ["v1", "v2", "v1"].into_iter().enumerate() {
-            let here = format!("/apis/example.com/{version}/namespaces/default/{plural}");
-            let object = json!({
-                "apiVersion": format!("example.com/{version}"), "kind": format!("Soak{number}r{round}"),
-                "metadata": {"name": format!("o{index}")}, "spec": {"number": index},
-            });
-            client.create(&here, object).await;
-            let patch = json!([
-                {"op": "replace", "path": "/spec/versions/0/storage", "value": index % 2 == 1},
-                {"op": "replace", "path": "/spec/versions/1/storage", "value": index % 2 == 0},
-            ]);
-            client
-                .patch(&format!("{DEFINITIONS}/{name}"), "json", &patch)
-                .await
-                .expect(200);
-        }
-        if round % 2 == 0 {
-            client
-                .delete(&format!("{DEFINITIONS}/{name}"))
-                .await
-                .expect(200);
-        }
+        self.task.abort();
+        assert_eq!(*self.seen.lock().unwrap(), list, "{}", self.path);
     }
 }
 
-/// What a watch of everything of a resource has told, by namespace and name.
-async fn follow(
-    client: Client,
-    path: &'static str,
-    stop: Arc<AtomicBool>,
-) -> BTreeMap<String, String> {
-    let mut seen = BTreeMap::new();
-    let mut watch = client.watch(path).await;
+async fn follow(client: Client, path: String, seen: Arc<Mutex<BTreeMap<String, Value>>>) {
+    let mut last = String::new();
     loop {
-        let (kind, object) = watch.next().await;
-        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        let key = format!("{}/{}", text("namespace"), text("name"));
-        if kind == "DELETED" {
-            assert!(seen.remove(&key).is_some(), "{key} was never there");
-        } else {
-            let told = seen.insert(key.clone(), text("resourceVersion").to_owned());
-            assert_eq!(told.is_none(), kind == "ADDED", "{kind} {key}");
-        }
-        if stop.load(Ordering::SeqCst) && text("name") == "the-end" && kind == "ADDED" {
-            return seen;
+        let from = match last.as_str() {
+            "" => path.clone(),
+            version => format!("{path}?resourceVersion={version}"),
+        };
+        let mut watch = client.watch(&from).await;
+        // Watches of custom resources end when their definition changes, and go on from there.
+        while let Some((kind, object)) = watch.whenever().await {
+            let key = key_of(&object);
+            let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+            version.clone_into(&mut last);
+            let mut seen = seen.lock().unwrap();
+            if kind == "DELETED" {
+                assert!(seen.remove(&key).is_some(), "{path} {key} was never there");
+            } else {
+                let told = seen.insert(key.clone(), object);
+                assert_eq!(told.is_none(), kind == "ADDED", "{kind} {path} {key}");
+            }
         }
     }
 }
 
-fn listed(list: &Value) -> BTreeMap<String, String> {
+/// The items of a list, as a watch tells them.
+fn listed(list: &Value) -> BTreeMap<String, Value> {
+    let kind = list["kind"].as_str().unwrap();
     let items = list["items"].as_array().unwrap().iter();
     items
         .map(|item| {
-            let text = |name: &str| item["metadata"][name].as_str().unwrap_or_default();
-            (
-                format!("{}/{}", text("namespace"), text("name")),
-                text("resourceVersion").to_owned(),
-            )
+            let mut item = item.clone();
+            item["apiVersion"] = list["apiVersion"].clone();
+            item["kind"] = kind.trim_end_matches("List").into();
+            (key_of(&item), item)
         })
         .collect()
 }
 
-/// Waits until nothing is on its way out, and every dependent has its owner.
-async fn settled(client: &Client) {
-    let quiet = async {
-        loop {
-            let mut waits = false;
-            for path in [NAMESPACES, "/api/v1/configmaps", DEFINITIONS] {
-                let list = client.get(path).await.expect(200);
-                let items = list["items"].as_array().unwrap();
-                waits |= items.iter().any(|item| {
-                    let name = item["metadata"]["name"].as_str().unwrap();
-                    let collected = ["background-", "foreground-"];
-                    let is_left = collected.iter().any(|part| name.starts_with(part));
-                    let is_held = name.starts_with("orphan-")
-                        && item["metadata"].get("ownerReferences").is_some();
-                    item["metadata"].get("deletionTimestamp").is_some() || is_left || is_held
-                });
+/// Everything of these resources, by path of the list.
+async fn lists(client: &Client) -> BTreeMap<&'static str, BTreeMap<String, Value>> {
+    let mut lists = BTreeMap::new();
+    for path in WATCHED {
+        lists.insert(path, listed(&client.get(path).await.expect(200)));
+    }
+    lists
+}
+
+/// The first thing that does not hold, if there is one.
+fn fault(
+    lists: &BTreeMap<&'static str, BTreeMap<String, Value>>,
+    made: &BTreeSet<String>,
+    definitions: &BTreeSet<String>,
+) -> Option<String> {
+    let namespaces = &lists[NAMESPACES];
+    let mut uids = BTreeSet::new();
+    for object in lists.values().flat_map(BTreeMap::values) {
+        let metadata = &object["metadata"];
+        if metadata.get("deletionTimestamp").is_some() {
+            return Some(format!("on its way out: {object}"));
+        }
+        if let Some(namespace) = metadata["namespace"].as_str()
+            && !namespaces.contains_key(&format!("/{namespace}"))
+        {
+            return Some(format!("without a namespace: {object}"));
+        }
+        uids.insert(metadata["uid"].as_str());
+    }
+    for name in namespaces.keys() {
+        let name = name.trim_start_matches('/');
+        for (path, object) in [
+            ("/api/v1/serviceaccounts", "default"),
+            ("/api/v1/configmaps", "kube-root-ca.crt"),
+        ] {
+            if !lists[path].contains_key(&format!("{name}/{object}")) {
+                return Some(format!("namespace {name} has no {object}"));
             }
-            if !waits {
+        }
+    }
+    let mut there = BTreeSet::new();
+    for (path, plural) in [
+        ("/api/v1/configmaps", "configmaps"),
+        ("/api/v1/services", "services"),
+    ] {
+        for (key, object) in &lists[path] {
+            let (namespace, name) = key.split_once('/').unwrap();
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            for owner in owners.into_iter().flatten() {
+                if owner["kind"] == "ConfigMap" && !uids.contains(&owner["uid"].as_str()) {
+                    return Some(format!("its owner is gone: {object}"));
+                }
+            }
+            if !matches!(name, "kube-root-ca.crt" | "kubernetes") && namespace != "kube-system" {
+                there.insert(format!("{NAMESPACES}/{namespace}/{plural}/{name}"));
+            }
+        }
+    }
+    if let Some(path) = made.symmetric_difference(&there).next() {
+        let is_there = there.contains(path);
+        return Some(format!("{path} is there: {is_there}"));
+    }
+    let defined: BTreeSet<String> = (lists[DEFINITIONS].keys())
+        .map(|key| key.trim_start_matches('/').to_owned())
+        .collect();
+    (defined != *definitions).then(|| format!("{defined:?} are defined"))
+}
+
+/// Objects of definitions that stay are all there in both versions, with what was written last.
+async fn check_custom(client: &Client, kept: &BTreeMap<String, BTreeMap<String, u64>>) {
+    for (plural, objects) in kept {
+        for version in ["v1", "v2"] {
+            let list = client.get(&path_of(plural, version)).await.expect(200);
+            let items = list["items"].as_array().unwrap();
+            let told: BTreeMap<String, u64> = items
+                .iter()
+                .map(|item| {
+                    assert_eq!(item["apiVersion"], format!("example.com/{version}"));
+                    let name = item["metadata"]["name"].as_str().unwrap().to_owned();
+                    let number = item["spec"][field_of(plural, version)].as_u64();
+                    (name, number.unwrap_or_else(|| panic!("{item}")))
+                })
+                .collect();
+            assert_eq!(&told, objects, "{plural} {version}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_holds_after_many_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Kept::start(folder.path()).await;
+    let hooks = Arc::new(webhook().await);
+    let steps = Arc::new(AtomicU64::new(0));
+    let mut watches = Vec::new();
+    for path in WATCHED {
+        let client = Client::admin(&server.running).await;
+        watches.push(Follower::start(client, path));
+    }
+    let seed = setting("LOCKGATE_SOAK_SEED", 1);
+    let until = Instant::now() + Duration::from_secs(setting("LOCKGATE_SOAK_SECONDS", 5));
+    let mut living = Vec::new();
+    let mut defining = Vec::new();
+    for number in 0..CLIENTS {
+        let soaker = Soaker {
+            client: Client::admin(&server.running).await,
+            dice: Dice::new(seed * CLIENTS + number + 1),
+            number,
+            until,
+            steps: Arc::clone(&steps),
+            made: BTreeSet::new(),
+        };
+        if number < DEFINERS {
+            defining.push(tokio::spawn(soaker.define(Arc::clone(&hooks))));
+        } else {
+            living.push(tokio::spawn(soaker.live()));
+        }
+    }
+    let mut made = BTreeSet::new();
+    let mut kept = BTreeMap::new();
+    for soaker in living {
+        made.extend(soaker.await.unwrap().made);
+    }
+    for soaker in defining {
+        let (soaker, objects) = soaker.await.unwrap();
+        made.extend(soaker.made);
+        kept.extend(objects);
+    }
+    let definitions: BTreeSet<String> = (kept.keys())
+        .map(|plural| format!("{plural}.example.com"))
+        .collect();
+
+    // Controllers have what is left to do. An idle connection would be closed by now.
+    let client = Client::admin(&server.running).await;
+    let mut last = None;
+    let holds = async {
+        loop {
+            last = fault(&lists(&client).await, &made, &definitions);
+            if last.is_none() {
                 return;
             }
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(DEADLINE * 2, quiet)
-        .await
-        .expect("something is stuck");
-}
+    let in_time = tokio::time::timeout(DEADLINE * 2, holds).await.is_ok();
+    assert!(in_time, "{last:?}");
+    check_custom(&client, &kept).await;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_holds_after_many_clients() {
-    let server = start_with(Settings {
-        namespace_grace: Duration::from_millis(1),
-        ..Settings::default()
-    })
-    .await;
-    let client = Client::admin(&server).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let watched = ["/api/v1/configmaps", "/api/v1/serviceaccounts"];
-    let mut watches = Vec::new();
-    for path in watched {
-        let client = Client::admin(&server).await;
-        watches.push(tokio::spawn(follow(client, path, Arc::clone(&stop))));
-    }
-    let until = Instant::now() + Duration::from_secs(seconds());
-    let mut clients = Vec::new();
-    for number in 0..CLIENTS {
-        let client = Client::admin(&server).await;
-        clients.push(if number < DEFINERS {
-            tokio::spawn(define(client, number, until))
-        } else {
-            tokio::spawn(live(client, number, until))
-        });
-    }
-    for client in clients {
-        client.await.unwrap();
-    }
-    settled(&client).await;
-
-    // No namespace lacks its defaults.
-    let namespaces = client.get(NAMESPACES).await.expect(200);
-    assert!(names(&namespaces).len() > 4, "some stay");
-    for name in names(&namespaces) {
-        for (plural, object) in [
-            ("serviceaccounts", "default"),
-            ("configmaps", "kube-root-ca.crt"),
-        ] {
-            let path = format!("{NAMESPACES}/{name}/{plural}/{object}");
-            assert_eq!(client.get(&path).await.code, 200, "{path}");
-        }
-    }
-    // What is left is in a namespace that is there.
-    let maps = client.get("/api/v1/configmaps").await.expect(200);
-    for item in maps["items"].as_array().unwrap() {
-        let namespace = item["metadata"]["namespace"].as_str().unwrap();
-        assert!(names(&namespaces).contains(&namespace), "{item}");
-    }
-    // Definitions that stayed have all of their objects, in both versions.
-    let definitions = client.get(DEFINITIONS).await.expect(200);
-    for item in definitions["items"].as_array().unwrap() {
-        let plural = item["spec"]["names"]["plural"].as_str().unwrap();
-        for version in ["v1", "v2"] {
-            let path = format!("/apis/example.com/{version}/namespaces/default/{plural}");
-            let list = client.get(&path).await.expect(200);
-            let objects = list["items"].as_array().unwrap();
-            for (index, object) in objects.iter().enumerate() {
-                assert_eq!(object["spec"]["number"], index, "{object}");
-                assert_eq!(object["apiVersion"], format!("example.com/{version}"));
-            }
-            assert_eq!(objects.len(), 3, "{path}");
-        }
-    }
     // The histories of the watches end where the lists are.
-    stop.store(true, Ordering::SeqCst);
-    for (path, watch) in watched.into_iter().zip(watches) {
-        let plural = path.rsplit('/').next().unwrap();
-        let here = format!("{NAMESPACES}/default/{plural}");
-        client
-            .create(&here, json!({"metadata": {"name": "the-end"}}))
-            .await;
-        let told = watch.await.unwrap();
-        let list = client.get(path).await.expect(200);
-        assert_eq!(told, listed(&list), "{path}");
+    for watch in watches {
+        watch.arrive(&client).await;
     }
+    let before = lists(&client).await;
     server.stop().await;
+    let server = Kept::start(folder.path()).await;
+    let client = Client::admin(&server.running).await;
+    let after = lists(&client).await;
+    for (path, list) in &before {
+        assert_eq!(&after[path], list, "{path} after a restart");
+    }
+    check_custom(&client, &kept).await;
+    server.stop().await;
+    println!("{} steps, seed {seed}", steps.load(Ordering::Relaxed));
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -403,28 +404,30 @@ impl Watch {
 
     /// The next event: its type and its object. None when the stream has ended in order.
     pub(crate) async fn next_or_end(&mut self) -> Option<(String, Value)> {
-        within(async {
-            loop {
-                if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
-                    let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                    let mut event: Value = serde_json::from_slice(&line).unwrap();
-                    let kind = event["type"].as_str().unwrap().to_owned();
-                    return Some((kind, event["object"].take()));
+        within(self.whenever()).await
+    }
+
+    /// The same, however long it takes.
+    pub(crate) async fn whenever(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let mut event: Value = serde_json::from_slice(&line).unwrap();
+                let kind = event["type"].as_str().unwrap().to_owned();
+                return Some((kind, event["object"].take()));
+            }
+            match self.incoming.frame().await {
+                Some(frame) => {
+                    if let Ok(data) = frame.unwrap().into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
                 }
-                match self.incoming.frame().await {
-                    Some(frame) => {
-                        if let Ok(data) = frame.unwrap().into_data() {
-                            self.buffer.extend_from_slice(&data);
-                        }
-                    }
-                    None => {
-                        assert_eq!(self.buffer, b"", "a part of an event");
-                        return None;
-                    }
+                None => {
+                    assert_eq!(self.buffer, b"", "a part of an event");
+                    return None;
                 }
             }
-        })
-        .await
+        }
     }
 
     pub(crate) async fn next(&mut self) -> (String, Value) {
@@ -558,4 +561,39 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
         .iter()
         .map(|item| item["metadata"]["name"].as_str().unwrap())
         .collect()
+}
+
+/// Numbers that look random, the same for the same seed.
+#[derive(Debug)]
+pub(crate) struct Dice(AtomicU64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1))
+    }
+
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        let step = |mut state: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            Some(state ^ (state << 17))
+        };
+        let state = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, step)
+            .unwrap();
+        (state >> 11) % bound
+    }
+
+    /// Lets others go first, now and then for long.
+    pub(crate) async fn dawdle(&self) {
+        let turns = match self.below(8) {
+            0 => self.below(400),
+            1..4 => self.below(40),
+            _ => 0,
+        };
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+    }
 }

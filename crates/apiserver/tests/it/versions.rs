@@ -49,7 +49,7 @@ fn convert(review: &Value) -> Value {
 }
 
 /// A version that knows one field and prunes the rest.
-fn strict(name: &str, storage: bool) -> Value {
+pub(crate) fn strict(name: &str, storage: bool) -> Value {
     let field = if name == "v1" { "size" } else { "length" };
     json!({
         "name": name, "served": true, "storage": storage,
@@ -59,7 +59,7 @@ fn strict(name: &str, storage: bool) -> Value {
     })
 }
 
-fn converted_by(hooks: &WebhookServer, versions: Value) -> Value {
+pub(crate) fn converted_by(hooks: &WebhookServer, versions: Value) -> Value {
     let mut object = definition(versions);
     object["spec"]["conversion"] = json!({
         "strategy": "Webhook",
@@ -111,7 +111,7 @@ fn sent_versions(hooks: &WebhookServer) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn webhook() -> WebhookServer {
+pub(crate) async fn webhook() -> WebhookServer {
     let hooks = WebhookServer::start().await;
     hooks.script("/convert", [Script::review(convert)]);
     hooks

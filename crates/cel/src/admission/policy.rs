@@ -22,11 +22,12 @@
 //! assert!(matches!(verdict, Ok(Value::Bool(false))));
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
 use super::conditions::{OUT_OF_BUDGET, PROGRAMS};
-use super::{match_condition_environment, policy_environment};
+use super::{VARIABLES, match_condition_environment, policy_environment};
 use crate::check::Environment;
 use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program};
 use crate::limits::POLICY_BUDGET;
@@ -94,9 +95,8 @@ pub struct Variable {
 #[derive(Debug)]
 pub struct Composition {
     has_params: bool,
+    /// With the named expressions, and the types of them that others see.
     environment: Environment,
-    /// The names with the types others see.
-    fields: Vec<(String, Type)>,
     variables: Vec<Variable>,
 }
 
@@ -107,7 +107,6 @@ impl Composition {
         Self {
             has_params,
             environment: policy_environment(has_params, []),
-            fields: Vec::new(),
             variables: Vec::new(),
         }
     }
@@ -155,11 +154,7 @@ impl Composition {
             Ok(program) => declared(program.output_type()),
             Err(_) => Type::Dyn,
         };
-        self.fields.retain(|(other, _)| other != name);
-        self.fields.push((name.to_owned(), declared));
-        let fields = self.fields.iter();
-        let known = fields.map(|(name, of)| (name.as_str(), of.clone()));
-        self.environment = policy_environment(self.has_params, known);
+        self.environment.declare_field(VARIABLES, name, declared);
         let outcome = program.as_ref().map(|_| ()).map_err(Clone::clone);
         self.variables.push(Variable {
             name: name.into(),
@@ -213,7 +208,7 @@ impl Composition {
         })
     }
 
-    /// The cache key of a program: the text, the role, and the variables the text can refer to.
+    /// The cache key of a program: the text, the role, and the variables whose names are in the text.
     fn key(&self, expression: &str, role: Role) -> String {
         use std::fmt::Write as _;
         let refers = expression.contains("variables") || expression.contains("params");
@@ -223,8 +218,16 @@ impl Composition {
         let mut key = format!("{role:?}\0");
         if refers {
             let _ = write!(key, "{}\0", self.has_params);
-            for (name, of) in &self.fields {
-                let _ = write!(key, "{name}:{of}\0");
+            let fields = self.environment.fields(VARIABLES);
+            let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+            let words: BTreeSet<&str> = expression.split(|c| !is_part(c)).collect();
+            for name in words {
+                // A name that is a keyword is written without what it is escaped with.
+                for name in [name, &format!("__{name}__")] {
+                    if let Some(of) = fields.and_then(|fields| fields.get(name)) {
+                        let _ = write!(key, "{name}:{of}\0");
+                    }
+                }
             }
         }
         key.push_str(expression);

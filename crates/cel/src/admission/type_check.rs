@@ -18,7 +18,7 @@
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/typechecking.go
 
 use super::policy::declared;
-use super::{namespace_types, request_types};
+use super::{VARIABLES, namespace_types, request_types};
 use crate::check::Environment;
 use crate::crd::{Declared, with_messages};
 use crate::program::{self, CompileError};
@@ -39,8 +39,6 @@ pub enum Params<'s> {
 /// The expressions of one policy, checked against the schema of one kind.
 #[derive(Debug)]
 pub struct TypeCheck {
-    base: Environment,
-    fields: Vec<(String, Type)>,
     environment: Environment,
 }
 
@@ -69,13 +67,10 @@ impl TypeCheck {
             "authorizer",
             Type::object("kubernetes.authorization.Authorizer"),
         );
-        let mut check = Self {
-            environment: Environment::new(),
-            base,
-            fields: Vec::new(),
-        };
-        check.declare_fields();
-        check
+        let environment = base
+            .object(VARIABLES, [])
+            .variable("variables", Type::object(VARIABLES));
+        Self { environment }
     }
 
     /// Adds a named expression, which those after it can select. One that has issues is of any type.
@@ -84,19 +79,7 @@ impl TypeCheck {
             Ok(of) => declared(&of),
             Err(_) => Type::Dyn,
         };
-        self.fields.retain(|(other, _)| other != name);
-        self.fields.push((name.to_owned(), of));
-        self.declare_fields();
-    }
-
-    fn declare_fields(&mut self) {
-        let fields = self.fields.iter();
-        let fields = fields.map(|(name, of)| (name.as_str(), of.clone()));
-        self.environment = self
-            .base
-            .clone()
-            .object("kubernetes.variables", fields)
-            .variable("variables", Type::object("kubernetes.variables"));
+        self.environment.declare_field(VARIABLES, name, of);
     }
 
     /// The issues of an expression as Kubernetes prints them; none if there are none.

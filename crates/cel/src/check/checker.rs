@@ -619,6 +619,7 @@ impl<'s> Checker<'s, '_> {
 
     fn set_list(&mut self, id: NodeId, joined: Option<Type>) {
         let element = match joined {
+            Some(t) if self.known.is_large(&[&t]) => Type::Dyn,
             Some(t) => t,
             None => self.fresh(),
         };
@@ -651,6 +652,9 @@ impl<'s> Checker<'s, '_> {
 
     fn set_map(&mut self, id: NodeId, keys: Option<Type>, values: Option<Type>) {
         let (key, value) = match (keys, values) {
+            (Some(key), Some(value)) if self.known.is_large(&[&key, &value]) => {
+                (Type::Dyn, Type::Dyn)
+            }
             (Some(key), Some(value)) => (key, value),
             _ => (self.fresh(), self.fresh()),
         };

@@ -211,7 +211,8 @@ fn named(name: &str, params: Vec<Type>) -> Type {
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
-    objects: BTreeMap<String, BTreeMap<String, Type>>,
+    /// Shared: an environment is cloned for each of many expressions.
+    objects: BTreeMap<String, Arc<BTreeMap<String, Type>>>,
     /// First parts of variable names with a dot in them.
     namespaces: BTreeSet<String>,
     /// True if names of fields may be keywords, spelled `__name__` in the schema.
@@ -280,11 +281,23 @@ impl Environment {
         fields: impl IntoIterator<Item = (&'f str, Type)>,
     ) -> Self {
         let fields = fields.into_iter().map(|(n, t)| (n.to_owned(), t)).collect();
-        self.objects.insert(name.to_owned(), fields);
+        self.objects.insert(name.to_owned(), Arc::new(fields));
         if let Some((namespace, _)) = name.split_once('.') {
             self.namespaces.insert(namespace.to_owned());
         }
         self
+    }
+
+    /// Declares a field of a message type, in place of one with the same name.
+    pub(crate) fn declare_field(&mut self, object: &str, name: &str, of: Type) {
+        if let Some(fields) = self.objects.get_mut(object) {
+            Arc::make_mut(fields).insert(name.to_owned(), of);
+        }
+    }
+
+    /// The fields of a message type.
+    pub(crate) fn fields(&self, object: &str) -> Option<&BTreeMap<String, Type>> {
+        self.objects.get(object).map(Arc::as_ref)
     }
 
     /// The position and type of a variable.

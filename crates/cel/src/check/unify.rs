@@ -6,10 +6,18 @@ use std::sync::Arc;
 
 use crate::types::Type;
 
+/// The most parts of a type that is inferred. A map of maps doubles with each variable that names the one before; what
+/// has more parts is of any type, and checked when evaluated.
+const MAX_PARTS: usize = 256;
+/// The most pairs of parts that one assignment compares; then any type fits.
+const MAX_STEPS: usize = 4096;
+
 /// The type parameters inferred so far.
 #[derive(Debug, Default)]
 pub(crate) struct Substitution {
     bound: Vec<Option<Type>>,
+    /// Steps that the assignment at hand has left.
+    left: usize,
     /// Bindings to undo when an attempt fails: the parameter and what it was.
     trail: Vec<(u32, Option<Type>)>,
 }
@@ -42,6 +50,7 @@ impl Substitution {
     /// Assigns every type of `from` to its counterpart; bindings stay only if all succeed.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         let mark = self.trail.len();
+        self.left = MAX_STEPS;
         let fits = self.all_assignable(from, to);
         if !fits {
             self.undo(mark);
@@ -52,6 +61,7 @@ impl Substitution {
     /// Assigns `from` to `to`; bindings stay only if it succeeds.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let mark = self.trail.len();
+        self.left = MAX_STEPS;
         let fits = self.assignable(from, to);
         if !fits {
             self.undo(mark);
@@ -64,6 +74,10 @@ impl Substitution {
     }
 
     fn assignable(&mut self, t1: &Type, t2: &Type) -> bool {
+        let Some(left) = self.left.checked_sub(1) else {
+            return true;
+        };
+        self.left = left;
         if let Type::Param(p2) = t2 {
             let (valid, known) = self.substitutes(t1, *p2);
             if valid {
@@ -129,40 +143,63 @@ impl Substitution {
         (false, false)
     }
 
-    /// Returns true if `param` does not occur within `t`.
+    /// Returns true if `param` does not occur within `t`, as far as one looks.
     fn absent(&self, param: u32, t: &Type) -> bool {
-        match t {
-            Type::Param(p) if *p == param => false,
-            Type::Param(p) => self.find(*p).is_none_or(|known| self.absent(param, known)),
-            Type::Map(kv) => self.absent(param, &kv.0) && self.absent(param, &kv.1),
-            _ => t.params().iter().all(|inner| self.absent(param, inner)),
+        let mut open = vec![t];
+        for _ in 0..MAX_STEPS {
+            match open.pop() {
+                None => return true,
+                Some(Type::Param(p)) if *p == param => return false,
+                Some(Type::Param(p)) => open.extend(self.find(*p)),
+                Some(Type::Map(kv)) => open.extend([&kv.0, &kv.1]),
+                Some(t) => open.extend(t.params()),
+            }
         }
+        false
+    }
+
+    /// Returns true if these types have too many parts together for one to be made of them.
+    pub(crate) fn is_large(&self, types: &[&Type]) -> bool {
+        let mut open = types.to_vec();
+        for _ in 0..MAX_PARTS {
+            match open.pop() {
+                None => return false,
+                Some(Type::Param(p)) => open.extend(self.find(*p)),
+                Some(Type::Map(kv)) => open.extend([&kv.0, &kv.1]),
+                Some(t) => open.extend(t.params()),
+            }
+        }
+        true
     }
 
     /// `t` with known parameters replaced; unknown ones become `dyn` if asked to.
     pub(crate) fn apply(&self, t: &Type, unknown_as_dyn: bool) -> Type {
+        self.apply_within(t, unknown_as_dyn, &mut { MAX_PARTS })
+    }
+
+    fn apply_within(&self, t: &Type, unknown_as_dyn: bool, left: &mut usize) -> Type {
+        if is_ground(t) {
+            return t.clone();
+        }
+        let Some(rest) = left.checked_sub(1) else {
+            return Type::Dyn;
+        };
+        *left = rest;
+        let mut apply = |t: &Type| self.apply_within(t, unknown_as_dyn, left);
         match t {
             Type::Param(p) => match self.find(*p) {
-                Some(known) => self.apply(known, unknown_as_dyn),
+                Some(known) => apply(known),
                 None if unknown_as_dyn => Type::Dyn,
                 None => t.clone(),
             },
-            Type::List(element) if !is_ground(element) => {
-                Type::list(self.apply(element, unknown_as_dyn))
+            Type::List(element) => Type::list(apply(element)),
+            Type::Map(kv) => {
+                let key = apply(&kv.0);
+                Type::map(key, apply(&kv.1))
             }
-            Type::Map(kv) if !is_ground(&kv.0) || !is_ground(&kv.1) => Type::map(
-                self.apply(&kv.0, unknown_as_dyn),
-                self.apply(&kv.1, unknown_as_dyn),
-            ),
-            Type::TypeOf(Some(of)) if !is_ground(of) => {
-                Type::TypeOf(Some(Arc::new(self.apply(of, unknown_as_dyn))))
-            }
-            Type::Opaque(name, params) if !params.iter().all(is_ground) => {
-                let params = params
-                    .iter()
-                    .map(|p| self.apply(p, unknown_as_dyn))
-                    .collect();
-                Type::Opaque(name.clone(), params)
+            Type::TypeOf(Some(of)) => Type::TypeOf(Some(Arc::new(apply(of)))),
+            Type::Opaque(name, params) => {
+                Type::Opaque(name.clone(), params.iter().map(apply).collect())
             }
             _ => t.clone(),
         }

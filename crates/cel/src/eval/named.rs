@@ -5,7 +5,8 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/cel/composition.go, pkg/cel/lazy/lazy.go
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
 
 use lockgate_go::quote::quote;
 
@@ -21,6 +22,8 @@ use crate::value::{Error, Value};
 ///
 /// One expression has at most a few hundred; what is bounded here is the stack.
 const MAX_DEPTH: usize = 600;
+/// With more expressions, their names are looked up in a map.
+const FEW: usize = 32;
 /// Steps an evaluation counts for beside those of its program.
 const EVALUATION: usize = 4;
 
@@ -51,6 +54,7 @@ pub struct Named<'a> {
     inputs: &'a [Value<'a>],
     limits: Limits<'a>,
     known: RefCell<Vec<Known<'a>>>,
+    names: OnceCell<HashMap<&'a str, usize>>,
     cost: Cell<u64>,
     depth: Cell<usize>,
 }
@@ -68,6 +72,7 @@ impl<'a> Named<'a> {
             inputs,
             limits,
             known: RefCell::new(vec![Known::Nothing; expressions.len()]),
+            names: OnceCell::new(),
             cost: Cell::new(0),
             depth: Cell::new(0),
         }
@@ -128,8 +133,12 @@ impl<'a> Named<'a> {
     /// The outcome of the expression with a name as it is written in an expression.
     pub(crate) fn select(&self, name: &str) -> Option<Argument<'a>> {
         let name = unescape(name)?;
-        let at = self.expressions.iter().rposition(|e| e.name == name)?;
-        self.at(at)
+        let mut names = self.expressions.iter().map(|expression| expression.name);
+        if self.expressions.len() <= FEW {
+            return self.at(names.rposition(|known| known == name)?);
+        }
+        let names = self.names.get_or_init(|| names.zip(0..).collect());
+        self.at(*names.get(&*name)?)
     }
 
     /// The outcome of the expression a value names.

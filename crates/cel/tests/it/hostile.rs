@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lockgate_cel::admission::compile_expression;
+use lockgate_cel::admission::{Composition, compile_expression};
 use lockgate_cel::check::UnknownSizes;
 use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
 use lockgate_cel::limits;
@@ -51,6 +51,53 @@ const TOO_DEEP: &str = "compilation failed: ERROR: <input>:-1:0: max recursion d
 const TOO_NESTED: &str =
     "compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
 const TOO_DEAR: &str = "operation cancelled: actual cost limit exceeded";
+
+/// A map of maps has twice the parts with each variable that names the one before.
+#[test]
+fn types_that_double_are_checked_in_time() {
+    let nested = |count: usize, element: &dyn Fn(usize) -> String| {
+        let opened: String = (1..count)
+            .map(|level| format!("{}.all(x{level}, ", element(level - 1)))
+            .collect();
+        format!("[{{1: 1}}].all(x0, {opened}true{}", ")".repeat(count))
+    };
+    let in_order = nested(40, &|last| format!("[{{x{last}: x{last}}}]"));
+    assert_eq!(outcome(in_order), "true");
+    // Types that become known later, from the outermost to the innermost: nobody can tell that they do not contain
+    // themselves, so they are refused.
+    let opened: String = (0..40).map(|level| format!("[].all(x{level}, ")).collect();
+    let joined: String = (1..40)
+        .rev()
+        .map(|level| format!("[x{level}, {{x{0}: x{0}}}].size() > 0 && ", level - 1))
+        .collect();
+    let later = format!("{opened}{joined}x39 == x39{}", ")".repeat(40));
+    let refused = outcome(later);
+    assert!(
+        refused.contains("found no matching overload for '_==_'"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn named_expressions_are_compiled_in_time() {
+    let compiled = |first: &'static str, next: fn(&str) -> String, count: usize| {
+        on_stack(STACK, move || {
+            let mut composition = Composition::new(false);
+            composition.declare("v0", first).unwrap();
+            for number in 1..count {
+                let last = format!("variables.v{}", number - 1);
+                composition
+                    .declare(&format!("v{number}"), &next(&last))
+                    .unwrap();
+            }
+            composition.variables().len()
+        })
+    };
+    assert_eq!(compiled("1", |last| format!("{last} + {last}"), 5000), 5000);
+    assert_eq!(compiled("[1]", |last| format!("[{last}]"), 5000), 5000);
+    let doubling = |last: &str| format!("{{{last}: {last}}}");
+    assert_eq!(compiled("{1: 1}", doubling, 200), 200);
+}
 
 /// Upstream keeps maps made by an expression in a Go map, which cannot look these keys up.
 #[test]

@@ -166,6 +166,7 @@ fn settings(args: &DevArgs, services: &[ServiceName], authority: &Authority) -> 
         }
     });
     Settings {
+        descriptions: Some(lockgate_descriptions::text),
         secure_port: args.secure_port,
         services: mappings.collect(),
         plugins: Plugins::default().with(CaInjector::new(services, authority)),

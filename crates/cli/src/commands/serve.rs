@@ -122,10 +122,13 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
-    /// Read-only requests in flight, watches aside; one user gets half of them; 0 for no limit
+    /// Serve requests by FlowSchemas and PriorityLevelConfigurations
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    enable_priority_and_fairness: bool,
+    /// Read-only requests in flight; 0 for no limit. Priority levels share this and the next
     #[arg(long, default_value_t = 400, value_name = "COUNT")]
     max_requests_inflight: usize,
-    /// Mutating requests in flight; one user gets half of them; 0 for no limit
+    /// Mutating requests in flight; 0 for no limit
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     max_mutating_requests_inflight: usize,
     /// Timeout of a request
@@ -383,6 +386,8 @@ impl ServeArgs {
                 unreachable_seconds: self.default_unreachable_toleration_seconds,
             },
             controllers: controllers(&self.controllers),
+            descriptions: Some(lockgate_descriptions::text),
+            priority_and_fairness: self.enable_priority_and_fairness,
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             request_timeout: self.request_timeout,
@@ -440,6 +445,9 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         Printer::note(&part);
     }
     apply_all(&running, &sources).await?;
+    for part in running.policies() {
+        Printer::note(&part);
+    }
     Ok(Launched {
         running,
         disk,

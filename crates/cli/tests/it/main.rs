@@ -7,6 +7,7 @@
 )]
 
 mod cel;
+mod charts;
 mod dev;
 mod durability;
 mod envtest;

@@ -122,11 +122,14 @@ fn programs_find_what_automata_find() {
 #[test]
 fn large_patterns_are_small_programs() {
     let regex = Regex::new(r"^[a-z\pL]{1,900}$").unwrap();
-    assert!(matches!(*regex.engine, Engine::Program { .. }), "{regex:?}");
+    assert!(
+        matches!(*regex.engine(), Engine::Program { .. }),
+        "{regex:?}"
+    );
     assert!(regex.is_match("größe"));
     assert!(!regex.is_match("1"));
     assert!(!regex.is_match(&"x".repeat(901)));
-    let Engine::Program { program, .. } = &*regex.engine else {
+    let Engine::Program { program, .. } = regex.engine() else {
         panic!("an automaton");
     };
     assert!(program.memory() < 64 << 10, "{}", program.memory());
@@ -138,8 +141,8 @@ fn patterns_without_room_still_match() {
     let patterns: Vec<Regex> = (0..20)
         .map(|number| Regex::new(&format!("^(?:{})$", "a{1000}b".repeat(300 + number))).unwrap())
         .collect();
-    let kept = |engine: &Engine| !matches!(engine, Engine::Source(_));
-    assert!(patterns.iter().any(|regex| !kept(&regex.engine)));
+    let kept = |engine: &Engine| !matches!(engine, Engine::Source);
+    assert!(patterns.iter().any(|regex| !kept(regex.engine())));
     let last = patterns.last().unwrap();
     assert!(last.is_match(&format!("{}b", "a".repeat(1000)).repeat(319)));
     assert!(!last.is_match(&format!("{}b", "a".repeat(1000)).repeat(318)));
@@ -211,4 +214,16 @@ fn bounds_depth_and_size() {
     let deep = format!("{}{}", "(?:ab|c".repeat(498), ")".repeat(498));
     assert!(Regex::new(&deep).is_ok());
     assert!(error(&"a{1000}".repeat(4000)).starts_with("expression too large: `a{1000}"));
+}
+
+#[test]
+fn compiles_when_first_searched_for() {
+    let regex = Regex::new(r"^[a-z\pL]{1,900}$").unwrap();
+    let clone = regex.clone();
+    assert!(regex.pattern.engine.get().is_none());
+    assert!(clone.is_match("été"));
+    assert!(regex.pattern.engine.get().is_some());
+    // What is too large is told at once all the same.
+    let large = Regex::new(&"a{1000}".repeat(600)).unwrap_err();
+    assert_eq!(large.kind, ErrorKind::Large);
 }

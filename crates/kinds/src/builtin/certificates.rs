@@ -1,6 +1,7 @@
 //! The group `certificates.k8s.io`.
 
 mod certificate_signing_request;
+mod pkcs10;
 
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::{LABEL_MAX, SUBDOMAIN_MAX, check_subdomain};

@@ -3,7 +3,18 @@
 mod binding;
 mod role;
 
+use lockgate_api::meta::names::check_path_segment;
+use lockgate_api::meta::validation::NameRules;
+
 use crate::kind::Resource;
+
+/// Names and their prefixes alike only have to fit into a URL.
+///
+/// UPSTREAM: pkg/apis/rbac/validation/validation.go (ValidateRBACName)
+const NAMES: NameRules = NameRules {
+    name: check_path_segment,
+    prefix: check_path_segment,
+};
 
 pub(super) static RESOURCES: [Resource; 4] = [
     binding::CLUSTER_ROLE_BINDINGS,

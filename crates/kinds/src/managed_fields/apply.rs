@@ -318,15 +318,15 @@ impl FieldManager<'_> {
         first: &str,
         owners: &Owners,
     ) -> Result<Value, Problem> {
-        let mut by_version: BTreeMap<&str, FieldSet> = BTreeMap::new();
+        let mut by_version: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
         for owner in &owners.list {
-            let fields = by_version.remove(owner.api_version.as_str());
-            let fields = fields.unwrap_or_default().union(owner.fields.clone());
-            by_version.insert(&owner.api_version, fields);
+            let fields = by_version.entry(&owner.api_version).or_default();
+            fields.push(owner.fields.clone());
         }
         // Conversion may need fields that were taken off, so the version at hand comes first.
         let own = by_version.remove(first).map(|fields| (first, fields));
         for (version, owned) in own.into_iter().chain(by_version) {
+            let owned = FieldSet::union_of(owned);
             let failed = |which| {
                 Problem::of(format!(
                     "failed to convert {which} object at version {version}"

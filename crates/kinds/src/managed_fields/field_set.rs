@@ -44,6 +44,36 @@ impl Part {
     }
 }
 
+/// Entries that are looked for in ascending order.
+struct Ascending<'s> {
+    rest: &'s [Entry],
+    /// Few are looked for among many: an object has one set of changes, and may have thousands of owners.
+    is_sparse: bool,
+}
+
+impl<'s> Ascending<'s> {
+    fn new(set: &'s FieldSet, wanted: &FieldSet) -> Self {
+        Self {
+            rest: &set.entries,
+            is_sparse: set.entries.len() / 16 > wanted.entries.len(),
+        }
+    }
+
+    fn find(&mut self, element: &Element) -> Option<&'s Entry> {
+        let is_before = |entry: &Entry| entry.element < *element;
+        let skipped = if self.is_sparse {
+            self.rest.partition_point(is_before)
+        } else {
+            let mut entries = self.rest.iter();
+            entries
+                .position(|entry| !is_before(entry))
+                .unwrap_or(self.rest.len())
+        };
+        self.rest = self.rest.get(skipped..).unwrap_or_default();
+        self.rest.first().filter(|entry| entry.element == *element)
+    }
+}
+
 impl FieldSet {
     /// A set of members of members: every path is a list of names.
     #[must_use]
@@ -160,17 +190,26 @@ impl FieldSet {
         Self { entries }
     }
 
+    /// The fields of any of these sets. Halves are joined, so that many small sets cost no more than what is in them.
+    pub(super) fn union_of(mut sets: Vec<Self>) -> Self {
+        while sets.len() > 1 {
+            let mut pairs = sets.into_iter();
+            let mut joined = Vec::with_capacity(pairs.len().div_ceil(2));
+            while let Some(left) = pairs.next() {
+                joined.push(left.union(pairs.next().unwrap_or_default()));
+            }
+            sets = joined;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// The fields of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut entries = Vec::new();
-        let mut right = other.entries.iter().peekable();
+        let mut right = Ascending::new(other, self);
         for left in &self.entries {
-            while right
-                .next_if(|entry| entry.element < left.element)
-                .is_some()
-            {}
-            let Some(entry) = right.next_if(|entry| entry.element == left.element) else {
+            let Some(entry) = right.find(&left.element) else {
                 continue;
             };
             let part = Part {
@@ -213,13 +252,9 @@ impl FieldSet {
         if other.is_empty() || self.is_empty() {
             return self;
         }
-        let mut right = other.entries.iter().peekable();
+        let mut right = Ascending::new(other, &self);
         self.entries.retain_mut(|left| {
-            while right
-                .next_if(|entry| entry.element < left.element)
-                .is_some()
-            {}
-            let Some(entry) = right.next_if(|entry| entry.element == left.element) else {
+            let Some(entry) = right.find(&left.element) else {
                 return true;
             };
             match rest(std::mem::take(&mut left.part), &entry.part) {

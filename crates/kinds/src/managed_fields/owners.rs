@@ -3,6 +3,7 @@
 //! UPSTREAM: apimachinery pkg/util/managedfields/internal/managedfields.go
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
@@ -32,7 +33,7 @@ impl Operation {
 
 /// The identity of a field manager. An applier is one manager in all versions, so `api_version` is
 /// empty then.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) manager: String,
     pub(super) operation: Operation,
@@ -136,13 +137,20 @@ impl Owners {
         }
     }
 
+    /// The owners by their names.
+    pub(super) fn into_map(self) -> BTreeMap<Id, Owner> {
+        let list = self.list.into_iter();
+        list.map(|owner| (owner.id.clone(), owner)).collect()
+    }
+
     /// Reads a list as the API has it.
     pub(super) fn decode(list: &[Value]) -> Result<Self, ManagedFieldsError> {
-        let mut owners = Self::default();
+        let mut owners = BTreeMap::new();
         for (at, entry) in list.iter().enumerate() {
-            owners.put(decode_entry(entry, at)?);
+            let owner = decode_entry(entry, at)?;
+            owners.insert(owner.id.clone(), owner);
         }
-        Ok(owners)
+        Ok(owners.into())
     }
 
     /// The list as the API has it, or nothing if there are no owners.
@@ -159,6 +167,15 @@ impl Owners {
                 .then_with(|| left.id.subresource.cmp(&right.id.subresource))
         });
         Some(self.list.into_iter().map(encode_entry).collect())
+    }
+}
+
+/// Clients may list as many owners as fit into an object: work on all of them is done in a map.
+impl From<BTreeMap<Id, Owner>> for Owners {
+    fn from(owners: BTreeMap<Id, Owner>) -> Self {
+        Self {
+            list: owners.into_values().collect(),
+        }
     }
 }
 

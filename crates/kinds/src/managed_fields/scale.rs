@@ -2,6 +2,8 @@
 //!
 //! UPSTREAM: apimachinery pkg/util/managedfields/scalehandler.go
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::element::Element;
@@ -62,42 +64,43 @@ impl ScalePaths<'_> {
         api_version: &str,
     ) -> Result<Option<Value>, ManagedFieldsError> {
         let before = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
-        let mut of_scale = Owners::decode(owners::list_of(scale).unwrap_or_default())?;
-        let times: Vec<(Id, _)> = before
+        let of_scale = Owners::decode(owners::list_of(scale).unwrap_or_default())?;
+        let mut of_scale = of_scale.into_map();
+        let times: BTreeMap<Id, _> = before
             .list
             .iter()
             .map(|owner| (owner.id.clone(), owner.time))
             .collect();
-        let mut after = Owners::default();
+        let mut after = BTreeMap::new();
         for mut owner in before.list {
             let Some(path) = self.path(&owner.api_version) else {
                 continue;
             };
-            if owner.fields.contains(&path) && of_scale.take(&owner.id).is_none() {
+            if owner.fields.contains(&path) && of_scale.remove(&owner.id).is_none() {
                 // The number is somebody else's now.
                 let mut stolen = FieldSet::default();
                 stolen.insert(path);
                 owner.fields = owner.fields.difference(&stolen);
             }
             if !owner.fields.is_empty() {
-                after.put(owner);
+                after.insert(owner.id.clone(), owner);
             }
         }
         let here = [Element::field("spec"), Element::field("replicas")];
-        for owner in of_scale.list {
+        for owner in of_scale.into_values() {
             if !owner.fields.contains(&here) {
                 continue;
             }
             let mut fields = FieldSet::default();
             fields.insert(self.path(api_version).unwrap_or_default());
-            let time = times.iter().find(|(id, _)| *id == owner.id);
-            after.put(Owner {
-                time: time.and_then(|(_, time)| *time),
+            let owner = Owner {
+                time: times.get(&owner.id).copied().flatten(),
                 api_version: api_version.to_owned(),
                 fields,
                 ..owner
-            });
+            };
+            after.insert(owner.id.clone(), owner);
         }
-        Ok(after.encode())
+        Ok(Owners::from(after).encode())
     }
 }

@@ -182,8 +182,17 @@ impl FieldManager<'_> {
     /// no longer known are dropped.
     pub(super) fn reconciled(&self, live: &Value, owners: Owners) -> Result<Owners, Problem> {
         let mut list = Vec::with_capacity(owners.list.len() + 1);
+        let mut is_known: BTreeMap<String, bool> = BTreeMap::new();
         for mut owner in owners.list {
-            if self.convert(live, &owner.api_version)?.is_none() {
+            let is_known = match is_known.get(&owner.api_version) {
+                Some(is_known) => *is_known,
+                None => {
+                    let found = self.convert(live, &owner.api_version)?.is_some();
+                    is_known.insert(owner.api_version.clone(), found);
+                    found
+                }
+            };
+            if !is_known {
                 continue;
             }
             let Some(ty) = self.type_at(&owner.api_version) else {
@@ -348,38 +357,46 @@ impl Owners {
             .map(|owner| (owner.seconds(), owner.id.sort_key(), owner.id.clone()))
             .collect();
         updaters.sort_by(|left, right| (left.0, &left.1).cmp(&(right.0, &right.1)));
+        let mut owners = std::mem::take(self).into_map();
+        // The fields that come to those of a bucket.
+        let mut merged: BTreeMap<Id, Vec<FieldSet>> = BTreeMap::new();
         let mut first_of: BTreeMap<String, Id> = BTreeMap::new();
         for (_, _, id) in updaters {
             if count <= MAX_UPDATERS {
-                return;
+                break;
             }
-            let Some(api_version) = self.get(&id).map(|owner| owner.api_version.clone()) else {
+            let Some(api_version) = owners.get(&id).map(|owner| owner.api_version.clone()) else {
                 continue;
             };
-            let Some(first) = first_of.get(&api_version).cloned() else {
+            let Some(first) = first_of.get(&api_version) else {
                 first_of.insert(api_version, id);
                 continue;
             };
             let bucket = Id::new(ANCIENT, Operation::Update, &api_version, "");
-            if self.get(&bucket).is_none()
-                && let Some(owner) = self.take(&first)
+            if !owners.contains_key(&bucket)
+                && let Some(mut owner) = owners.remove(first)
             {
-                self.put(Owner {
-                    id: bucket.clone(),
-                    ..owner
-                });
+                owner.id = bucket.clone();
+                owners.insert(bucket.clone(), owner);
             }
-            let Some(merged) = self.take(&id) else {
+            let Some(owner) = owners.remove(&id) else {
                 continue;
             };
-            let before = self.take(&bucket).map(|owner| owner.fields);
-            self.put(Owner {
-                id: bucket,
-                api_version,
-                fields: merged.fields.union(before.unwrap_or_default()),
-                time: merged.time,
-            });
+            if let Some(kept) = owners.get_mut(&bucket) {
+                (kept.api_version, kept.time) = (api_version, owner.time);
+                merged.entry(bucket).or_default().push(owner.fields);
+            } else {
+                let id = bucket.clone();
+                owners.insert(bucket, Owner { id, ..owner });
+            }
             count -= 1;
         }
+        for (bucket, fields) in merged {
+            if let Some(owner) = owners.get_mut(&bucket) {
+                let before = std::mem::take(&mut owner.fields);
+                owner.fields = FieldSet::union_of(fields).union(before);
+            }
+        }
+        *self = owners.into();
     }
 }

@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::tree;
 use crate::typed::{Field, Form, Type, type_of};
 
-use super::{Served, Source, group_version_kind, reference};
+use super::{Descriptions, Served, Source, group_version_kind, reference};
 
 /// The schemas that a document needs.
-#[derive(Debug, Default)]
-pub(super) struct Schemas {
+#[derive(Debug)]
+pub(super) struct Schemas<'d> {
+    descriptions: &'d Descriptions,
     names: HashMap<Type, String>,
     /// Types that were named and are to be told.
     waiting: Vec<Type>,
@@ -19,7 +20,20 @@ pub(super) struct Schemas {
     done: Map<String, Value>,
 }
 
-impl Schemas {
+/// A type whose first members are those of every object.
+const ANY_OBJECT: &str = "io.k8s.api.core.v1.Pod";
+
+impl<'d> Schemas<'d> {
+    pub(super) fn new(descriptions: &'d Descriptions) -> Self {
+        Self {
+            descriptions,
+            names: HashMap::new(),
+            waiting: Vec::new(),
+            kinds: HashMap::new(),
+            done: Map::new(),
+        }
+    }
+
     /// Adds the schema of a resource's objects; its name.
     pub(super) fn add_kind(&mut self, resource: &Served<'_>) -> String {
         let kind = group_version_kind([resource.group, resource.version, resource.kind]);
@@ -43,8 +57,11 @@ impl Schemas {
     /// The schemas by their names.
     pub(super) fn finish(mut self) -> Map<String, Value> {
         while let Some(ty) = self.waiting.pop() {
-            let schema = self.definition(ty);
+            let mut schema = self.definition(ty);
             let name = self.name(ty);
+            if let Some(text) = self.descriptions.of(&name, "") {
+                schema["description"] = text.into();
+            }
             self.done.insert(name, schema);
         }
         for (name, kinds) in self.kinds {
@@ -83,11 +100,18 @@ impl Schemas {
         if let Some(members) = schema.as_object_mut() {
             let properties = members.entry("properties").or_insert_with(|| json!({}));
             if let Some(properties) = properties.as_object_mut() {
-                for text in ["apiVersion", "kind"] {
-                    properties.insert(text.to_owned(), json!({"type": "string"}));
-                }
-                if let Some(metadata) = metadata {
-                    properties.insert(String::from("metadata"), metadata);
+                let text = Some(json!({"type": "string"}));
+                let members = [
+                    ("apiVersion", &text),
+                    ("kind", &text),
+                    ("metadata", &metadata),
+                ];
+                for (member, schema) in members {
+                    if let Some(mut schema) = schema.clone() {
+                        let said = self.descriptions.of(ANY_OBJECT, member);
+                        say_beside(&mut schema, said.map(|said| ("description", said.into())));
+                        properties.insert(member.to_owned(), schema);
+                    }
                 }
             }
         }
@@ -144,7 +168,8 @@ impl Schemas {
             if is_required(field) {
                 required.push(Value::from(field.name()));
             }
-            properties.insert(field.name().to_owned(), self.member(field));
+            let member = self.member(ty, field);
+            properties.insert(field.name().to_owned(), member);
         }
         let mut schema = json!({"type": "object"});
         if !properties.is_empty() {
@@ -159,8 +184,8 @@ impl Schemas {
         schema
     }
 
-    /// A member with how it is merged.
-    fn member(&mut self, field: Field) -> Value {
+    /// A member with how it is merged, and what is said about it.
+    fn member(&mut self, ty: Type, field: Field) -> Value {
         let mut schema = self.schema_of(field.ty());
         let strategies: Vec<&str> = field.patch_strategies().collect();
         let extensions = [
@@ -180,17 +205,21 @@ impl Schemas {
         if !field.list_map_keys().is_empty() {
             told.push(("x-kubernetes-list-map-keys", json!(field.list_map_keys())));
         }
-        if told.is_empty() {
-            return schema;
+        if let Some(said) = self.descriptions.of(ty.model_name(), field.name()) {
+            told.push(("description", said.into()));
         }
-        // Beside a reference nothing else counts.
-        if schema.get("$ref").is_some() {
-            schema = json!({"allOf": [schema]});
-        }
-        for (name, value) in told {
-            schema[name] = value;
-        }
+        say_beside(&mut schema, told);
         schema
+    }
+}
+
+/// Adds keywords to a schema. Beside a reference nothing else counts, so that it is wrapped.
+fn say_beside<'k>(schema: &mut Value, told: impl IntoIterator<Item = (&'k str, Value)>) {
+    for (name, value) in told {
+        if schema.get("$ref").is_some() {
+            *schema = json!({"allOf": [schema.take()]});
+        }
+        schema[name] = value;
     }
 }
 

@@ -6,6 +6,10 @@ use super::*;
 use crate::resource::resources;
 use crate::typed::type_of;
 
+fn undescribed(resources: &[Served<'_>]) -> Value {
+    document(resources, &Descriptions::default())
+}
+
 fn served(group: &str, version: &str) -> Vec<Served<'static>> {
     resources()
         .filter(|resource| (resource.group, resource.version) == (group, version))
@@ -51,7 +55,7 @@ fn assert_resolves(document: &Value) {
 #[test]
 fn every_version_has_a_document_that_holds_together() {
     for resource in resources() {
-        let document = document(&served(resource.group, resource.version));
+        let document = undescribed(&served(resource.group, resource.version));
         assert_resolves(&document);
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let kind =
@@ -66,7 +70,7 @@ fn every_version_has_a_document_that_holds_together() {
 
 #[test]
 fn tells_what_can_be_done_and_how() {
-    let document = document(&served("apps", "v1"));
+    let document = undescribed(&served("apps", "v1"));
     let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
     let patch = &document["paths"][path]["patch"];
     assert_eq!(
@@ -94,7 +98,7 @@ fn tells_what_can_be_done_and_how() {
 
 #[test]
 fn tells_how_lists_are_merged_and_what_is_needed() {
-    let document = document(&served("", "v1"));
+    let document = undescribed(&served("", "v1"));
     let schema = |name: &str| &document["components"]["schemas"][name];
     let containers = &schema("io.k8s.api.core.v1.PodSpec")["properties"]["containers"];
     assert_eq!(
@@ -139,7 +143,7 @@ fn tells_the_schema_of_a_definition() {
         parts: Vec::new(),
         schema: Source::Custom(schema),
     };
-    let told = document(&[custom(&own)]);
+    let told = undescribed(&[custom(&own)]);
     assert_resolves(&told);
     let schema = &told["components"]["schemas"]["org.example.v1.Widget"];
     assert_eq!(
@@ -157,14 +161,17 @@ fn tells_the_schema_of_a_definition() {
             .get("application/strategic-merge-patch+json")
             .is_none()
     );
-    let empty = document(&[custom(&Value::Null)]);
+    let empty = undescribed(&[custom(&Value::Null)]);
     let schema = &empty["components"]["schemas"]["org.example.v1.Widget"];
     assert_eq!(schema["x-kubernetes-preserve-unknown-fields"], json!(true));
 }
 
 #[test]
 fn tells_old_clients_what_patches_take() {
-    let document = v2::to_protobuf(&v2::document(served("apps", "v1")));
+    let document = v2::to_protobuf(&v2::document(
+        served("apps", "v1"),
+        &Descriptions::default(),
+    ));
     let contains = |text: &str| {
         document
             .windows(text.len())
@@ -198,4 +205,38 @@ fn tells_old_clients_what_patches_take() {
         rest = &bytes[length..];
     }
     assert_eq!(numbers, [1, 2, 8, 9]);
+}
+
+#[test]
+fn types_and_members_are_described() {
+    let descriptions = Descriptions::parse(String::from(
+        "io.k8s.api.apps.v1.Deployment\t\tKeeps pods.\n\
+         io.k8s.api.apps.v1.Deployment\tspec\tWhat is wanted.\n\
+         io.k8s.api.apps.v1.DeploymentSpec\treplicas\tHow many.\n\
+         io.k8s.api.core.v1.Pod\tkind\tA kind.\n",
+    ));
+    let document = document(&served("apps", "v1"), &descriptions);
+    let schema = |name: &str| &document["components"]["schemas"][name];
+    let deployment = schema("io.k8s.api.apps.v1.Deployment");
+    assert_eq!(deployment["description"], "Keeps pods.");
+    let spec = &deployment["properties"]["spec"];
+    assert_eq!(spec["description"], "What is wanted.");
+    let to = "#/components/schemas/io.k8s.api.apps.v1.DeploymentSpec";
+    assert_eq!(spec["allOf"][0]["$ref"], to);
+    let replicas = &schema("io.k8s.api.apps.v1.DeploymentSpec")["properties"]["replicas"];
+    assert_eq!(replicas["description"], "How many.");
+    let schema = json!({"type": "object"});
+    let gadgets = Served {
+        group: "example.com",
+        version: "v1",
+        plural: "gadgets",
+        kind: "Gadget",
+        namespaced: true,
+        verbs: vec!["get"],
+        parts: Vec::new(),
+        schema: Source::Custom(&schema),
+    };
+    let told = super::document(&[gadgets], &descriptions);
+    let gadget = &told["components"]["schemas"]["com.example.v1.Gadget"];
+    assert_eq!(gadget["properties"]["kind"]["description"], "A kind.");
 }

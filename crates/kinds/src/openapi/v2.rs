@@ -10,7 +10,7 @@ mod protobuf;
 use serde_json::{Map, Value, json};
 
 use super::schemas::Schemas;
-use super::{Served, Source, group_version_kind, operations};
+use super::{Descriptions, Served, Source, group_version_kind, operations};
 
 pub use protobuf::to_protobuf;
 
@@ -31,8 +31,11 @@ const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
 /// One document for all resources.
 #[must_use]
-pub fn document<'s>(resources: impl IntoIterator<Item = Served<'s>>) -> Value {
-    let mut schemas = Schemas::default();
+pub fn document<'s>(
+    resources: impl IntoIterator<Item = Served<'s>>,
+    descriptions: &Descriptions,
+) -> Value {
+    let mut schemas = Schemas::new(descriptions);
     let mut paths = Map::new();
     let mut definitions = Map::new();
     for resource in resources {
@@ -417,7 +420,7 @@ mod tests {
     #[test]
     fn tells_definitions_with_their_kinds() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object"}}});
-        let document = document([gadget(&schema)]);
+        let document = document([gadget(&schema)], &Descriptions::default());
         let kind = json!([{"group": "example.com", "version": "v1", "kind": "Gadget"}]);
         let told = &document["definitions"]["com.example.v1.Gadget"];
         assert_eq!(told["x-kubernetes-group-version-kind"], kind);
@@ -447,7 +450,7 @@ mod tests {
             schema: Source::Type(ty),
             ..gadget(&Value::Null)
         };
-        let document = document([pods]);
+        let document = document([pods], &Descriptions::default());
         let text = document.to_string();
         for newer in ["#/components", "oneOf", "allOf", "requestBody"] {
             assert!(!text.contains(newer), "{newer}");

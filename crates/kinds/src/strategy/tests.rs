@@ -217,7 +217,7 @@ fn other_kinds_are_prepared() {
         create("v1", "ServiceAccount", account).unwrap()["secrets"],
         json!([{"name": "x"}])
     );
-    let request = json!({"metadata": {"name": "c"}, "spec": {"request": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KYUdrPQotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K", "signerName": "a.b/c", "usages": ["client auth"], "username": "root"}});
+    let request = json!({"metadata": {"name": "c"}, "spec": {"request": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISE1IQUNBUUF3RGpFTU1Bb0dBMVVFQXd3RFlXNXVNRmt3RXdZSEtvWkl6ajBDQVFZSUtvWkl6ajBEQVFjRApRZ0FFdnVVWHg3cVRQL29DbldwN1RPZ0pCMTA1TEFuNGVmUHpzMUhSZC9RbTBtMENDTWRFVkJndEE2S2V2eHVqCm1XTE5UbHZYdVREYzBWTlNMUVN3STVnT2RxQUFNQW9HQ0NxR1NNNDlCQU1DQTBjQU1FUUNJRSthaStBb3J1ZTkKZ0pTblpCMzBJRXQrb0xhcUk1cDZIRHpJYXJQcTFqODdBaUJmZUVUKzU0dXVxbHVMVmczMWtVWWo5QUFEa2tGMgp1QjdtL0w1a0E3UGRTdz09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=", "signerName": "a.b/c", "usages": ["client auth"], "username": "root"}});
     let request = create(
         "certificates.k8s.io/v1",
         "CertificateSigningRequest",

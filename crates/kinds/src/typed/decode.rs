@@ -89,22 +89,40 @@ impl Type {
     ///
     /// The value has the wrong type.
     pub fn decode_value(self, value: &Value) -> Result<Decoded, DecodeError> {
+        self.decode_tree(Tree {
+            value,
+            number_text: encoded_number,
+        })
+    }
+
+    /// Reads a tree that a JSON patch or a merge patch made, whose numbers are as the patch says them: `1.0`
+    /// is no integer.
+    ///
+    /// # Errors
+    ///
+    /// The value has the wrong type.
+    pub fn decode_patched(self, value: &Value) -> Result<Decoded, DecodeError> {
+        self.decode_tree(Tree {
+            value,
+            number_text: Number::to_string,
+        })
+    }
+
+    fn decode_tree(self, root: Tree<'_>) -> Result<Decoded, DecodeError> {
+        let number_text = root.number_text;
+        let tree = move |value| Tree { value, number_text };
         Reader::new(
-            |value: Tree<'_>| {
-                value
-                    .0
-                    .as_array()
-                    .map(|list| list.iter())
-                    .into_iter()
-                    .flatten()
-                    .map(Tree)
+            move |list: Tree<'_>| {
+                let items = list.value.as_array().map(|list| list.iter());
+                items.into_iter().flatten().map(tree)
             },
-            |value: Tree<'_>| {
-                let members = value.0.as_object().map(Map::iter).into_iter().flatten();
-                members.map(|(key, value)| (key.as_str(), Tree(value)))
+            move |object: Tree<'_>| {
+                let members = object.value.as_object().map(Map::iter);
+                let members = members.into_iter().flatten();
+                members.map(move |(key, value)| (key.as_str(), tree(value)))
             },
         )
-        .run(self, Tree(value))
+        .run(self, root)
     }
 
     /// The JSON of Go's zero value of this type.
@@ -150,14 +168,17 @@ impl<'s> Source<'s> for document::Value<'s> {
 }
 
 #[derive(Clone, Copy)]
-struct Tree<'s>(&'s Value);
+struct Tree<'s> {
+    value: &'s Value,
+    number_text: fn(&Number) -> String,
+}
 
 impl<'s> Source<'s> for Tree<'s> {
     fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R {
-        match self.0 {
+        match self.value {
             Value::Null => then(Scalar::Null),
             Value::Bool(flag) => then(Scalar::Bool(*flag)),
-            Value::Number(number) => then(Scalar::Number(&number_text(number))),
+            Value::Number(number) => then(Scalar::Number(&(self.number_text)(number))),
             Value::String(text) => then(Scalar::Text(text)),
             Value::Array(_) => then(Scalar::Array),
             Value::Object(_) => then(Scalar::Object),
@@ -165,12 +186,12 @@ impl<'s> Source<'s> for Tree<'s> {
     }
 
     fn to_tree(self, levels: usize) -> Option<Value> {
-        tree::copy_within(self.0, levels)
+        tree::copy_within(self.value, levels)
     }
 }
 
 /// The text of a number as Go's encoder wrote it before it is read again.
-fn number_text(number: &Number) -> String {
+fn encoded_number(number: &Number) -> String {
     lockgate_go::json::to_string_plain(number)
 }
 

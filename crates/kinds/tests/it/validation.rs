@@ -21,9 +21,11 @@ enum End {
     Stored(BTreeSet<String>),
 }
 
-fn cases() -> Vec<Value> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../conformance/vectors/validation/validation.jsonl.gz");
+fn cases(file: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = folder
+        .join("../../conformance/vectors/validation")
+        .join(file);
     let mut text = String::new();
     GzDecoder::new(std::fs::File::open(file).unwrap())
         .read_to_string(&mut text)
@@ -97,7 +99,7 @@ fn validates_like_upstream() {
     let known = differing();
     let mut table: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let (mut surprises, mut differences) = (Vec::new(), String::new());
-    for case in cases() {
+    for case in cases("validation.jsonl.gz") {
         if case["op"] == "setup" {
             continue;
         }
@@ -139,4 +141,53 @@ fn validates_like_upstream() {
     }
     println!("{agreed}/{all}");
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+}
+
+/// Errors are compared without their order, which follows that of Go's maps where there are any.
+fn sorted(mut causes: Vec<[String; 3]>) -> Vec<[String; 3]> {
+    causes.sort();
+    causes
+}
+
+#[test]
+fn generated_writes_end_as_upstreams_strategies_end_them() {
+    let mut differences = Vec::new();
+    for case in cases("generated.jsonl.gz") {
+        let want = &case["want"];
+        let texts = |value: &Value| -> Vec<String> {
+            let texts = value.as_array().into_iter().flatten();
+            texts
+                .filter_map(|it| Some(it.as_str()?.to_owned()))
+                .collect()
+        };
+        let wanted = if want.get("malformed").is_some() {
+            End::Malformed
+        } else if let Some(causes) = want.get("causes").and_then(Value::as_array) {
+            let cause = |cause: &Value| -> Option<[String; 3]> {
+                let [reason, field, message] = texts(cause).try_into().ok()?;
+                let message = message.replace("6f9e0c5e-0000-4000-8000-000000000001", "<uid>");
+                let first = message.split('\n').next().unwrap_or_default();
+                Some([reason, field, squeezed(first)])
+            };
+            End::Refused(sorted(causes.iter().filter_map(cause).collect()))
+        } else {
+            End::Stored(texts(&want["warnings"]).into_iter().collect())
+        };
+        let got = match run(&case) {
+            End::Refused(causes) => End::Refused(sorted(causes)),
+            End::Stored(warnings) => {
+                // Those of decoding and of deprecated kinds are not the strategy's.
+                let own = |text: &String| {
+                    !text.starts_with("unknown field") && !text.contains(" is deprecated in v1.")
+                };
+                End::Stored(warnings.into_iter().filter(own).collect())
+            }
+            malformed => malformed,
+        };
+        if got != wanted {
+            let id = &case["id"];
+            differences.push(format!("{id}\n   want {wanted:?}\n   got  {got:?}"));
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::devices::Devices;
 use super::evaluator::{Evaluator, Scope};
 use crate::amounts::{Amounts, add, amounts};
 use crate::rules::Refusal;
@@ -22,9 +23,14 @@ pub struct Counted {
 /// The objects of a resource in a namespace, or nothing when there is no such resource.
 pub type Usage = (Counted, Option<Vec<Arc<Value>>>);
 
+/// The evaluator of a resource; none for one that counts for nothing.
+fn evaluator(group: &str, resource: &str, devices: &Arc<Devices>) -> Option<Evaluator> {
+    Evaluator::of(group, resource).map(|evaluator| evaluator.with(devices))
+}
+
 /// The resources that a quota counts.
 #[must_use]
-pub fn counted_by(quota: &Value) -> Vec<Counted> {
+pub fn counted_by(quota: &Value, devices: &Arc<Devices>) -> Vec<Counted> {
     let Ok(hard) = amounts(quota, &["spec", "hard"]) else {
         return Vec::new();
     };
@@ -40,7 +46,7 @@ pub fn counted_by(quota: &Value) -> Vec<Counted> {
         ("", "resourcequotas"),
         ("resource.k8s.io", "resourceclaims"),
     ] {
-        let evaluator = Evaluator::of(group, resource);
+        let evaluator = evaluator(group, resource, devices);
         if evaluator.is_some_and(|evaluator| !evaluator.concerned(names()).is_empty()) {
             counted.push(Counted {
                 group: group.to_owned(),
@@ -67,13 +73,17 @@ pub fn counted_by(quota: &Value) -> Vec<Counted> {
 /// # Errors
 ///
 /// An amount cannot be read.
-pub fn status_of(quota: &Value, usage: &[Usage]) -> Result<Option<Value>, Refusal> {
+pub fn status_of(
+    quota: &Value,
+    usage: &[Usage],
+    devices: &Arc<Devices>,
+) -> Result<Option<Value>, Refusal> {
     let hard = amounts(quota, &["spec", "hard"])?;
     let before = amounts(quota, &["status", "used"])?;
     let scopes = Scope::all_of(quota);
     let mut used = Amounts::new();
     for (counted, objects) in usage {
-        let Some(evaluator) = Evaluator::of(&counted.group, &counted.resource) else {
+        let Some(evaluator) = evaluator(&counted.group, &counted.resource, devices) else {
             continue;
         };
         let Some(objects) = objects else {
@@ -93,7 +103,8 @@ pub fn status_of(quota: &Value, usage: &[Usage]) -> Result<Option<Value>, Refusa
         for name in names {
             let zero = || crate::amounts::amount(&json!("0"));
             let amount = sum.remove(name).map_or_else(zero, Ok)?;
-            used.insert(name.to_owned(), amount);
+            // Pods and claims of devices have names in common.
+            add(&mut used, &Amounts::from([(name.to_owned(), amount)]))?;
         }
     }
     // What could not be counted stays as it was.
@@ -131,7 +142,7 @@ mod tests {
     fn counts_what_there_is() {
         let hard = json!({"pods": "2", "requests.cpu": "1", "count/deployments.apps": "1", "count/nope.x": "1"});
         let quota = quota(hard.clone(), json!({}));
-        let told: Vec<String> = counted_by(&quota)
+        let told: Vec<String> = counted_by(&quota, &Arc::default())
             .iter()
             .map(|counted| format!("{}/{}", counted.group, counted.resource))
             .collect();
@@ -141,7 +152,7 @@ mod tests {
                 json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}, "status": {"phase": phase}}),
             )
         };
-        let usage: Vec<Usage> = counted_by(&quota)
+        let usage: Vec<Usage> = counted_by(&quota, &Arc::default())
             .into_iter()
             .map(|counted| {
                 let objects = match counted.resource.as_str() {
@@ -152,11 +163,11 @@ mod tests {
                 (counted, objects)
             })
             .collect();
-        let status = status_of(&quota, &usage).unwrap().unwrap();
+        let status = status_of(&quota, &usage, &Arc::default()).unwrap().unwrap();
         let used = json!({"pods": "1", "requests.cpu": "500m", "count/deployments.apps": "0"});
         assert_eq!(status, json!({"hard": hard, "used": used}));
         let mut same = quota;
         same["status"] = status;
-        assert_eq!(status_of(&same, &usage).unwrap(), None);
+        assert_eq!(status_of(&same, &usage, &Arc::default()).unwrap(), None);
     }
 }

@@ -4,11 +4,13 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use lockgate_admission::request::{Operation, Request};
 use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 
+use super::devices::{DEVICES, Devices, IMPLICIT};
 use crate::amounts::{Amounts, amount, amounts, is_best_effort, of_resized_containers};
 use crate::extended_resource_toleration::is_extended;
 use crate::fields::{CONTAINERS, annotation, at, items, text, text_at};
@@ -47,7 +49,6 @@ const SERVICE_NAMES: [&str; 4] = [
 ];
 
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
-const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 
 /// How many devices a claim can get at most.
 const MAX_DEVICES: i64 = 32;
@@ -75,7 +76,8 @@ pub(crate) enum Evaluator {
     Pods,
     Services,
     VolumeClaims,
-    ResourceClaims,
+    /// With what their usage depends on.
+    ResourceClaims(Arc<Devices>),
     /// One by one, under these names.
     Objects(Vec<String>),
 }
@@ -90,13 +92,21 @@ impl Evaluator {
             ("", "pods") => Self::Pods,
             ("", "services") => Self::Services,
             ("", "persistentvolumeclaims") => Self::VolumeClaims,
-            ("resource.k8s.io", "resourceclaims") => Self::ResourceClaims,
+            ("resource.k8s.io", "resourceclaims") => Self::ResourceClaims(Arc::default()),
             ("", "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas") => {
                 Self::Objects(vec![format!("count/{resource}"), resource.to_owned()])
             }
             ("", resource) => Self::Objects(vec![format!("count/{resource}")]),
             (group, resource) => Self::Objects(vec![format!("count/{resource}.{group}")]),
         })
+    }
+
+    /// The same, with the objects on which the usage of claims depends.
+    pub(crate) fn with(self, devices: &Arc<Devices>) -> Self {
+        match self {
+            Self::ResourceClaims(_) => Self::ResourceClaims(Arc::clone(devices)),
+            other => other,
+        }
     }
 
     /// Returns true if a request may change the usage.
@@ -115,7 +125,7 @@ impl Evaluator {
                 at(old, &allocated) != at(new, &allocated)
                     || attributes_classes(old) != attributes_classes(new)
             }
-            (Self::Services | Self::VolumeClaims | Self::ResourceClaims, "") => create || update,
+            (Self::Services | Self::VolumeClaims | Self::ResourceClaims(_), "") => create || update,
             (Self::Objects(_), "") => create,
             _ => false,
         }
@@ -139,8 +149,10 @@ impl Evaluator {
                         .iter()
                         .any(|plain| name.ends_with(&format!("{OF_CLASS}{plain}")))
             }
-            Self::ResourceClaims => {
-                *name == "count/resourceclaims.resource.k8s.io" || name.ends_with(DEVICES)
+            Self::ResourceClaims(devices) => {
+                *name == "count/resourceclaims.resource.k8s.io"
+                    || name.ends_with(DEVICES)
+                    || is_extended_request(name) && devices.concerns(name)
             }
             Self::Objects(names) => names.iter().any(|known| known == name),
         };
@@ -250,7 +262,7 @@ impl Evaluator {
                     used.insert(String::from("requests.storage"), storage);
                 }
             }
-            Self::ResourceClaims => {
+            Self::ResourceClaims(known) => {
                 put(&mut used, "count/resourceclaims.resource.k8s.io", 1);
                 let mut devices: BTreeMap<String, i64> = BTreeMap::new();
                 for request in items(object, &["spec", "devices", "requests"]) {
@@ -262,6 +274,7 @@ impl Evaluator {
                 for (class, count) in devices {
                     put(&mut used, &format!("{class}{DEVICES}"), count);
                 }
+                known.charge(object, &mut used, usage_of_pod)?;
             }
             Self::Objects(names) => {
                 for name in names {
@@ -283,7 +296,7 @@ fn put(used: &mut Amounts, name: &str, count: i64) {
 /// Returns true if the name is that of an extended resource, of which only requests can be limited.
 fn is_extended_request(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    let of_device_class = name.starts_with("requests.deviceclass.resource.kubernetes.io/");
+    let of_device_class = name.starts_with(IMPLICIT);
     name.starts_with("requests.") && (!is_native || of_device_class)
 }
 
@@ -388,7 +401,8 @@ fn usage_of_pod(pod: &Value) -> Result<Amounts, Refusal> {
     for (name, request) in needs_of_pod(pod, "requests")? {
         let is_plain = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
             || name.starts_with("hugepages-");
-        if is_plain || is_extended(&name) {
+        let of_device_class = name.starts_with("deviceclass.resource.kubernetes.io/");
+        if is_plain || of_device_class || is_extended(&name) {
             used.insert(format!("requests.{name}"), request.clone());
         }
         if is_plain {

@@ -1,6 +1,12 @@
 //! Verification of client certificates.
+//!
+//! The handshake proves that a client holds the key of the certificate it shows. Whether anybody trusts that certificate is
+//! found out by the first request, so that the answer is one of HTTP.
+//!
+//! UPSTREAM: apiserver pkg/server/secure_serving.go (`tls.RequestClientCert`), pkg/authentication/request/x509/x509.go
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
@@ -10,10 +16,10 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-/// Verifies as webpki does, and as Go does where webpki differs: a certificate that is itself among the
-/// trusted ones is good for its own user.
+/// The authorities of users. They verify as webpki does, and as Go does where webpki differs: a certificate that is
+/// itself among the trusted ones is good for its own user.
 #[derive(Debug)]
-pub(super) struct Users {
+pub(crate) struct Users {
     webpki: Arc<dyn ClientCertVerifier>,
     trusted: Vec<CertificateDer<'static>>,
 }
@@ -31,6 +37,77 @@ impl Users {
             trusted,
         })
     }
+
+    /// Verifies the certificate of a user, with those that lead from it to an authority.
+    fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        let Some((certificate, intermediates)) = chain.split_first() else {
+            return Err(Error::NoCertificatesPresented);
+        };
+        if self.trusted.contains(certificate) && is_good(certificate, now) {
+            return Ok(());
+        }
+        self.webpki
+            .verify_client_cert(certificate, intermediates, now)
+            .map(drop)
+    }
+}
+
+/// The certificates that a client showed, of which the first is its own: it has the key of that one.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    users: Arc<Users>,
+    verdict: Mutex<Verdict>,
+}
+
+/// The verdict on certificates, kept for the connection: a signature takes longer to verify than many a request.
+#[derive(Debug, Clone, Copy)]
+enum Verdict {
+    None,
+    GoodUntil(UnixTime),
+    Refused,
+}
+
+impl Shown {
+    pub(crate) fn new(chain: Vec<CertificateDer<'static>>, users: Arc<Users>) -> Self {
+        Self {
+            chain,
+            users,
+            verdict: Mutex::new(Verdict::None),
+        }
+    }
+
+    /// The certificate of the client. None if nobody trusts it now, for the rest of the connection.
+    pub(crate) fn verified(&self, now: UnixTime) -> Option<&CertificateDer<'static>> {
+        let certificate = self.chain.first()?;
+        let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        match *verdict {
+            Verdict::GoodUntil(end) if now <= end => return Some(certificate),
+            Verdict::Refused => return None,
+            Verdict::None | Verdict::GoodUntil(_) => {}
+        }
+        match self.users.verify(&self.chain, now) {
+            Ok(()) => {
+                *verdict = Verdict::GoodUntil(soonest_end(&self.chain));
+                Some(certificate)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "client certificate rejected");
+                *verdict = Verdict::Refused;
+                None
+            }
+        }
+    }
+}
+
+/// When the first of these certificates ends. It may be one that leads nowhere: then it is verified more often.
+fn soonest_end(chain: &[CertificateDer<'_>]) -> UnixTime {
+    let end = |certificate: &CertificateDer<'_>| {
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        u64::try_from(parsed.validity().not_after.timestamp()).ok()
+    };
+    let soonest = chain.iter().map(|it| end(it).unwrap_or_default()).min();
+    UnixTime::since_unix_epoch(Duration::from_secs(soonest.unwrap_or_default()))
 }
 
 /// Returns true if a certificate that is trusted itself may authenticate a client now.
@@ -65,17 +142,15 @@ impl ClientCertVerifier for Users {
         self.webpki.root_hint_subjects()
     }
 
+    /// Accepts any certificate: `Shown::verified` is what makes a user of it. The signatures below remain, which prove that
+    /// the client has its key.
     fn verify_client_cert(
         &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if self.trusted.contains(certificate) && is_good(certificate, now) {
-            return Ok(ClientCertVerified::assertion());
-        }
-        self.webpki
-            .verify_client_cert(certificate, intermediates, now)
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -105,8 +180,6 @@ impl ClientCertVerifier for Users {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use lockgate_certs::{Authority, Leaf};
     use rustls::pki_types::pem::PemObject as _;
 
@@ -116,12 +189,35 @@ mod tests {
         CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
     }
 
-    fn verifies(trusted: &str, shown: &str, now: UnixTime) -> bool {
+    fn users(trusted: &str) -> Users {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(der(trusted)).unwrap();
-        let users = Users::new(vec![der(trusted)], roots, provider).unwrap();
-        users.verify_client_cert(&der(shown), &[], now).is_ok()
+        Users::new(vec![der(trusted)], roots, provider).unwrap()
+    }
+
+    fn verifies(trusted: &str, shown: &str, now: UnixTime) -> bool {
+        users(trusted).verify(&[der(shown)], now).is_ok()
+    }
+
+    #[test]
+    fn a_certificate_that_ends_is_good_no_longer_on_an_open_connection() {
+        let authority = Authority::new("ca").unwrap();
+        let ann = authority.issue(&Leaf::client("ann", None)).unwrap();
+        let chain = vec![der(&ann.certificate_pem)];
+        let end = soonest_end(&chain);
+        let after = UnixTime::since_unix_epoch(Duration::from_secs(end.as_secs() + 1));
+        let shown = Shown::new(chain, Arc::new(users(authority.pem())));
+        for (now, expected) in [(UnixTime::now(), true), (end, true), (after, false)] {
+            assert_eq!(shown.verified(now).is_some(), expected, "{now:?}");
+        }
+        // The clock of the server was set back: whoever was refused stays so.
+        assert!(shown.verified(end).is_none());
+        assert!(
+            Shown::new(Vec::new(), Arc::new(users(authority.pem())))
+                .verified(end)
+                .is_none()
+        );
     }
 
     #[test]

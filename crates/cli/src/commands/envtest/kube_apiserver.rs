@@ -49,6 +49,7 @@ const USED: &[&str] = &[
     "disable-admission-plugins",
     "enable-admission-plugins",
     "enable-aggregator-routing",
+    "enable-priority-and-fairness",
     "feature-gates",
     "help",
     "max-mutating-requests-inflight",
@@ -227,6 +228,8 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
         },
         // Those of kube-controller-manager are not kube-apiserver's.
         controllers: Controllers::all(false),
+        descriptions: Some(lockgate_descriptions::text),
+        priority_and_fairness: flags.is_on("enable-priority-and-fairness").unwrap_or(true),
         max_requests_inflight: count(
             flags,
             "max-requests-inflight",

@@ -3,13 +3,12 @@
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, Written, cluster, sub};
-use crate::object::{Object, at_mut, fill, with};
+use crate::object::{Object, at_mut, fill, get, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_dns1035_label, check_path_segment, check_subdomain};
-use lockgate_api::meta::validation::PATH_SEGMENT_NAMES;
-use lockgate_api::meta::validation::validate_metadata;
+use lockgate_api::meta::validation::{NameRules, validate_metadata};
 use lockgate_go::base64;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) const API_SERVICES: Resource = cluster(
     "apiregistration.k8s.io",
@@ -44,23 +43,47 @@ impl Kind for ApiService {
         }
     }
 
+    fn prepare_create(&self, value: &mut Value, context: &Context<'_>) {
+        // UPSTREAM: kube-aggregator pkg/registry/apiservice/strategy.go (PrepareForCreate)
+        with(value, |object| {
+            let is_local = get(object, "spec").is_none_or(|spec| get(spec, "service").is_none());
+            if is_local {
+                let condition = json!({
+                    "type": "Available", "status": "True", "reason": "Local",
+                    "message": "Local APIServices are always available",
+                    "lastTransitionTime": context.now.to_string(),
+                });
+                object.insert("status".to_owned(), json!({"conditions": [condition]}));
+            }
+        });
+    }
+
     fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
         let metadata = Path::root("metadata");
-        let mut errors = validate_metadata(&new.metadata, PATH_SEGMENT_NAMES, &metadata);
+        let any = NameRules {
+            name: check_path_segment,
+            prefix: check_path_segment,
+        };
+        let mut errors = validate_metadata(&new.metadata, any, &metadata);
         let spec = At::root(new.object(), "spec");
         let wanted = format!("{}.{}", spec.at("version").text(), spec.at("group").text());
-        let name = &new.metadata.name;
-        if !name.is_empty() && check_path_segment(name).is_empty() && *name != wanted {
-            let quoted = lockgate_go::quote::quote(&wanted);
-            let path = metadata.child("name");
-            errors.insert(
-                0,
-                FieldError::invalid(
-                    &path,
-                    Shown::Text(name),
-                    format!("must be `spec.version+\".\"+spec.group`: {quoted}"),
-                ),
-            );
+        let quoted = lockgate_go::quote::quote(&wanted);
+        let names = [
+            ("name", &new.metadata.name),
+            ("generateName", &new.metadata.generate_name),
+        ];
+        for (member, name) in names {
+            if !name.is_empty() && check_path_segment(name).is_empty() && *name != wanted {
+                let path = metadata.child(member);
+                let detail = format!("must be `spec.version+\".\"+spec.group`: {quoted}");
+                // What is wrong with the prefix comes first.
+                let is_of_prefix = |error: &&FieldError| error.field == "metadata.generateName";
+                let place = match member {
+                    "name" => errors.iter().take_while(is_of_prefix).count(),
+                    _ => 0,
+                };
+                errors.insert(place, FieldError::invalid(&path, Shown::Text(name), detail));
+            }
         }
         errors
     }

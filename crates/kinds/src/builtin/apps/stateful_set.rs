@@ -91,26 +91,18 @@ impl Kind for StatefulSet {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        let spec = At::root(new.object(), "spec");
-        let mut warnings = of_template(&spec.at("template"));
-        for claim in spec.at("volumeClaimTemplates").items() {
-            // Upstream leaves the spec out of these paths.
-            let spec = At::new(claim.path, claim.at("spec").value);
-            warnings.extend(of_claim(&spec));
-        }
-        warnings
+        // Upstream leaves the spec out of these paths.
+        set_warnings(new.object(), true, None)
     }
 
     fn warnings_on_update(
         &self,
         new: &Written<'_>,
         old: &Written<'_>,
-        context: &Context<'_>,
+        _context: &Context<'_>,
     ) -> Vec<String> {
-        if new.metadata.generation == old.metadata.generation {
-            return Vec::new();
-        }
-        self.warnings_on_create(new, context)
+        let has_changed = new.metadata.generation != old.metadata.generation;
+        set_warnings(new.object(), has_changed, Some("Spec"))
     }
 
     fn apply_defaults(&self, value: &mut Value) {
@@ -152,6 +144,32 @@ fn drop_unavailable(object: &mut Object, old: Option<&Object>) {
     if let (false, Some(rolling)) = (was_used, at_mut(object, &PATH)) {
         rolling.remove(MEMBER);
     }
+}
+
+/// Warnings of a set, with the member that upstream puts into the paths of its claims.
+///
+/// UPSTREAM: pkg/registry/apps/statefulset/strategy.go (WarningsOnCreate, WarningsOnUpdate)
+fn set_warnings(object: &Object, has_changed: bool, of_claims: Option<&str>) -> Vec<String> {
+    let spec = At::root(object, "spec");
+    let mut warnings = match has_changed {
+        true => of_template(&spec.at("template")),
+        false => Vec::new(),
+    };
+    for claim in spec.at("volumeClaimTemplates").items() {
+        let value = claim.at("spec").value;
+        let path = match of_claims {
+            None => claim.path,
+            Some(name) => claim.path.child(name),
+        };
+        warnings.extend(of_claim(&At::new(path, value)));
+    }
+    if spec.at("revisionHistoryLimit").int() < 0 {
+        warnings.push(String::from(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value \
+             >= 0 is recommended",
+        ));
+    }
+    warnings
 }
 
 fn defaults(object: &mut Object) {

@@ -106,6 +106,30 @@ impl Kind for HorizontalPodAutoscalerV1 {
         with(value, v1_defaults);
     }
 
+    fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
+        // The status is reset, with what of it is in annotations.
+        with(value, |object| {
+            conversion::take_over_annotations(object, None, &conversion::OF_STATUS);
+        });
+    }
+
+    fn prepare_update(
+        &self,
+        subresource: &str,
+        value: &mut Value,
+        old: &Value,
+        _context: &Context<'_>,
+    ) {
+        let kept: &[&str] = match subresource {
+            "" => &conversion::OF_STATUS,
+            "status" => &conversion::OF_SPEC,
+            _ => return,
+        };
+        with(value, |object| {
+            conversion::take_over_annotations(object, old.as_object(), kept);
+        });
+    }
+
     fn convert(&self, object: &mut Object, _to: &Resource) {
         conversion::to_v1(object);
     }

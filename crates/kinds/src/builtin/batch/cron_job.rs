@@ -248,7 +248,8 @@ fn time_zone(errors: &mut FieldErrors, at: &At<'_, '_>) {
         let detail = "timeZone must be an explicit time zone as defined in \
                       https://www.iana.org/time-zones";
         at.invalid(errors, detail);
-    } else if !schedule::is_zone(name) {
-        at.invalid(errors, format!("unknown time zone {name}"));
+    }
+    if let Err(error) = schedule::zone(name) {
+        at.invalid(errors, error.to_string());
     }
 }

@@ -1,7 +1,7 @@
 //! CertificateSigningRequests.
 
 use crate::at::At;
-use crate::builtin::certificates::signer_name;
+use crate::builtin::certificates::{pkcs10, signer_name};
 use crate::cells::{Common, Row, cell, human_duration, read};
 use crate::checks::{pem_types, take_over};
 use crate::kind::{
@@ -219,11 +219,7 @@ fn decisions(errors: &mut FieldErrors, new: &Object, old: &Object, subresource: 
 
 /// Conditions of a signing request say when they were updated and when they changed.
 fn condition_times(object: &mut Object, old: &Object, context: &Context<'_>) {
-    let known: Vec<(Value, Value)> = get(old, "status")
-        .map_or(&[][..], |status| list(status, "conditions"))
-        .iter()
-        .map(|condition| (condition["type"].clone(), condition["status"].clone()))
-        .collect();
+    let known = get(old, "status").map_or(&[][..], |status| list(status, "conditions"));
     let now = Value::from(context.now.to_string());
     let is_unset = |condition: &Object, key: &str| condition.get(key).is_none_or(Value::is_null);
     if let Some(status) = get_mut(object, "status") {
@@ -231,12 +227,14 @@ fn condition_times(object: &mut Object, old: &Object, context: &Context<'_>) {
             if is_unset(condition, "lastUpdateTime") {
                 condition.insert("lastUpdateTime".to_owned(), now.clone());
             }
-            let own = (condition.get("type"), condition.get("status"));
-            let is_same = known
-                .iter()
-                .any(|(kind, status)| own == (Some(kind), Some(status)));
-            if is_unset(condition, "lastTransitionTime") && !is_same {
-                condition.insert("lastTransitionTime".to_owned(), now.clone());
+            if is_unset(condition, "lastTransitionTime") {
+                let former = known.iter().filter_map(Value::as_object).find(|former| {
+                    let same = |key: &str| former.get(key) == condition.get(key);
+                    same("type") && same("status") && !is_unset(former, "lastTransitionTime")
+                });
+                let changed = former.and_then(|former| former.get("lastTransitionTime"));
+                let changed = changed.unwrap_or(&now).clone();
+                condition.insert("lastTransitionTime".to_owned(), changed);
             }
         });
     }
@@ -295,23 +293,24 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// UPSTREAM: pkg/apis/certificates/validation/validation.go. The request itself is not parsed.
+/// UPSTREAM: pkg/apis/certificates/validation/validation.go
 fn signing_request(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let at = At::root(object, "spec");
     let request = at.at("request");
     let decoded = base64::decode(request.text()).unwrap_or_default();
-    let is_request =
-        String::from_utf8_lossy(&decoded).contains("-----BEGIN CERTIFICATE REQUEST-----");
-    if !is_request {
-        request.invalid_or_null(errors, "PEM block type must be CERTIFICATE REQUEST");
+    if let Err(message) = pkcs10::check(&decoded) {
+        request.invalid_or_null(errors, message);
     }
     let usages = at.at("usages");
     usages.must_be_set(errors);
     let former = old.map(|old| At::root(old, "spec"));
-    let had_unknown = former.is_some_and(|old| {
-        old.at("usages")
-            .texts()
-            .any(|usage| !USAGES.contains(&usage))
+    let of_old = former.as_ref().map(|old| old.at("usages"));
+    let had_unknown = of_old
+        .as_ref()
+        .is_some_and(|old| old.texts().any(|usage| !USAGES.contains(&usage)));
+    let had_twice = of_old.as_ref().is_some_and(|old| {
+        let mut seen = BTreeSet::new();
+        !old.texts().all(|usage| seen.insert(usage))
     });
     if !had_unknown {
         for usage in usages.items() {
@@ -320,7 +319,7 @@ fn signing_request(errors: &mut FieldErrors, object: &Object, old: Option<&Objec
     }
     let mut seen = BTreeSet::new();
     for usage in usages.items() {
-        if !seen.insert(usage.text()) {
+        if !seen.insert(usage.text()) && !had_twice {
             usage.duplicate(errors);
         }
     }

@@ -111,7 +111,13 @@ pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, me
         errors.push(FieldError::forbidden(&Path::root("immutable"), DETAIL));
     }
     for member in members {
-        if object.get(*member) != old.get(*member) {
+        // UPSTREAM: pkg/apis/core/v1/defaults.go (SetDefaults_ConfigMap): data is never absent.
+        let empty = Value::Object(Object::new());
+        let of = |object: &Object| match object.get(*member) {
+            None if *member == "data" => Some(empty.clone()),
+            value => value.cloned(),
+        };
+        if of(object) != of(old) {
             errors.push(FieldError::forbidden(&Path::root(member), DETAIL));
         }
     }

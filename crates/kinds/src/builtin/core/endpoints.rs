@@ -2,7 +2,7 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{check_endpoint_ip, check_label, check_legacy_ip};
+use crate::checks::{check_endpoint_ip, check_label, check_legacy_ip, ip_warning};
 use crate::kind::{Context, Kind, Resource, Written, namespaced};
 use crate::object::{Object, each, fill_text, with};
 use lockgate_api::field::FieldErrors;
@@ -57,6 +57,19 @@ impl Kind for Endpoints {
         with(value, defaults);
     }
 
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        address_warnings(new.object())
+    }
+
+    fn warnings_on_update(
+        &self,
+        new: &Written<'_>,
+        _old: &Written<'_>,
+        _context: &Context<'_>,
+    ) -> Vec<String> {
+        address_warnings(new.object())
+    }
+
     fn deprecation_warning(&self) -> Option<&'static str> {
         // UPSTREAM: api core/v1/zz_generated.prerelease-lifecycle.go
         Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
@@ -69,6 +82,26 @@ impl Kind for Endpoints {
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         endpoints_row(object, common)
     }
+}
+
+/// UPSTREAM: pkg/registry/core/endpoint/strategy.go (endpointsWarnings)
+fn address_warnings(object: &Object) -> Vec<String> {
+    let metadata = At::root(object, "metadata");
+    let manager = metadata.at("labels");
+    let manager = manager.entry("endpoints.kubernetes.io/managed-by");
+    if manager.text() == "endpoint-controller" {
+        return Vec::new();
+    }
+    let mut warnings = Vec::new();
+    for subset in At::root(object, "subsets").items() {
+        for key in ["addresses", "notReadyAddresses"] {
+            for address in subset.at(key).items() {
+                let ip = address.at("ip");
+                warnings.extend(ip_warning(&ip.path, ip.text()));
+            }
+        }
+    }
+    warnings
 }
 
 fn defaults(object: &mut Object) {

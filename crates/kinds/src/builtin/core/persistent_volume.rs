@@ -373,7 +373,7 @@ pub(in crate::builtin) fn volume_spec(
         }
     }
     let attributes = at.at("volumeAttributesClassName");
-    if attributes.is_set() {
+    if attributes.is_set() && !inline {
         if attributes.is_empty() {
             attributes.required_because(errors, "an empty string is disallowed");
         } else {
@@ -528,11 +528,11 @@ fn same_affinity(new: Option<&Value>, old: &Value) -> bool {
                 format!("/required/nodeSelectorTerms/{index}/matchExpressions/{inner}/key");
             let wanted = new.pointer(&pointer).and_then(|key| key.as_str());
             let former = requirement["key"].as_str().unwrap_or_default().to_owned();
-            if NEWER
-                .iter()
-                .any(|(beta, newer)| *beta == former && wanted == Some(newer))
-            {
-                requirement["key"] = wanted.unwrap_or_default().into();
+            // Upstream looks for the newer key in a map, which has the empty one for all others.
+            let newer = NEWER.iter().find(|(beta, _)| *beta == former);
+            let newer = newer.map_or("", |(_, newer)| *newer);
+            if wanted.unwrap_or_default() == newer {
+                requirement["key"] = newer.into();
             }
         }
     }

@@ -11,9 +11,11 @@ pub(in crate::builtin) mod warnings;
 use crate::at::At;
 use crate::builtin::template::containers;
 use crate::cells::{Common, Row, cell, read};
+use crate::checks::ip_warning;
 use crate::kind::{
-    CHANGE, CREATE, Context, Deletion, FieldSelector, Generation, Kind, NAME, NAMESPACE, PROXY,
-    Resource, SPEC, STREAM, Written, absent, first_of, flag_selector, namespaced, select, sub,
+    CHANGE, CREATE, Context, Deletion, FieldSelector, Generation, Kind, NAME, NAMESPACE, NewStatus,
+    PROXY, Resource, SPEC, STREAM, Written, absent, first_of, flag_selector, namespaced, select,
+    sub,
 };
 use crate::object::with;
 pub(in crate::builtin) use defaults::{labels_default, template as template_defaults};
@@ -88,8 +90,25 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Pod;
 
 impl Kind for Pod {
+    fn new_status(&self) -> NewStatus {
+        // Preparation resets it.
+        NewStatus::Sent
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         warnings::of_pod(new.object(), &new.metadata.name)
+    }
+
+    fn warnings_on_status_update(&self, new: &Written<'_>) -> Vec<String> {
+        let status = At::root(new.object(), "status");
+        let mut warnings = Vec::new();
+        for key in ["podIPs", "hostIPs"] {
+            for address in status.at(key).items() {
+                let ip = address.at("ip");
+                warnings.extend(ip_warning(&ip.path, ip.text()));
+            }
+        }
+        warnings
     }
 
     fn apply_defaults(&self, value: &mut Value) {

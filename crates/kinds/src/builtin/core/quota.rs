@@ -13,6 +13,7 @@ use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced
 use crate::object::{Object, each, get, get_mut, open, text, with};
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::check_qualified_name;
+use lockgate_go::quantity::Quantity;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -191,6 +192,9 @@ fn quota_row(object: &Value, common: &Common<'_>) -> Row {
         cell(common.age.as_str()),
     ])
 }
+
+/// The largest amount whose thousandfold is a number.
+const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
 
 const SCOPES: [&str; 7] = [
     "Terminating",
@@ -452,13 +456,20 @@ fn limit_item(errors: &mut FieldErrors, item: &At<'_, '_>, kind: &str) {
         }
         if let Some(own) = ratio.quantity() {
             let shown = own.to_string();
-            if own.rounded_up(3) < 1000 {
+            if Quantity::parse("1").is_ok_and(|one| own.compare(&one).is_lt()) {
                 let detail = format!("ratio {own} is less than 1");
                 ratio.invalid_as(errors, Shown::Text(&shown), detail);
             }
             if let (Some(least), Some(most)) = (min.quantity(), max.quantity()) {
-                let bound = most.as_approximate_float() / least.as_approximate_float();
-                if own.as_approximate_float() > bound {
+                let whole = [&own, &least, &most].map(|it| it.rounded_up(0));
+                let [value, least, most] = if whole.iter().all(|it| *it < MAX_MILLI_VALUE) {
+                    let milli = [&own, &least, &most].map(|it| it.rounded_up(3) as f64);
+                    [milli[0] / 1000.0, milli[1], milli[2]]
+                } else {
+                    whole.map(|it| it as f64)
+                };
+                let bound = most / least;
+                if value > bound {
                     let detail = format!("ratio {own} is greater than max/min = {bound:.6}");
                     ratio.invalid_as(errors, Shown::Text(&shown), detail);
                 }

@@ -20,7 +20,7 @@ use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
 use lockgate_api::meta::validation::NameRules;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const SERVICES: Resource = namespaced(
     "",
@@ -90,6 +90,10 @@ impl Kind for Service {
         service_warnings(new.object())
     }
 
+    fn warnings_on_status_update(&self, new: &Written<'_>) -> Vec<String> {
+        balancer_warnings(new.object())
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
     }
@@ -135,10 +139,7 @@ impl Kind for Service {
         _context: &Context<'_>,
     ) {
         if let (true, Some(old)) = (subresource.is_empty(), old.as_object()) {
-            with(value, |object| {
-                keep_allocated(object, old);
-                drop_type_dependent(object, old);
-            });
+            with(value, |object| drop_type_dependent(object, old));
         }
     }
 
@@ -220,7 +221,9 @@ fn drop_type_dependent(object: &mut Object, old: &Object) {
     };
     let same = |spec: &Object, key: &str| spec.get(key) == old_spec.get(key);
     if needs_cluster_ip(old_spec) && !needs_cluster_ip(spec) {
-        if same(spec, "clusterIP") && same(spec, "clusterIPs") {
+        if text(spec, "clusterIP") == text(old_spec, "clusterIP")
+            && list(spec, "clusterIPs") == list(old_spec, "clusterIPs")
+        {
             spec.remove("clusterIP");
             spec.remove("clusterIPs");
         }
@@ -230,9 +233,14 @@ fn drop_type_dependent(object: &mut Object, old: &Object) {
             }
         }
     }
-    if needs_node_port(old_spec)
-        && !needs_node_port(spec)
-        && node_ports(spec) == node_ports(old_spec)
+    // UPSTREAM: pkg/registry/core/service/strategy.go (needsNodePort asks for the type alone)
+    let has_node_ports = |spec: &Object| matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
+    let former = node_ports(old_spec);
+    if has_node_ports(old_spec)
+        && !has_node_ports(spec)
+        && node_ports(spec)
+            .iter()
+            .all(|port| *port == 0 || former.contains(port))
     {
         each(spec, "ports", |port| {
             port.remove("nodePort");
@@ -855,7 +863,7 @@ fn service_warnings(object: &Object) -> Vec<String> {
 
 /// Takes over addresses and ports that the server allocated and the client left out.
 ///
-/// UPSTREAM: pkg/registry/core/service/strategy.go (patchAllocatedValues)
+/// UPSTREAM: pkg/registry/core/service/storage/storage.go (patchAllocatedValues, normalizeClusterIPs)
 fn keep_allocated(object: &mut Object, old: &Object) {
     let (Some(old_spec), Some(spec)) = (get(old, "spec"), get_mut(object, "spec")) else {
         return;
@@ -867,50 +875,60 @@ fn keep_allocated(object: &mut Object, old: &Object) {
         if is_empty(spec, "clusterIPs") && !is_empty(old_spec, "clusterIPs") {
             take_over(spec, old_spec, "clusterIPs");
         }
-        // A client that knows one address only changes it.
-        let address = text(spec, "clusterIP").to_owned();
-        if address != text(old_spec, "clusterIP")
-            && list(spec, "clusterIPs") == list(old_spec, "clusterIPs")
-        {
-            spec.insert("clusterIPs".to_owned(), json!([address]));
+    }
+    let address = text(spec, "clusterIP").to_owned();
+    let former = text(old_spec, "clusterIP");
+    if address == former {
+        if is_empty(spec, "clusterIPs") && !is_empty(old_spec, "clusterIPs") {
+            take_over(spec, old_spec, "clusterIPs");
         }
-        for key in ["ipFamilies", "ipFamilyPolicy"] {
-            if !has(spec, key) {
-                take_over(spec, old_spec, key);
-            }
+    } else if list(spec, "clusterIPs") == list(old_spec, "clusterIPs") {
+        // A client that knows one address only changes or clears it.
+        if address.is_empty() {
+            spec.remove("clusterIPs");
+        } else {
+            spec.insert("clusterIPs".to_owned(), json!([address]));
         }
     }
     if needs_node_port(old_spec) && needs_node_port(spec) {
-        let known: Vec<(String, i64, i64)> = list(old_spec, "ports")
-            .iter()
-            .filter_map(Value::as_object)
-            .map(|port| {
-                let protocol = text(port, "protocol").to_owned();
-                (protocol, number(port, "port"), number(port, "nodePort"))
-            })
-            .collect();
-        let mut used = node_ports(spec);
-        each(spec, "ports", |port| {
-            if number(port, "nodePort") != 0 {
-                return;
-            }
-            let found = known.iter().find(|(protocol, own, node)| {
-                protocol == text(port, "protocol")
-                    && *own == number(port, "port")
-                    && *node != 0
-                    && !used.contains(node)
-            });
-            if let Some((_, _, node)) = found {
-                used.push(*node);
-                port.insert("nodePort".to_owned(), Value::from(*node));
-            }
-        });
+        keep_node_ports(spec, old_spec);
     }
     let needs_health =
         |spec: &Object| is_balancer(spec) && text(spec, "externalTrafficPolicy") == "Local";
     if needs_health(old_spec) && needs_health(spec) && number(spec, "healthCheckNodePort") == 0 {
         take_over(spec, old_spec, "healthCheckNodePort");
     }
+}
+
+/// Gives ports without a node port that of the former port of the same name, if no port keeps it.
+fn keep_node_ports(spec: &mut Object, old_spec: &Object) {
+    let now = node_ports(spec);
+    let kept: Vec<i64> = node_ports(old_spec)
+        .into_iter()
+        .filter(|port| *port != 0 && now.contains(port))
+        .collect();
+    let known: BTreeMap<&str, i64> = list(old_spec, "ports")
+        .iter()
+        .filter_map(Value::as_object)
+        .map(|port| (text(port, "name"), number(port, "nodePort")))
+        .collect();
+    each(spec, "ports", |port| {
+        let former = known.get(text(port, "name")).copied().unwrap_or_default();
+        if number(port, "nodePort") == 0 && former != 0 && !kept.contains(&former) {
+            port.insert("nodePort".to_owned(), Value::from(former));
+        }
+    });
+}
+
+/// Warnings about the addresses of a load balancer.
+pub(in crate::builtin) fn balancer_warnings(object: &Object) -> Vec<String> {
+    let status = At::root(object, "status");
+    let balancer = status.at("loadBalancer");
+    let all = balancer.at("ingress");
+    let warnings = all
+        .items()
+        .filter_map(|address| ip_warning(&address.path, address.at("ip").text()));
+    warnings.collect()
 }
 
 /// The addresses of a load balancer; those that were there before stay valid.

@@ -2,7 +2,7 @@
 
 use crate::at::At;
 use crate::builtin::batch::domain_prefixed_path;
-use crate::builtin::core::service::{balancer_addresses, balancers};
+use crate::builtin::core::service::{balancer_addresses, balancer_warnings, balancers};
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::check_label;
 use crate::checks::check_port_name;
@@ -45,6 +45,10 @@ pub(super) const INGRESS_CLASSES: Resource = cluster(
 pub(super) struct Ingress;
 
 impl Kind for Ingress {
+    fn warnings_on_status_update(&self, new: &Written<'_>) -> Vec<String> {
+        balancer_warnings(new.object())
+    }
+
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
         let at = At::root(new.object(), "status");
         let balancer = at.at("loadBalancer");

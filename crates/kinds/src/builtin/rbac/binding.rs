@@ -8,7 +8,9 @@ use crate::object::{Object, each, fill_text, get, get_mut, list, text, with};
 use crate::typed::{internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_path_segment, check_subdomain};
-use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
+use lockgate_api::meta::validation::NameRules;
+
+use super::NAMES;
 use serde_json::Value;
 
 pub(super) const ROLE_BINDINGS: Resource = namespaced(
@@ -45,7 +47,7 @@ impl Kind for Binding {
     }
 
     fn name_rules(&self) -> NameRules {
-        PATH_SEGMENT_NAMES
+        NAMES
     }
 
     fn validate(

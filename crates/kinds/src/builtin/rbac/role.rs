@@ -7,7 +7,9 @@ use crate::kind::{Context, Kind, Resource, Written, cluster, namespaced};
 use crate::object::{Object, is_empty, list};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
-use lockgate_api::meta::validation::{NameRules, PATH_SEGMENT_NAMES};
+use lockgate_api::meta::validation::NameRules;
+
+use super::NAMES;
 use serde_json::Value;
 
 pub(super) const ROLES: Resource = namespaced(
@@ -38,7 +40,7 @@ pub(super) struct Role;
 
 impl Kind for Role {
     fn name_rules(&self) -> NameRules {
-        PATH_SEGMENT_NAMES
+        NAMES
     }
 
     fn validate(
@@ -71,7 +73,7 @@ pub(super) struct ClusterRole;
 
 impl Kind for ClusterRole {
     fn name_rules(&self) -> NameRules {
-        PATH_SEGMENT_NAMES
+        NAMES
     }
 
     fn validate(

@@ -47,6 +47,11 @@ pub(super) fn set<'v>(
     check: impl FnMut(&mut FieldErrors, &At<'_, 'v>),
     key: impl Fn(&At<'_, 'v>) -> String,
 ) {
+    // Keys of several members are shown as the objects they are.
+    let shown = |key: &str| match key.starts_with('{') {
+        true => key.to_owned(),
+        false => Shown::Text(key).to_string(),
+    };
     items(errors, at, most, check);
     if at.len() > most {
         return;
@@ -55,7 +60,7 @@ pub(super) fn set<'v>(
     for item in at.items() {
         let key = key(&item);
         if seen.contains(&key) {
-            item.duplicate_as(errors, Shown::Text(&key));
+            item.duplicate_as(errors, Shown::Rendered(&shown(&key)));
         } else {
             seen.insert(key);
         }

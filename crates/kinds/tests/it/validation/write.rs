@@ -131,6 +131,10 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     let (mut value, mut warnings) = decode(resource, &case["object"])?;
     if case["op"] == "create" {
         complete(resource, &mut value, case);
+        let errors = resource.rules.begin(&mut value, None);
+        if !errors.is_empty() {
+            return Ok(refused(&errors));
+        }
         prepare_create(resource, &mut value, context);
         let errors = validate_create(resource, &value, context);
         if !errors.is_empty() {
@@ -146,6 +150,7 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     place(resource, &mut value, case);
     let (mut old, _) = decode(resource, &case["old"])?;
     complete(resource, &mut old, case);
+    resource.rules.begin(&mut old, None);
     if subresource.is_empty() || case["old"].get("status").is_none() {
         prepare_create(resource, &mut old, context);
     }
@@ -161,14 +166,24 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     {
         value["metadata"]["resourceVersion"] = json!("1");
     }
+    if subresource.is_empty() {
+        let errors = resource.rules.begin(&mut value, Some(&old));
+        if !errors.is_empty() {
+            return Ok(refused(&errors));
+        }
+    }
     prepare_update(resource, subresource, &mut value, &old, context);
     let errors = validate_update(resource, subresource, &value, &old, context);
     if !errors.is_empty() {
         return Ok(refused(&errors));
     }
-    if subresource.is_empty() {
-        warnings.extend(warnings_on_update(resource, &value, &old, context));
-    }
+    warnings.extend(warnings_on_update(
+        resource,
+        subresource,
+        &value,
+        &old,
+        context,
+    ));
     canonicalize(resource, &mut value);
     resource.rules.apply_defaults(&mut value);
     Ok(End::Stored(value, warnings))

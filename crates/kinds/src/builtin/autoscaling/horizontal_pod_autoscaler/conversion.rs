@@ -12,23 +12,47 @@ use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_go::json::to_string;
 use lockgate_go::quantity::Quantity;
 
+use crate::checks::take_over;
 use crate::object::{Object, get, get_mut, has, list, open, text};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const STATUSES: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+const SCALE_DOWN: &str = "autoscaling.alpha.kubernetes.io/scale-down-tolerance";
+const SCALE_UP: &str = "autoscaling.alpha.kubernetes.io/scale-up-tolerance";
+
+/// Annotations that carry a part of the status of v2.
+pub(super) const OF_STATUS: [&str; 2] = [STATUSES, CONDITIONS];
+/// Annotations that carry a part of its spec.
+pub(super) const OF_SPEC: [&str; 4] = [METRICS, BEHAVIOR, SCALE_DOWN, SCALE_UP];
+
 const TRAVELLING: [&str; 6] = [
-    METRICS,
-    STATUSES,
-    CONDITIONS,
-    BEHAVIOR,
-    "autoscaling.alpha.kubernetes.io/scale-down-tolerance",
-    "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
+    METRICS, STATUSES, CONDITIONS, BEHAVIOR, SCALE_DOWN, SCALE_UP,
 ];
 
 /// The default target, in percent.
 const DEFAULT_CPU: i64 = 80;
+
+/// Gives a v1 object these annotations of another, or none.
+pub(super) fn take_over_annotations(object: &mut Object, old: Option<&Object>, keys: &[&str]) {
+    let former = old
+        .and_then(|old| get(get(old, "metadata")?, "annotations"))
+        .cloned()
+        .unwrap_or_default();
+    let Some(metadata) = open(object, "metadata") else {
+        return;
+    };
+    let Some(annotations) = open(metadata, "annotations") else {
+        return;
+    };
+    for key in keys {
+        take_over(annotations, &former, key);
+    }
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
 
 /// A v1 object as it comes back from the version that is stored.
 pub(super) fn round_trip(object: &mut Object) {

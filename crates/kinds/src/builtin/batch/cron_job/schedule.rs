@@ -4,6 +4,7 @@
 
 use crate::upstream_error::UpstreamError;
 use lockgate_go::quote::quote;
+use lockgate_go::time::{Zone, ZoneError};
 
 /// The values of a field.
 struct Field {
@@ -59,11 +60,7 @@ pub(super) fn parse(schedule: &str) -> Result<(), UpstreamError> {
     for prefix in ["TZ=", "CRON_TZ="] {
         if let Some(zoned) = schedule.strip_prefix(prefix) {
             let (zone, fields) = zoned.split_once(' ').unwrap_or((zoned, ""));
-            if !zone.is_empty() && !is_zone(zone) {
-                return Err(
-                    format!("provided bad location {zone}: unknown time zone {zone}").into(),
-                );
-            }
+            self::zone(zone).map_err(|error| format!("provided bad location {zone}: {error}"))?;
             rest = fields.trim();
         }
     }
@@ -180,79 +177,13 @@ fn number(text: &str) -> Result<u32, UpstreamError> {
         .map_err(|_| format!("negative number ({parsed}) not allowed: {text}").into())
 }
 
-/// The areas of the time zone database.
-const AREAS: [&str; 16] = [
-    "Africa",
-    "America",
-    "Antarctica",
-    "Arctic",
-    "Asia",
-    "Atlantic",
-    "Australia",
-    "Brazil",
-    "Canada",
-    "Chile",
-    "Etc",
-    "Europe",
-    "Indian",
-    "Mexico",
-    "Pacific",
-    "US",
-];
-/// Zones without an area.
-const ZONES: [&str; 43] = [
-    "CET",
-    "CST6CDT",
-    "Cuba",
-    "EET",
-    "EST",
-    "EST5EDT",
-    "Egypt",
-    "Eire",
-    "Factory",
-    "GB",
-    "GB-Eire",
-    "GMT",
-    "GMT+0",
-    "GMT-0",
-    "GMT0",
-    "Greenwich",
-    "HST",
-    "Hongkong",
-    "Iceland",
-    "Iran",
-    "Israel",
-    "Jamaica",
-    "Japan",
-    "Kwajalein",
-    "Libya",
-    "MET",
-    "MST",
-    "MST7MDT",
-    "NZ",
-    "NZ-CHAT",
-    "Navajo",
-    "PRC",
-    "PST8PDT",
-    "Poland",
-    "Portugal",
-    "ROC",
-    "ROK",
-    "Singapore",
-    "Turkey",
-    "UCT",
-    "UTC",
-    "Universal",
-    "Zulu",
-];
-
-/// A name of the form that zones have. The database itself is not consulted: a city that does not
-/// exist in an area that does is accepted.
-pub(super) fn is_zone(name: &str) -> bool {
-    match name.split_once('/') {
-        Some((area, city)) => AREAS.contains(&area) && !city.is_empty(),
-        None => ZONES.contains(&name) || matches!(name, "W-SU" | "WET"),
+/// Looks a zone up as Go does.
+pub(super) fn zone(name: &str) -> Result<(), ZoneError> {
+    // A colon is part of no name, and an offset elsewhere.
+    if name.contains(':') {
+        return Err(ZoneError::Unknown(name.to_owned()));
     }
+    Zone::parse(name).map(drop)
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use lockgate_go::quantity::Quantity;
 
-use crate::object::{Object, get, is_empty, list, number, text};
+use crate::object::{Object, each, get, get_mut, is_empty, list, number, text};
 
+use super::validation::drop_disabled_status;
 use crate::checks::{reset_metadata, take_over};
 use crate::kind::Context;
 
@@ -93,7 +94,12 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
-    let class = quality_of_service(pod);
+    // UPSTREAM: pkg/apis/core/helper/qos/qos.go (GetPodQOS): what a client says about it is believed.
+    let sent = pod.pointer("/status/qosClass").and_then(Value::as_str);
+    let class = match sent {
+        None | Some("") => quality_of_service(pod).to_owned(),
+        Some(sent) => sent.to_owned(),
+    };
     let mut status = json!({"phase": "Pending", "qosClass": class});
     let is_gated = pod
         .pointer("/spec/schedulingGates")
@@ -189,15 +195,43 @@ pub(super) fn prepare_status_update(pod: &mut Object, old: &Object) {
             take_over(metadata, old, "ownerReferences");
         }
     }
-    let class = get(old, "status")
-        .map_or("", |status| text(status, "qosClass"))
-        .to_owned();
+    let none = Object::new();
+    let former = get(old, "status").unwrap_or(&none);
+    if let Some(status) = get_mut(pod, "status") {
+        keep_observed_generations(status, former);
+        drop_disabled_status(status, former);
+    }
+    let class = text(former, "qosClass").to_owned();
     if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut)
         && text(status, "qosClass").is_empty()
         && !class.is_empty()
     {
         status.insert("qosClass".to_owned(), Value::from(class));
     }
+}
+
+/// Whoever does not know of observed generations leaves them as they are.
+///
+/// UPSTREAM: pkg/registry/core/pod/strategy.go (preserveOldObservedGeneration)
+fn keep_observed_generations(status: &mut Object, old: &Object) {
+    const GENERATION: &str = "observedGeneration";
+    if number(status, GENERATION) == 0 && number(old, GENERATION) != 0 {
+        take_over(status, old, GENERATION);
+    }
+    let mut former: Vec<&Object> = list(old, "conditions")
+        .iter()
+        .filter_map(Value::as_object)
+        .collect();
+    each(status, "conditions", |condition| {
+        let kind = text(condition, "type");
+        let Some(place) = former.iter().position(|old| text(old, "type") == kind) else {
+            return;
+        };
+        let old = former.remove(place);
+        if number(condition, GENERATION) == 0 && number(old, GENERATION) != 0 {
+            take_over(condition, old, GENERATION);
+        }
+    });
 }
 
 /// Only the ephemeral containers come from the request.

@@ -6,6 +6,7 @@
 mod container;
 mod scheduling;
 mod security;
+mod status;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,8 @@ use crate::object::{Object, get, list, text};
 
 pub(in crate::builtin) use container::{overhead as overhead_amounts, port_or_name};
 pub(in crate::builtin) use scheduling::{taint_effect, tolerations};
-pub(super) use update::{ephemeral_containers, resize, status_update, update};
+pub(super) use status::{drop_disabled as drop_disabled_status, status_update};
+pub(super) use update::{ephemeral_containers, resize, update};
 
 /// Rules that depend on where a pod spec stands and on what was stored before.
 #[derive(Clone, Copy)]

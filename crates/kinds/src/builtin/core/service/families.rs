@@ -54,13 +54,21 @@ fn families(errors: &mut FieldErrors, object: &mut Object, old: Option<&Object>)
     };
     let is_bare = text(spec, "clusterIP") == "None" && is_empty(spec, "selector");
     if !has(spec, "ipFamilyPolicy") {
-        let policy = if is_bare {
-            "RequireDualStack"
-        } else {
-            "SingleStack"
+        let former = old.filter(|old| has(old, "ipFamilyPolicy"));
+        let policy = match former {
+            Some(old) => text(old, "ipFamilyPolicy"),
+            None if is_bare => "RequireDualStack",
+            None => "SingleStack",
         };
         spec.insert("ipFamilyPolicy".to_owned(), Value::from(policy));
     }
+    cluster_ips(errors, &At::root(object, "spec"), old);
+    if !errors.is_empty() {
+        return;
+    }
+    let Some(spec) = get_mut(object, "spec") else {
+        return;
+    };
     if old.is_some() && text(spec, "ipFamilyPolicy") == "SingleStack" {
         for key in ["clusterIPs", "ipFamilies"] {
             let is_same = old.is_some_and(|old| list(old, key) == list(spec, key));
@@ -71,10 +79,6 @@ fn families(errors: &mut FieldErrors, object: &mut Object, old: Option<&Object>)
         }
     }
     let at = At::root(object, "spec");
-    cluster_ips(errors, &at, old);
-    if !errors.is_empty() {
-        return;
-    }
     let (addresses, known) = (at.at("clusterIPs"), at.at("ipFamilies"));
     let policy = at.at("ipFamilyPolicy");
     if policy.text() == "SingleStack" {
@@ -90,7 +94,7 @@ fn families(errors: &mut FieldErrors, object: &mut Object, old: Option<&Object>)
     } else if let Some(old) = old {
         for (key, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
             let (before, now) = (list(old, key), at.at(key));
-            if before.len() == 2 && now.len() == 1 && before.first() == now.list().first() {
+            if !now.is_empty() && now.len() < before.len() {
                 let detail = format!("must be 'SingleStack' to release the secondary {what}");
                 policy.invalid(errors, detail);
             }

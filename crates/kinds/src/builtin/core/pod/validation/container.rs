@@ -177,7 +177,7 @@ pub(super) fn ephemeral_containers(errors: &mut FieldErrors, context: &Context<'
             let is_set = match member.value {
                 None => false,
                 Some(Value::Object(members)) => key != "resources" || !members.is_empty(),
-                Some(Value::Array(items)) => !items.is_empty(),
+                // A list without elements was sent, too.
                 Some(_) => true,
             };
             if is_set {

@@ -1,6 +1,6 @@
 //! Where pods run: affinity, tolerations, spreading.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::label_selector::ExpressionValues;
@@ -145,7 +145,8 @@ fn label_keys(
             key.check(errors, check_qualified_name);
         }
     }
-    let keys: Vec<&str> = matching.texts().collect();
+    // Of keys that are repeated, the last one is told.
+    let keys: BTreeMap<&str, usize> = matching.texts().zip(0..).collect();
     let mut seen: BTreeSet<&str> = selector
         .at("matchLabels")
         .object()
@@ -155,8 +156,7 @@ fn label_keys(
         .collect();
     for expression in selector.at("matchExpressions").items() {
         let key = expression.at("key").text();
-        let index = keys.iter().rposition(|own| *own == key);
-        if let (Some(index), true) = (index, seen.contains(key)) {
+        if let (Some(&index), true) = (keys.get(key), seen.contains(key)) {
             At::new(at.path.index(index), None).invalid_as(
                 errors,
                 Shown::Text(key),
@@ -165,8 +165,9 @@ fn label_keys(
         }
         seen.insert(key);
     }
+    let mismatching: BTreeSet<&str> = mismatching.texts().collect();
     for key in matching.items() {
-        if mismatching.texts().any(|other| other == key.text()) {
+        if mismatching.contains(key.text()) {
             let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
             key.invalid(errors, detail);
         }
@@ -180,6 +181,16 @@ pub(super) fn topology_spread(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>)
             constraint.at("labelSelector").label_selector(errors);
         }
     });
+    let last: BTreeMap<(&str, &str), usize> = all
+        .items()
+        .map(|it| {
+            (
+                it.at("topologyKey").text(),
+                it.at("whenUnsatisfiable").text(),
+            )
+        })
+        .zip(0..)
+        .collect();
     for (index, constraint) in all.items().enumerate() {
         constraint.at("maxSkew").positive(errors);
         let (key, action) = (
@@ -190,11 +201,10 @@ pub(super) fn topology_spread(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>)
             key.required_because(errors, "can not be empty");
         }
         action.known(errors, &["DoNotSchedule", "ScheduleAnyway"]);
-        let repeats = all.items().skip(index + 1).any(|other| {
-            other.at("topologyKey").text() == key.text()
-                && other.at("whenUnsatisfiable").text() == action.text()
-        });
-        if repeats {
+        if last
+            .get(&(key.text(), action.text()))
+            .is_some_and(|&last| last > index)
+        {
             let shown = format!("{{{}, {}}}", key.text(), action.text());
             constraint
                 .at("{topologyKey, whenUnsatisfiable}")

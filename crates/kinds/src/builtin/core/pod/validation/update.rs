@@ -1,9 +1,6 @@
 //! Validation of pod updates, of the main resource and through subresources.
 
-use std::collections::BTreeSet;
-
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_api::meta::names::{check_qualified_name, check_subdomain};
+use lockgate_api::field::{FieldErrors, Path, Shown};
 use serde_json::Value;
 
 use super::security::nowhere;
@@ -234,7 +231,7 @@ fn annotations_of(object: &Object) -> Option<&Value> {
 }
 
 /// Annotations that may not change.
-fn annotation_updates(errors: &mut FieldErrors, object: &Object, old: &Object) {
+pub(super) fn annotation_updates(errors: &mut FieldErrors, object: &Object, old: &Object) {
     let path = Path::root("metadata");
     let at = At::new(path.child("annotations"), annotations_of(object));
     let former = At::new(path.child("annotations"), annotations_of(old));
@@ -318,7 +315,10 @@ pub(in super::super) fn resize(errors: &mut FieldErrors, object: &Object, old: &
     }
     let at = At::root(object, "spec");
     let class = super::super::quality_of_service(&Value::Object(object.clone()));
-    let former = super::super::quality_of_service(&Value::Object(old.clone()));
+    let former = match get(old, "status").map_or("", |status| text(status, "qosClass")) {
+        "" => super::super::quality_of_service(&Value::Object(old.clone())),
+        class => class,
+    };
     if class != former {
         let own = get(object, "status").map_or("", |status| text(status, "qosClass"));
         at.invalid_as(
@@ -507,95 +507,4 @@ fn same_containers(errors: &mut FieldErrors, at: &At<'_, '_>, old_spec: &Object)
         }
     }
     errors.len() == before
-}
-
-/// A status as a kubelet or a controller reports it.
-pub(in super::super) fn status_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
-    annotation_updates(errors, object, old);
-    let (at, former) = (At::root(object, "status"), At::root(old, "status"));
-    for condition in at.at("conditions").items() {
-        if condition.at("observedGeneration").int() < 0 {
-            condition
-                .at("observedGeneration")
-                .invalid_int(errors, "must be a non-negative integer");
-        }
-        let kind = condition.at("type");
-        if !matches!(kind.text(), "PodScheduled" | "Ready" | "Initialized") {
-            At::new(condition.path.child("Type"), kind.value).check(errors, check_qualified_name);
-        }
-    }
-    let (nominated, before) = (at.at("nominatedNodeName"), former.at("nominatedNodeName"));
-    if nominated.text() != before.text() && !nominated.is_empty() {
-        nominated.check(errors, check_subdomain);
-    }
-    if at.at("observedGeneration").int() < 0 {
-        at.at("observedGeneration")
-            .invalid_int(errors, "must be a non-negative integer");
-    }
-    let (class, old_class) = (at.at("qosClass"), former.at("qosClass"));
-    class.immutable(errors, &old_class);
-    let names: BTreeSet<&str> = get(object, "spec")
-        .map_or(&[][..], |spec| list(spec, "resourceClaims"))
-        .iter()
-        .filter_map(|claim| claim["name"].as_str())
-        .collect();
-    let mut seen = BTreeSet::new();
-    for status in at.at("resourceClaimStatuses").items() {
-        let name = status.at("name");
-        if !names.contains(name.text()) {
-            let detail = "must match the name of an entry in `spec.resourceClaims`";
-            name.invalid(errors, detail);
-        }
-        if !seen.insert(name.text()) {
-            name.duplicate(errors);
-        }
-        if status.at("resourceClaimName").is_set() {
-            status
-                .at("resourceClaimName")
-                .check(errors, check_subdomain);
-        }
-    }
-    addresses(errors, &at, &former);
-}
-
-/// The addresses of a pod, at most one of each family.
-fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
-    for (key, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
-        let all = at.at(key);
-        let known: Vec<&str> = old
-            .at(key)
-            .list()
-            .iter()
-            .filter_map(|ip| ip["ip"].as_str())
-            .collect();
-        if let (true, Some(first)) = (key == "hostIPs", all.items().next())
-            && first.at("ip").text() != at.at(single).text()
-        {
-            first.at("ip").invalid(errors, "must be equal to `hostIP`");
-        }
-        for ip in all.items() {
-            let text = ip.at("ip").text();
-            if !known.contains(&text) {
-                At::new(ip.path, ip.at("ip").value).check(errors, crate::checks::check_legacy_ip);
-            }
-        }
-        let families: BTreeSet<bool> = all
-            .list()
-            .iter()
-            .filter_map(|ip| ip["ip"].as_str())
-            .map(|ip| ip.contains(':'))
-            .collect();
-        if all.len() > 1 && (families.len() != 2 || all.len() > 2) {
-            let shown: Vec<Value> = all
-                .list()
-                .iter()
-                .map(|ip| serde_json::json!({"IP": ip["ip"]}))
-                .collect();
-            errors.push(FieldError::invalid(
-                &all.path,
-                Shown::Rendered(&Value::Array(shown).to_string()),
-                "may specify no more than one IP for each IP family",
-            ));
-        }
-    }
 }

@@ -1,0 +1,299 @@
+//! What admission policies cost a server: the memory of many, the time of one request that many bindings concern, the CPU of
+//! a few under a steady load, and a policy among thousands that are about something else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::side::{Running, Side};
+
+const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
+/// Connections that create policies and bindings.
+const CONNECTIONS: usize = 16;
+/// The steady load, in requests per second.
+const RATE: u32 = 200;
+/// How long a server may take until a policy is in force.
+const IN_FORCE: Duration = Duration::from_secs(120);
+
+/// How much is made: whole, or a part for a quick look.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    pub policies: usize,
+    pub bindings: usize,
+    pub others: usize,
+    pub seconds: u64,
+}
+
+impl Size {
+    pub fn of(percent: usize, seconds: u64) -> Self {
+        let part = |whole: usize| (whole * percent / 100).max(1);
+        Self {
+            policies: part(1000),
+            bindings: 300,
+            others: part(9999),
+            seconds,
+        }
+    }
+}
+
+/// The figures of one side.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    side: String,
+    policies: usize,
+    bindings: usize,
+    memory_megabytes: f64,
+    millis_with_1024_bindings: f64,
+    cores_without_policies: f64,
+    cores_with_5_policies: f64,
+    others: usize,
+    micros_one_of_one: f64,
+    micros_one_of_many: f64,
+}
+
+/// The figures of the sides as a table in Markdown.
+pub fn table(sides: &[Figures]) -> String {
+    let Some(first) = sides.first() else {
+        return String::new();
+    };
+    let row = |name: String, figure: &dyn Fn(&Figures) -> String| {
+        let figures: Vec<String> = sides.iter().map(figure).collect();
+        format!("| {name} | {} |\n", figures.join(" | "))
+    };
+    let mut text = row(String::new(), &|side| side.side.clone());
+    text += &format!("|---|{}\n", "--:|".repeat(sides.len()));
+    let (policies, bindings) = (first.policies, first.bindings);
+    text += &row(
+        format!("memory of {policies} policies × {bindings} bindings"),
+        &|side| format!("{:.0} MB", side.memory_megabytes),
+    );
+    text += &row(
+        String::from("a request that 1,024 bindings concern"),
+        &|side| format!("{:.2} ms", side.millis_with_1024_bindings),
+    );
+    text += &row(format!("CPU of 5 policies at {RATE} requests/s"), &|side| {
+        let more = side.cores_with_5_policies - side.cores_without_policies;
+        format!("{:.3} cores ({more:+.3})", side.cores_with_5_policies)
+    });
+    text += &row(
+        format!(
+            "a request that one policy of {} concerns, to one of one",
+            first.others + 1
+        ),
+        &|side| {
+            let ratio = side.micros_one_of_many / side.micros_one_of_one.max(1.0);
+            format!("{:.0} µs, {ratio:.2}×", side.micros_one_of_many)
+        },
+    );
+    text
+}
+
+/// Measures one side.
+pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
+    let version = side.version().await?;
+    eprintln!("  {version}");
+    let running = side.start().await?;
+    let memory = memory(&running, size).await?;
+    running.stop().await;
+    eprintln!("    memory: {memory:.0} MB");
+
+    let running = side.start().await?;
+    make(running.port, "policies", 1, |_| {
+        policy("wide", "configmaps")
+    })
+    .await?;
+    make(running.port, "policybindings", 1024, |number| {
+        binding(&format!("b{number}"), "wide")
+    })
+    .await?;
+    let mut client = Client::connect(running.port).await?;
+    in_force(&mut client).await?;
+    // All of them are known to a server at about the same time.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let wide = median(&mut client, 20).await?;
+    running.stop().await;
+    eprintln!("    1,024 bindings: {:.2} ms", wide / 1000.0);
+
+    let running = side.start().await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let without = cores(&running, size.seconds).await?;
+    make(running.port, "policies", 5, |number| {
+        policy(&format!("p{number}"), "configmaps")
+    })
+    .await?;
+    make(running.port, "policybindings", 5, |number| {
+        binding(&format!("p{number}"), &format!("p{number}"))
+    })
+    .await?;
+    let mut client = Client::connect(running.port).await?;
+    in_force(&mut client).await?;
+    let with = cores(&running, size.seconds).await?;
+    running.stop().await;
+    eprintln!("    at {RATE} requests/s: {without:.3} cores, with 5 policies {with:.3}");
+
+    let running = side.start().await?;
+    make(running.port, "policies", 1, |_| policy("one", "configmaps")).await?;
+    make(running.port, "policybindings", 1, |_| binding("one", "one")).await?;
+    let mut client = Client::connect(running.port).await?;
+    in_force(&mut client).await?;
+    let alone = median(&mut client, 400).await?;
+    make(running.port, "policies", size.others, |number| {
+        policy(&format!("other-{number}"), &format!("things{number}"))
+    })
+    .await?;
+    make(running.port, "policybindings", size.others, |number| {
+        binding(&format!("other-{number}"), &format!("other-{number}"))
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let among = median(&mut client, 400).await?;
+    running.stop().await;
+    eprintln!(
+        "    one of one: {alone:.0} µs, of {}: {among:.0} µs",
+        size.others + 1
+    );
+
+    Ok(Figures {
+        side: version,
+        policies: size.policies,
+        bindings: size.bindings,
+        memory_megabytes: memory,
+        millis_with_1024_bindings: wide / 1000.0,
+        cores_without_policies: without,
+        cores_with_5_policies: with,
+        others: size.others,
+        micros_one_of_one: alone,
+        micros_one_of_many: among,
+    })
+}
+
+/// The memory that policies and bindings take, in megabytes: that of the server alone, without its store where it has one.
+async fn memory(running: &Running, size: Size) -> Result<f64> {
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = running.server_bytes()?;
+    make(running.port, "policies", size.policies, |number| {
+        policy(&format!("p{number}"), &format!("things{number}"))
+    })
+    .await?;
+    make(
+        running.port,
+        "policybindings",
+        size.policies * size.bindings,
+        |number| {
+            let policy = number / size.bindings;
+            let mut object = binding(&format!("b{number}"), &format!("p{policy}"));
+            let shard = (number % 10).to_string();
+            object["spec"]["matchResources"] =
+                json!({"namespaceSelector": {"matchLabels": {"shard": shard}}});
+            object
+        },
+    )
+    .await?;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    Ok(running.server_bytes()?.saturating_sub(before) as f64 / 1e6)
+}
+
+/// A policy that denies ConfigMaps named `denied`, besides doing what policies usually do.
+fn policy(name: &str, plural: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [plural],
+            }]},
+            "matchConditions": [{"name": "c", "expression": format!("request.userInfo.username != 'system:{name}'")}],
+            "variables": [{
+                "name": "team",
+                "expression": "has(object.metadata.labels) && 'team' in object.metadata.labels ? object.metadata.labels['team'] : ''",
+            }],
+            "validations": [
+                {"expression": "object.metadata.name != 'denied'", "message": "by name"},
+                {"expression": format!("variables.team != '{name}'"), "message": "by team"},
+                {"expression": "!has(object.data) || object.data.all(k, size(k) < 64)",
+                 "messageExpression": "'long keys in ' + string(object.metadata.name)"},
+            ],
+        },
+    })
+}
+
+fn binding(name: &str, policy: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"policyName": policy, "validationActions": ["Deny"]}})
+}
+
+/// Creates so many objects over several connections.
+async fn make(port: u16, what: &str, count: usize, object: impl Fn(usize) -> Value) -> Result<()> {
+    let path: Arc<str> = format!("{GROUP}/validatingadmission{what}").into();
+    let mut lanes = vec![Vec::new(); CONNECTIONS];
+    for (number, lane) in (0..count).zip((0..CONNECTIONS).cycle()) {
+        lanes[lane].push(Bytes::from(object(number).to_string()));
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for lane in lanes.into_iter().filter(|lane| !lane.is_empty()) {
+        let path = Arc::clone(&path);
+        tasks.spawn(async move {
+            let mut client = Client::connect(port).await?;
+            for body in lane {
+                client.create(&path, body).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.context("a task")??;
+    }
+    Ok(())
+}
+
+fn config_map(name: &str) -> Bytes {
+    json!({"metadata": {"name": name, "labels": {"team": "red"}}, "data": {"a": "1", "b": "2"}})
+        .to_string()
+        .into()
+}
+
+/// Waits until a policy denies what it is to deny.
+async fn in_force(client: &mut Client) -> Result<()> {
+    let started = Instant::now();
+    while started.elapsed() < IN_FORCE {
+        let (status, _) = client
+            .send(Method::POST, CONFIG_MAPS, config_map("denied"))
+            .await?;
+        if status == StatusCode::UNPROCESSABLE_ENTITY {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    bail!("the policy is not in force")
+}
+
+/// The median time of a request, in microseconds.
+async fn median(client: &mut Client, count: usize) -> Result<f64> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let started = Instant::now();
+        client.create(CONFIG_MAPS, config_map("settings")).await?;
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    let middle = times.get(count / 2).copied().unwrap_or_default();
+    Ok(middle.as_secs_f64() * 1e6)
+}
+
+/// The cores a side uses under the steady load.
+async fn cores(running: &Running, seconds: u64) -> Result<f64> {
+    let mut client = Client::connect(running.port).await?;
+    let mut tick = tokio::time::interval(Duration::from_secs(1) / RATE);
+    let (before, started) = (running.cpu_time()?, Instant::now());
+    while started.elapsed() < Duration::from_secs(seconds) {
+        tick.tick().await;
+        client.create(CONFIG_MAPS, config_map("settings")).await?;
+    }
+    let used = running.cpu_time()?.saturating_sub(before);
+    Ok(used.as_secs_f64() / started.elapsed().as_secs_f64())
+}

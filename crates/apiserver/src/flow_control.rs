@@ -1,0 +1,464 @@
+//! API priority and fairness: FlowSchemas put requests into priority levels, and these bound how many
+//! requests are served at a time.
+//!
+//! ```text
+//!   request ─► the first schema that matches ─► its level ─► a seat, a place in a queue, or 429
+//!              (by precedence, then by name)
+//! ```
+//!
+//! Schemas and levels are compiled when they are written; a request reads a snapshot, and allocates
+//! nothing to be classified. The server's own objects are in `suggested`.
+//!
+//! UPSTREAM: apiserver pkg/util/flowcontrol/apf_controller.go, pkg/server/filters/priority-and-fairness.go
+
+mod retry;
+mod schema;
+mod seats;
+pub(crate) mod suggested;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use http::header::{HeaderMap, HeaderName};
+use lockgate_api::admission::UserInfo;
+use serde_json::Value;
+
+use retry::Dropped;
+pub(crate) use schema::Asked;
+use schema::{Distinguisher, Schema};
+use seats::{Entry, Limits, Queues, Refusal, Seat, Seats};
+
+const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+
+/// The schema and the level that are there whatever is stored.
+const EXEMPT: &str = "exempt";
+const CATCH_ALL: &str = "catch-all";
+
+/// Puts requests into priority levels, and bounds how many of each are served.
+#[derive(Debug)]
+pub(crate) struct FlowControl {
+    /// The requests that all levels together serve at a time; zero is no limit.
+    total: usize,
+    /// How long a request waits in a queue.
+    patience: Duration,
+    configured: Mutex<Configured>,
+    snapshot: ArcSwap<Snapshot>,
+    seats: Arc<Seats>,
+    hasher: RandomState,
+}
+
+/// The objects that are stored.
+#[derive(Debug, Default)]
+struct Configured {
+    schemas: BTreeMap<String, Value>,
+    levels: BTreeMap<String, Value>,
+    /// What outlives a change of the objects.
+    kept_levels: BTreeMap<String, Arc<Level>>,
+    kept_counts: BTreeMap<(String, String), Arc<Counts>>,
+}
+
+/// The schemas in the order in which they are matched.
+#[derive(Debug, Default)]
+struct Snapshot {
+    /// Those with rules about resources.
+    of_resources: Vec<Arc<Flows>>,
+    /// Those with rules about other paths.
+    of_paths: Vec<Arc<Flows>>,
+    /// Whatever no schema matches.
+    fallback: Option<Arc<Flows>>,
+    all: Vec<Arc<Flows>>,
+}
+
+/// A schema with the level of its requests.
+#[derive(Debug)]
+struct Flows {
+    schema: Schema,
+    level: Arc<Level>,
+    schema_uid: HeaderValue,
+    level_uid: HeaderValue,
+    limits: Option<Limits>,
+    counts: Arc<Counts>,
+}
+
+/// The state of a priority level.
+#[derive(Debug)]
+struct Level {
+    name: String,
+    /// Its number among the seats.
+    id: u64,
+    dropped: Mutex<Dropped>,
+}
+
+/// The requests of a schema in a level, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    dispatched: AtomicU64,
+    rejected: [AtomicU64; Refusal::ALL.len()],
+}
+
+/// The schema and the level of a request.
+#[derive(Debug)]
+pub(crate) struct Classified(Arc<Flows>);
+
+/// A request that is not served now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// When to try again.
+    pub(crate) retry_after_seconds: u32,
+}
+
+impl FlowControl {
+    /// Serves so many requests at a time in all; zero is no limit.
+    pub(crate) fn new(total: usize, request_timeout: Duration) -> Self {
+        let control = Self {
+            total,
+            // UPSTREAM: apiserver pkg/server/config.go (a quarter of the request timeout)
+            patience: request_timeout / 4,
+            configured: Mutex::default(),
+            snapshot: ArcSwap::default(),
+            seats: Arc::default(),
+            hasher: RandomState::new(),
+        };
+        control.compile(&mut control.configured());
+        control
+    }
+
+    fn configured(&self) -> MutexGuard<'_, Configured> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds or replaces a FlowSchema.
+    pub(crate) fn set_schema(&self, name: &str, object: &Value) {
+        let mut configured = self.configured();
+        configured.schemas.insert(name.to_owned(), object.clone());
+        self.compile(&mut configured);
+    }
+
+    pub(crate) fn remove_schema(&self, name: &str) {
+        let mut configured = self.configured();
+        configured.schemas.remove(name);
+        self.compile(&mut configured);
+    }
+
+    /// Adds or replaces a PriorityLevelConfiguration.
+    pub(crate) fn set_level(&self, name: &str, object: &Value) {
+        let mut configured = self.configured();
+        configured.levels.insert(name.to_owned(), object.clone());
+        self.compile(&mut configured);
+    }
+
+    pub(crate) fn remove_level(&self, name: &str) {
+        let mut configured = self.configured();
+        configured.levels.remove(name);
+        self.compile(&mut configured);
+    }
+
+    /// Makes the snapshot of what is stored. What must be there and is not is imagined.
+    fn compile(&self, configured: &mut Configured) {
+        let mut levels: BTreeMap<&str, &Value> = BTreeMap::new();
+        let mandatory_levels = suggested::mandatory_levels();
+        for level in &mandatory_levels {
+            levels.insert(name_of(level), level);
+        }
+        levels.extend(configured.levels.iter().map(|(name, it)| (&**name, it)));
+        let shares: i64 = levels.values().map(|level| shares(level)).sum();
+        let mut compiled = BTreeMap::new();
+        let mut kept_levels = BTreeMap::new();
+        for (&name, &object) in &levels {
+            let level = configured.kept_levels.remove(name).unwrap_or_else(|| {
+                Arc::new(Level {
+                    name: name.to_owned(),
+                    id: self.seats.new_level(),
+                    dropped: Mutex::default(),
+                })
+            });
+            let limits = limits(object, self.total, shares);
+            self.seats.set(level.id, limits);
+            kept_levels.insert(name.to_owned(), Arc::clone(&level));
+            compiled.insert(name, (level, limits, uid_of(object)));
+        }
+        for level in std::mem::replace(&mut configured.kept_levels, kept_levels).values() {
+            self.seats.remove(level.id);
+        }
+        let mandatory_schemas = suggested::mandatory_schemas();
+        let mut schemas: BTreeMap<&str, &Value> = BTreeMap::new();
+        for schema in &mandatory_schemas {
+            schemas.insert(name_of(schema), schema);
+        }
+        schemas.extend(configured.schemas.iter().map(|(name, it)| (&**name, it)));
+        let mut kept_counts = BTreeMap::new();
+        let mut all = Vec::new();
+        for (&name, &object) in &schemas {
+            let schema = Schema::read(name, object);
+            // A schema without its level is not used.
+            let Some((level, limits, level_uid)) = compiled.get(&*schema.level) else {
+                continue;
+            };
+            let key = (level.name.clone(), name.to_owned());
+            let counts = configured.kept_counts.get(&key).map(Arc::clone);
+            let counts = counts.unwrap_or_default();
+            kept_counts.insert(key, Arc::clone(&counts));
+            all.push(Arc::new(Flows {
+                schema,
+                level: Arc::clone(level),
+                schema_uid: uid_of(object),
+                level_uid: level_uid.clone(),
+                limits: *limits,
+                counts,
+            }));
+        }
+        configured.kept_counts = kept_counts;
+        all.sort_by(|one, other| one.schema.order().cmp(&other.schema.order()));
+        let those = |with: fn(&Schema) -> bool| {
+            let some = all.iter().filter(|flows| with(&flows.schema));
+            some.map(Arc::clone).collect()
+        };
+        self.snapshot.store(Arc::new(Snapshot {
+            of_resources: those(Schema::has_resource_rules),
+            of_paths: those(Schema::has_path_rules),
+            fallback: all
+                .iter()
+                .find(|flows| flows.schema.name == CATCH_ALL)
+                .map(Arc::clone),
+            all,
+        }));
+    }
+
+    /// Finds the schema of a request, and with it its level.
+    pub(crate) fn classify(&self, user: &UserInfo, asked: &Asked<'_>) -> Option<Classified> {
+        let snapshot = self.snapshot.load();
+        let candidates = match asked {
+            Asked::Resource(_) => &snapshot.of_resources,
+            Asked::Path { .. } => &snapshot.of_paths,
+        };
+        let mut candidates = candidates.iter();
+        let found = candidates.find(|flows| flows.schema.matches(user, asked));
+        let found = found.or(snapshot.fallback.as_ref());
+        found.map(|flows| Classified(Arc::clone(flows)))
+    }
+
+    /// Waits until a request may be served. None needs no seat.
+    pub(crate) async fn enter(
+        &self,
+        classified: &Classified,
+        user: &UserInfo,
+        asked: &Asked<'_>,
+    ) -> Result<Option<Seat>, Refused> {
+        let flows = &classified.0;
+        let Some(limits) = &flows.limits else {
+            flows.counts.dispatched.fetch_add(1, Ordering::Relaxed);
+            return Ok(None);
+        };
+        let holder = self.hasher.hash_one(&user.username);
+        let queue = limits.queues.map(|queues| {
+            let flow = match flows.schema.distinguisher {
+                Distinguisher::None => "",
+                Distinguisher::User => user.username.as_str(),
+                Distinguisher::Namespace => asked.namespace(),
+            };
+            (queues, self.hasher.hash_one((&flows.schema.name, flow)))
+        });
+        let entry = self.seats.enter(flows.level.id, holder, queue);
+        let entered = match entry {
+            Entry::Seated(seat) => Ok(seat),
+            Entry::Refused(refusal) => Err(refusal),
+            Entry::Waiting(place) => place.wait(self.patience).await.ok_or(Refusal::TimeOut),
+        };
+        match entered {
+            Ok(seat) => {
+                flows.counts.dispatched.fetch_add(1, Ordering::Relaxed);
+                Ok(Some(seat))
+            }
+            Err(refusal) => {
+                flows.counts.rejected[refusal as usize].fetch_add(1, Ordering::Relaxed);
+                let mut dropped = flows
+                    .level
+                    .dropped
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                Err(Refused {
+                    retry_after_seconds: dropped.record(unix_seconds()),
+                })
+            }
+        }
+    }
+
+    /// The state in the text format of Prometheus.
+    pub(crate) fn render(&self) -> String {
+        let snapshot = self.snapshot.load();
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, u64)]| {
+            let name = format!("apiserver_flowcontrol_{name}");
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            for (labels, value) in lines {
+                let _ = writeln!(text, "{name}{{{labels}}} {value}");
+            }
+        };
+        let of_flows = |flows: &Flows| {
+            let (level, schema) = (&flows.level.name, &flows.schema.name);
+            format!("flow_schema=\"{schema}\",priority_level=\"{level}\"")
+        };
+        let dispatched: Vec<_> = snapshot
+            .all
+            .iter()
+            .map(|flows| {
+                let count = flows.counts.dispatched.load(Ordering::Relaxed);
+                (of_flows(flows), count)
+            })
+            .collect();
+        family(
+            "dispatched_requests_total",
+            "counter",
+            "Requests that were served.",
+            &dispatched,
+        );
+        let mut rejected = Vec::new();
+        for flows in &snapshot.all {
+            for refusal in Refusal::ALL {
+                let count = flows.counts.rejected[refusal as usize].load(Ordering::Relaxed);
+                if count > 0 {
+                    let labels = format!("{},reason=\"{}\"", of_flows(flows), refusal.name());
+                    rejected.push((labels, count));
+                }
+            }
+        }
+        family(
+            "rejected_requests_total",
+            "counter",
+            "Requests that were rejected.",
+            &rejected,
+        );
+        let mut levels = BTreeMap::new();
+        for flows in &snapshot.all {
+            levels.insert(flows.level.name.as_str(), (flows.level.id, flows.limits));
+        }
+        let gauge = |value: fn(Limits, (usize, usize)) -> usize| {
+            let of_levels = levels.iter().filter_map(|(name, (id, limits))| {
+                let value = value((*limits)?, self.seats.now(*id));
+                Some((format!("priority_level=\"{name}\""), value as u64))
+            });
+            of_levels.collect::<Vec<_>>()
+        };
+        family(
+            "current_executing_seats",
+            "gauge",
+            "Seats that are taken.",
+            &gauge(|_, (executing, _)| executing),
+        );
+        family(
+            "current_inqueue_requests",
+            "gauge",
+            "Requests that wait in a queue.",
+            &gauge(|_, (_, waiting)| waiting),
+        );
+        family(
+            "nominal_limit_seats",
+            "gauge",
+            "Seats of the level.",
+            &gauge(|limits, _| limits.nominal),
+        );
+        family(
+            "lower_limit_seats",
+            "gauge",
+            "Seats that the level keeps for itself.",
+            &gauge(|limits, _| limits.nominal - limits.lendable),
+        );
+        family(
+            "upper_limit_seats",
+            "gauge",
+            "Seats that the level has with those it may borrow.",
+            &gauge(|limits, _| limits.nominal.saturating_add(limits.borrowing)),
+        );
+        text
+    }
+}
+
+impl Classified {
+    /// Tells the client how its request was classified.
+    pub(crate) fn add_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(FLOW_SCHEMA_UID, self.0.schema_uid.clone());
+        headers.insert(PRIORITY_LEVEL_UID, self.0.level_uid.clone());
+    }
+}
+
+/// The limits of a level; none for one that is exempt.
+///
+/// UPSTREAM: apiserver pkg/util/flowcontrol/apf_controller.go (finishQueueSetReconfigsLocked)
+fn limits(level: &Value, total: usize, all_shares: i64) -> Option<Limits> {
+    let limited = match level.pointer("/spec/type").and_then(Value::as_str) {
+        Some("Exempt") => return None,
+        _ => level.pointer("/spec/limited").unwrap_or(&Value::Null),
+    };
+    let nominal = if total == 0 {
+        // As many as there are numbers to count them with.
+        usize::MAX / 1024
+    } else {
+        let all_shares = usize::try_from(all_shares).unwrap_or_default().max(1);
+        let own = usize::try_from(shares(level)).unwrap_or_default();
+        total.saturating_mul(own).div_ceil(all_shares)
+    };
+    let percent = |member: &str| {
+        let percent = limited.get(member).and_then(Value::as_u64)?;
+        let seats = (nominal as u128 * u128::from(percent) + 50) / 100;
+        Some(usize::try_from(seats).unwrap_or(usize::MAX))
+    };
+    let queuing = limited.pointer("/limitResponse/queuing");
+    let number = |member: &str| {
+        let number = queuing.and_then(|queuing| queuing.get(member)?.as_u64());
+        number.and_then(|number| usize::try_from(number).ok())
+    };
+    let is_queued = limited
+        .pointer("/limitResponse/type")
+        .and_then(Value::as_str)
+        == Some("Queue");
+    Some(Limits {
+        nominal,
+        lendable: percent("lendablePercent").unwrap_or(0).min(nominal),
+        borrowing: percent("borrowingLimitPercent").unwrap_or(total),
+        queues: is_queued.then(|| Queues {
+            count: number("queues").unwrap_or(1).max(1),
+            hand: number("handSize").unwrap_or(1).max(1),
+            length: number("queueLengthLimit").unwrap_or(50),
+        }),
+    })
+}
+
+fn shares(level: &Value) -> i64 {
+    let (of, otherwise) = match level.pointer("/spec/type").and_then(Value::as_str) {
+        Some("Exempt") => ("/spec/exempt/nominalConcurrencyShares", 0),
+        _ => ("/spec/limited/nominalConcurrencyShares", 30),
+    };
+    let shares = level.pointer(of).and_then(Value::as_i64);
+    shares.unwrap_or(otherwise).max(0)
+}
+
+fn name_of(object: &Value) -> &str {
+    let name = object.pointer("/metadata/name");
+    name.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The uid as a header; empty for what is imagined.
+fn uid_of(object: &Value) -> HeaderValue {
+    let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+    uid.and_then(|uid| HeaderValue::from_str(uid).ok())
+        .unwrap_or_else(|| HeaderValue::from_static(""))
+}
+
+fn unix_seconds() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! The schemas and levels that every server has: those that must be there, and those that are suggested.
+//!
+//! UPSTREAM: apiserver pkg/apis/flowcontrol/bootstrap/default.go
+
+use lockgate_go::quote::quote;
+use serde_json::{Value, json};
+
+pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+pub(crate) const SCHEMAS: &str = "flowschemas";
+pub(crate) const LEVELS: &str = "prioritylevelconfigurations";
+
+/// The annotation of objects whose spec the server keeps as it is here.
+pub(crate) const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+
+const EVERYBODY: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+const SCHEDULER: &str = "system:kube-scheduler";
+
+/// An object that the server makes, and keeps as it is.
+#[derive(Debug)]
+pub(crate) struct Suggested {
+    pub(crate) plural: &'static str,
+    pub(crate) object: Value,
+    /// True for what nobody may change.
+    pub(crate) is_mandatory: bool,
+}
+
+/// All of them, levels first.
+pub(crate) fn all() -> Vec<Suggested> {
+    let of = |plural, is_mandatory| {
+        move |object| Suggested {
+            plural,
+            object,
+            is_mandatory,
+        }
+    };
+    let levels = mandatory_levels().into_iter().map(of(LEVELS, true));
+    levels
+        .chain(suggested_levels().into_iter().map(of(LEVELS, false)))
+        .chain(mandatory_schemas().into_iter().map(of(SCHEMAS, true)))
+        .chain(suggested_schemas().into_iter().map(of(SCHEMAS, false)))
+        .collect()
+}
+
+pub(super) fn mandatory_levels() -> Vec<Value> {
+    let exempt = json!({
+        "type": "Exempt",
+        "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0},
+    });
+    let catch_all = limited(5, 0, json!({"type": "Reject"}));
+    vec![
+        object("PriorityLevelConfiguration", super::EXEMPT, exempt),
+        object("PriorityLevelConfiguration", super::CATCH_ALL, catch_all),
+    ]
+}
+
+fn suggested_levels() -> Vec<Value> {
+    // name, shares, lendable percent, queues, hand size
+    [
+        ("system", 30, 33, 64, 6),
+        ("node-high", 40, 25, 64, 6),
+        ("leader-election", 10, 0, 16, 4),
+        ("workload-high", 40, 50, 128, 6),
+        ("workload-low", 100, 90, 128, 6),
+        ("global-default", 20, 50, 128, 6),
+    ]
+    .into_iter()
+    .map(|(name, shares, lendable, queues, hand)| {
+        let queuing = json!({"queues": queues, "handSize": hand, "queueLengthLimit": 50});
+        let response = json!({"type": "Queue", "queuing": queuing});
+        let spec = limited(shares, lendable, response);
+        object("PriorityLevelConfiguration", name, spec)
+    })
+    .collect()
+}
+
+fn limited(shares: i32, lendable: i32, response: Value) -> Value {
+    json!({
+        "type": "Limited",
+        "limited": {
+            "nominalConcurrencyShares": shares,
+            "lendablePercent": lendable,
+            "limitResponse": response,
+        },
+    })
+}
+
+pub(super) fn mandatory_schemas() -> Vec<Value> {
+    vec![
+        schema(
+            (super::EXEMPT, super::EXEMPT, 1, ""),
+            groups(&["system:masters"]),
+            &everything(),
+        ),
+        schema(
+            (super::CATCH_ALL, super::CATCH_ALL, 10_000, "ByUser"),
+            groups(&EVERYBODY),
+            &everything(),
+        ),
+    ]
+}
+
+fn suggested_schemas() -> Vec<Value> {
+    let accounts = vec![json!({
+        "kind": "ServiceAccount",
+        "serviceAccount": {"name": "*", "namespace": "kube-system"},
+    })];
+    let leases = |verbs: &[&str]| {
+        json!({
+            "verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+            "namespaces": ["*"],
+        })
+    };
+    let probes = json!({
+        "nonResourceRules": [
+            {"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]},
+        ],
+    });
+    let mut electors = users(&[CONTROLLER_MANAGER, SCHEDULER]);
+    electors.extend(accounts.clone());
+    let elections = json!({"resourceRules": [leases(&["get", "create", "update"])]});
+    let of_nodes = json!({
+        "resourceRules": [
+            {
+                "verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"],
+                "clusterScope": true, "namespaces": ["*"],
+            },
+            leases(&["*"]),
+        ],
+    });
+    let nodes = || groups(&["system:nodes"]);
+    let all = everything();
+    // name, level, precedence, distinguisher
+    vec![
+        schema(("probes", "exempt", 2, ""), groups(&EVERYBODY), &probes),
+        schema(
+            ("system-leader-election", "leader-election", 100, "ByUser"),
+            electors,
+            &elections,
+        ),
+        schema(
+            ("system-node-high", "node-high", 400, "ByUser"),
+            nodes(),
+            &of_nodes,
+        ),
+        schema(("system-nodes", "system", 500, "ByUser"), nodes(), &all),
+        schema(
+            (
+                "kube-controller-manager",
+                "workload-high",
+                800,
+                "ByNamespace",
+            ),
+            users(&[CONTROLLER_MANAGER]),
+            &all,
+        ),
+        schema(
+            ("kube-scheduler", "workload-high", 800, "ByNamespace"),
+            users(&[SCHEDULER]),
+            &all,
+        ),
+        schema(
+            (
+                "kube-system-service-accounts",
+                "workload-high",
+                900,
+                "ByNamespace",
+            ),
+            accounts,
+            &all,
+        ),
+        schema(
+            ("service-accounts", "workload-low", 9000, "ByUser"),
+            groups(&["system:serviceaccounts"]),
+            &all,
+        ),
+        schema(
+            ("global-default", "global-default", 9900, "ByUser"),
+            groups(&EVERYBODY),
+            &all,
+        ),
+    ]
+}
+
+fn everything() -> Value {
+    json!({
+        "resourceRules": [{
+            "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
+            "namespaces": ["*"],
+        }],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    })
+}
+
+fn groups(names: &[&str]) -> Vec<Value> {
+    let subject = |name: &&str| json!({"kind": "Group", "group": {"name": name}});
+    names.iter().map(subject).collect()
+}
+
+fn users(names: &[&str]) -> Vec<Value> {
+    let subject = |name: &&str| json!({"kind": "User", "user": {"name": name}});
+    names.iter().map(subject).collect()
+}
+
+fn schema(
+    (name, level, precedence, distinguisher): (&str, &str, i32, &str),
+    subjects: Vec<Value>,
+    rules: &Value,
+) -> Value {
+    let mut rule = rules.clone();
+    rule["subjects"] = subjects.into();
+    let mut spec = json!({
+        "priorityLevelConfiguration": {"name": level},
+        "matchingPrecedence": precedence,
+        "rules": [rule],
+    });
+    if !distinguisher.is_empty() {
+        spec["distinguisherMethod"] = json!({"type": distinguisher});
+    }
+    object("FlowSchema", name, spec)
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": kind,
+        "metadata": {"name": name, "annotations": {AUTO_UPDATE: "true"}},
+        "spec": spec,
+    })
+}
+
+/// The condition that tells whether the level of a schema is there: its status, reason and message.
+pub(crate) fn dangling(level: &str, is_there: bool) -> [(&'static str, String); 3] {
+    let (status, reason, rest) = if is_there {
+        ("False", "Found", "and it exists")
+    } else {
+        ("True", "NotFound", "but there is no such object")
+    };
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {} {rest}",
+        quote(level)
+    );
+    [
+        ("status", status.to_owned()),
+        ("reason", reason.to_owned()),
+        ("message", message),
+    ]
+}

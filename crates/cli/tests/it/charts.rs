@@ -1,0 +1,214 @@
+//! The chart of the plugins, with the real Helm.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::served::{Client, Home, Served, tls};
+
+const RELEASE: &str = "lockgate-plugins";
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn chart() -> String {
+    let folder = root().join("charts/lockgate-plugins");
+    folder.display().to_string()
+}
+
+/// The real Helm: of `LOCKGATE_HELM`, of the machine, or what `tools/need.sh` installs.
+fn helm(arguments: &[&str]) -> Result<String, String> {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        if let Some(named) = std::env::var_os("LOCKGATE_HELM") {
+            return named.into();
+        }
+        if Command::new("helm").arg("version").output().is_ok() {
+            return PathBuf::from("helm");
+        }
+        let installed = Command::new(root().join("tools/need.sh"))
+            .arg("clients")
+            .current_dir(root())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&installed.stderr);
+        assert!(installed.status.success(), "{told}");
+        Path::new(String::from_utf8_lossy(&installed.stdout).trim()).join("bin/helm")
+    });
+    let output = Command::new(found).args(arguments).output().unwrap();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// The objects that the chart makes of these values.
+fn rendered(values: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart();
+    let arguments = [
+        &["template", RELEASE, &chart, "--namespace", "lockgate"],
+        values,
+    ]
+    .concat();
+    let text = helm(&arguments)?;
+    let documents = lockgate_api::document::yaml::parse_all(&text).unwrap();
+    let values = documents
+        .iter()
+        .map(|document| serde_json::from_str(&document.root().to_json()).unwrap());
+    Ok(values.filter(|value: &Value| !value.is_null()).collect())
+}
+
+fn of_kind<'o>(objects: &'o [Value], kind: &str) -> Option<&'o Value> {
+    objects.iter().find(|object| object["kind"] == kind)
+}
+
+#[test]
+fn lint_finds_nothing() {
+    helm(&["lint", "--strict", &chart()]).unwrap();
+}
+
+#[test]
+fn every_plugin_is_rendered_with_its_webhooks_and_rights() {
+    let file = root().join("charts/lockgate-plugins/files/plugins.json");
+    let known: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    for plugin in known["plugins"].as_array().unwrap() {
+        let name = plugin["name"].as_str().unwrap();
+        let named = format!("plugins={{{name}}}");
+        let mut values = vec!["--set", &named];
+        let configuration = format!("configuration.{name}.x=y");
+        if plugin["configuration"] == "required" {
+            let refused = rendered(&values).unwrap_err();
+            let wanted = format!("plugin {name} needs configuration.{name}");
+            assert!(refused.contains(&wanted), "{refused}");
+            values.extend(["--set", &configuration]);
+        }
+        let objects = rendered(&values).unwrap();
+        for (phase, kind) in [
+            ("mutating", "MutatingWebhookConfiguration"),
+            ("validating", "ValidatingWebhookConfiguration"),
+        ] {
+            let wanted = plugin[phase].as_array().unwrap();
+            let found = of_kind(&objects, kind)
+                .map_or(&json!([]), |it| &it["webhooks"])
+                .clone();
+            let found = found.as_array().unwrap();
+            assert_eq!(found.len(), wanted.len(), "{name}");
+            for (found, wanted) in found.iter().zip(wanted) {
+                assert_eq!(found["name"], wanted["name"]);
+                assert_eq!(found["rules"], wanted["rules"], "{name}");
+                assert_eq!(found["failurePolicy"], "Fail");
+                let service = &found["clientConfig"]["service"];
+                assert_eq!(service["name"], RELEASE);
+                assert_eq!(service["path"], wanted["clientConfig"]["service"]["path"]);
+            }
+        }
+        let role = of_kind(&objects, "ClusterRole").map(|role| role["rules"].clone());
+        let rules = plugin["rules"].as_array().filter(|rules| !rules.is_empty());
+        assert_eq!(role.as_ref().and_then(Value::as_array), rules, "{name}");
+    }
+    let unknown = rendered(&["--set", "plugins={Nope}"]).unwrap_err();
+    assert!(unknown.contains("plugin Nope is unknown"), "{unknown}");
+}
+
+#[test]
+fn a_digest_wins_over_a_tag() {
+    let digest = format!("sha256:{}", "a1".repeat(32));
+    let values = format!("image.tag=v9,image.digest={digest}");
+    let objects = rendered(&["--set", &values]).unwrap();
+    let deployment = of_kind(&objects, "Deployment").unwrap();
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(*image, json!(format!("lockgate@{digest}")));
+    assert!(of_kind(&objects, "NetworkPolicy").is_some());
+    let refused = rendered(&["--set", "image.digest=latest"]).unwrap_err();
+    assert!(refused.contains("digest"), "{refused}");
+}
+
+/// `helm install` on a server, with the program of the Deployment beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn installed_by_helm_plugins_are_asked() {
+    let home = Home::new();
+    let ca = home.path().join("plugins-ca.crt").display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command.args([
+        "plugins",
+        "serve",
+        "--plugins=AlwaysPullImages",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        "--self-signed=lockgate-plugins.lockgate.svc",
+    ]);
+    command.arg(format!("--ca-out={ca}"));
+    let mut plugins = Served::start(command);
+    let url = plugins.line();
+    let address = url.trim_start_matches("https://").trim().to_owned();
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command
+        .args(home.arguments())
+        .arg(format!("--map-service=lockgate/{RELEASE}={address}"));
+    let mut server = Served::start(command);
+    let port = server.port();
+    let mut client = Client::connect(&tls(&home.data()), port).await.unwrap();
+    let kubeconfig = home.path().join("kubeconfig").display().to_string();
+    let install = [
+        "install",
+        RELEASE,
+        &chart(),
+        "--kubeconfig",
+        &kubeconfig,
+        "--namespace",
+        "lockgate",
+        "--create-namespace",
+        "--set",
+        "certificate.enabled=false,certificate.existingSecret=mine",
+        "--set-file",
+        &format!("certificate.caBundle={ca}"),
+    ]
+    .map(str::to_owned);
+    // Helm waits for the server, which this thread serves nothing of.
+    let run = |arguments: Vec<String>| {
+        tokio::task::spawn_blocking(move || {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            helm(&arguments).unwrap()
+        })
+    };
+    run(install.to_vec()).await.unwrap();
+
+    let pods = "/api/v1/namespaces/default/pods?dryRun=All";
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "nginx:1"}]},
+    });
+    let (code, made) = client.send("POST", pods, Some(&pod)).await.unwrap();
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
+    // Its own pods start without it.
+    let own = pods.replace("/default/", "/lockgate/");
+    let (code, made) = client.send("POST", &own, Some(&pod)).await.unwrap();
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(
+        made["spec"]["containers"][0]["imagePullPolicy"],
+        "IfNotPresent"
+    );
+
+    let uninstall = [
+        "uninstall",
+        RELEASE,
+        "--kubeconfig",
+        &kubeconfig,
+        "--namespace",
+        "lockgate",
+    ];
+    run(uninstall.map(str::to_owned).to_vec()).await.unwrap();
+    let (code, made) = client.send("POST", pods, Some(&pod)).await.unwrap();
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(
+        made["spec"]["containers"][0]["imagePullPolicy"],
+        "IfNotPresent"
+    );
+    plugins.stop();
+    server.stop();
+}
