@@ -407,6 +407,8 @@ pub struct Settings {
     /// The controllers to run. kube-apiserver alone has none, and tests that are written
     /// for it may want none.
     pub controllers: Controllers,
+    /// Workload controllers and a simulated node that runs Pods. None runs no Pods, and costs nothing.
+    pub simulate_workloads: Option<lockgate_workloads::Settings>,
     /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
     /// look see it go.
     pub namespace_grace: Duration,
@@ -449,6 +451,7 @@ impl Default for Settings {
             service_range: ServiceRange::default(),
             webhook_redirects: Redirects::Refuse,
             controllers: Controllers::default(),
+            simulate_workloads: None,
             namespace_grace: Duration::from_millis(500),
             observer: None,
             drain: Duration::from_secs(5),

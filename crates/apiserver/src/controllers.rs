@@ -17,6 +17,7 @@ pub(crate) mod role_aggregation;
 mod run;
 mod work_queue;
 mod workers;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::decode::options::WriteOptions;
 use crate::write::Writer;
 
 pub(crate) use run::start;
+pub(crate) use workloads::simulate;
 
 /// The settings of controllers.
 #[derive(Debug, Clone)]

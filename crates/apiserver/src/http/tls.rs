@@ -169,6 +169,14 @@ impl Identity {
         issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
+    /// The authority, to sign what clients ask for.
+    pub(crate) fn authority(&self) -> Result<Authority, TlsError> {
+        Authority::from_pem(&self.ca_pem, &self.ca_key_pem).map_err(|error| TlsError::Material {
+            what: String::from("the authority"),
+            why: error.to_string(),
+        })
+    }
+
     /// The settings of rustls, and who verifies what clients show. Client certificates are requested and not required.
     pub(crate) fn server_config(
         &self,

@@ -173,6 +173,7 @@ impl Running {
         let (phase, watched) = watch::channel(Phase::Serving);
         let (connections, drain) = (settings.connections.clone(), settings.drain);
         let tasks = Tasks::new(watched.clone());
+        let simulated = settings.simulate_workloads.clone();
         let controllers = controllers::Settings {
             enabled: settings.controllers,
             request_timeout: settings.request_timeout,
@@ -185,10 +186,15 @@ impl Running {
         bootstrap::load(&writer, controllers.enabled, identity.trust_pem())
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
+        let for_workloads = simulated.is_some().then(|| writer.clone());
         let context = controllers::Context::new(writer, controllers, quotas);
         // What they do follows what others write, and may be as much work as they like.
         let threads = threads("lockgate-controllers")?;
         controllers::start(context, &tasks, &threads);
+        if let (Some(settings), Some(writer)) = (simulated, for_workloads) {
+            let workloads = controllers::simulate(writer, identity.authority()?, settings);
+            threads.spawn(tasks.until_stopped(workloads));
+        }
         let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure { config, users }));
         let serving = serve(listener, service, secure, connections, watched, drain);
         let serving = tokio::spawn(serving);

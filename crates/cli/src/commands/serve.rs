@@ -11,7 +11,7 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
-    private_file,
+    WorkloadSettings, private_file,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
@@ -33,6 +33,7 @@ Examples:
   lockgate serve --map-service shop/webhook:443=127.0.0.1:9443
   lockgate serve --audit-log-path - --token-auth-file tokens.csv
   lockgate serve --data-dir /var/lib/lockgate
+  lockgate serve --simulate=workloads
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
 
@@ -122,6 +123,28 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
+    /// Simulate parts of a cluster that kube-apiserver does not have: `workloads` runs the workload
+    /// controllers and a node whose Pods become ready
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    simulate: Vec<Part>,
+    /// Name of the simulated node; of several, they are numbered from 0
+    #[arg(long, default_value = "lockgate-node", value_name = "NAME")]
+    simulate_node_name: String,
+    /// Simulated nodes
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    simulate_nodes: u16,
+    /// Time from scheduled to running of simulated Pods, and of each init container
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_start_after: Duration,
+    /// Time from running to ready of simulated Pods with readiness probes
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_ready_after: Duration,
+    /// Time that the containers of simulated Pods run whose restart policy is not Always
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_complete_after: Duration,
+    /// Time that simulated Pods take to stop
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_stop_after: Duration,
     /// Serve requests by FlowSchemas and PriorityLevelConfigurations
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     enable_priority_and_fairness: bool,
@@ -145,6 +168,13 @@ pub struct ServeArgs {
     kubeconfig_out: Option<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
+}
+
+/// A part of a cluster that can be simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Workload controllers, a scheduler and the kubelet of a node
+    Workloads,
 }
 
 /// `NAME=true`.
@@ -350,6 +380,18 @@ impl ServeArgs {
         self.kubeconfig_out.as_deref()
     }
 
+    fn simulated_workloads(&self) -> Option<WorkloadSettings> {
+        let settings = WorkloadSettings {
+            node_name: self.simulate_node_name.clone(),
+            nodes: self.simulate_nodes,
+            start_after: self.simulate_start_after,
+            ready_after: self.simulate_ready_after,
+            complete_after: self.simulate_complete_after,
+            stop_after: self.simulate_stop_after,
+        };
+        self.simulate.contains(&Part::Workloads).then_some(settings)
+    }
+
     fn settings(&self) -> Settings {
         let mut feature_gates = FeatureGates::default();
         for Gate(name, on) in &self.feature_gates {
@@ -386,6 +428,7 @@ impl ServeArgs {
                 unreachable_seconds: self.default_unreachable_toleration_seconds,
             },
             controllers: controllers(&self.controllers),
+            simulate_workloads: self.simulated_workloads(),
             descriptions: Some(lockgate_descriptions::text),
             priority_and_fairness: self.enable_priority_and_fairness,
             max_requests_inflight: self.max_requests_inflight,
@@ -443,6 +486,12 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         .map_err(explain)?;
     for part in running.parts() {
         Printer::note(&part);
+    }
+    if let Some(simulated) = args.simulated_workloads() {
+        let (count, name) = (simulated.nodes, &simulated.node_name);
+        Printer::note(&format!(
+            "simulated: workloads on {count} x {name}; Pods become ready, and no container runs"
+        ));
     }
     apply_all(&running, &sources).await?;
     for part in running.policies() {

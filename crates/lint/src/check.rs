@@ -1,0 +1,42 @@
+//! Runs the rules over a set.
+
+use crate::finding::Profile;
+use crate::rule::{Context, Finding, Reporter};
+use crate::rules::RULES;
+use crate::set::Set;
+use crate::suppression::Suppressions;
+
+/// What to check for.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The profile, which sets the severities.
+    pub profile: Profile,
+    /// What to leave out.
+    pub suppressions: Suppressions,
+    /// Seconds since 1970, for certificates that expire; those do not when it is 0.
+    pub now: i64,
+}
+
+/// Runs every rule that the profile has. The findings are in the order of the objects, then of rules.
+#[must_use]
+pub fn check(set: &Set, options: &Options) -> Vec<Finding> {
+    let context = Context {
+        set,
+        now: options.now,
+    };
+    let mut findings = Vec::new();
+    for &rule in RULES {
+        if rule.levels.of(options.profile).is_none() || options.suppressions.excludes(rule.id) {
+            continue;
+        }
+        let mut reporter = Reporter {
+            rule,
+            profile: options.profile,
+            findings: &mut findings,
+        };
+        (rule.check)(&context, &mut reporter);
+    }
+    findings.retain(|finding| !options.suppressions.suppresses(set, finding));
+    findings.sort_by_key(|finding| finding.object);
+    findings
+}

@@ -1,0 +1,66 @@
+//! The rules as a page of Markdown.
+
+use std::fmt::Write as _;
+
+use crate::finding::{Levels, Profile};
+use crate::rule::Rule;
+use crate::rules::RULES;
+
+/// The page of all rules, as `docs/lint-rules.md` has it.
+#[must_use]
+pub fn page() -> String {
+    let mut out = String::from(
+        "# Rules of `lockgate lint`\n\n\
+         Generated from the rules in `crates/lint`; `lockgate lint --explain W001` prints one of them. \
+         How to run, suppress and fail on them is in [lint.md](lint.md).\n\n\
+         | Rule | | balanced | availability | security |\n|---|---|---|---|---|\n",
+    );
+    for rule in RULES {
+        let Rule { id, title, .. } = rule;
+        let anchor = id.to_lowercase();
+        let _ = writeln!(
+            out,
+            "| [{id}](#{anchor}) | {title} | {} |",
+            severities(&rule.levels).join(" | ")
+        );
+    }
+    for rule in RULES {
+        let _ = write!(out, "\n## {}\n\n{}", rule.id, section(rule));
+    }
+    out
+}
+
+/// The section of one rule, without its heading.
+#[must_use]
+pub fn section(rule: &Rule) -> String {
+    let Rule {
+        title,
+        summary,
+        advice,
+        bad,
+        good,
+        ..
+    } = rule;
+    let levels: Vec<String> = Profile::ALL
+        .iter()
+        .zip(severities(&rule.levels))
+        .map(|(profile, severity)| format!("{} {severity}", profile.name()))
+        .collect();
+    format!(
+        "**{title}.** {summary}\n\n{advice}\n\nSeverity: {}.\n\nBad:\n\n```yaml\n{}\n```\n\nGood:\n\n```yaml\n{}\n```\n",
+        levels.join(", "),
+        bad.trim(),
+        good.trim()
+    )
+}
+
+fn severities(levels: &Levels) -> Vec<&'static str> {
+    Profile::ALL
+        .iter()
+        .map(|profile| {
+            levels
+                .of(*profile)
+                .map_or("off", |severity| severity.name())
+        })
+        .collect()
+}

@@ -1,0 +1,40 @@
+//! Risk and availability rules for webhook configurations and admission policies.
+//!
+//! An API server accepts a webhook that matches everything, fails closed and may take 30 s. The rules
+//! here say what such a configuration does to a cluster. They see a whole [`Set`] at once: how long
+//! one request can take is a property of all webhooks together.
+//!
+//! ```text
+//!   documents ──► Set (hooks, policies, other manifests) ──► rules ──► Finding (rule, place, message)
+//! ```
+//!
+//! Rules that need a running webhook (its patches, its latency) are no part of this crate. There is no
+//! I/O and no clock: the time comes with the [`Options`].
+
+#![warn(missing_docs)]
+#![doc = include_str!("../README.md")]
+
+pub mod finding;
+
+mod resource;
+
+mod matching;
+
+pub mod set;
+
+pub mod rule;
+
+mod rules;
+
+pub mod suppression;
+
+mod check;
+
+pub use check::{Options, check};
+pub use finding::{Grade, Levels, Profile, Severity};
+pub use rule::{Finding, Rule};
+pub use rules::{RULES, find};
+pub use set::{Set, SetError};
+pub use suppression::Suppressions;
+
+pub mod docs;

@@ -1,0 +1,284 @@
+//! Rules about webhooks that need themselves, or each other, to start.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{ERROR, WARNING, levels, list};
+use crate::finding::Grade;
+use crate::matching::{Labels, Operation, Target};
+use crate::resource;
+use crate::rule::{Context, Reporter, Rule};
+use crate::set::{Hook, Set};
+
+/// A service by namespace and name.
+type Service<'s> = (&'s str, &'s str);
+
+/// Creates without which a pod of a service never serves.
+const NEEDED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("apps", "replicasets"),
+    ("discovery.k8s.io", "endpointslices"),
+];
+
+/// The pods behind a service: where they run and their labels.
+struct Pods<'s> {
+    namespace: &'s str,
+    namespace_labels: Labels,
+    labels: Labels,
+}
+
+impl<'s> Pods<'s> {
+    fn of(set: &Set, (namespace, name): Service<'s>) -> Self {
+        Self {
+            namespace,
+            namespace_labels: set.namespace_labels(namespace),
+            labels: set.pod_labels(namespace, name),
+        }
+    }
+
+    /// The first needed create that the webhook is called for.
+    fn guarded_by(&self, hook: &Hook) -> Option<&'static str> {
+        NEEDED.iter().find_map(|(group, plural)| {
+            let resource = resource::find(group, plural)?;
+            let namespace = Some((self.namespace, &self.namespace_labels));
+            let target = Target::of(resource, Operation::Create, namespace).labelled(&self.labels);
+            let covered = hook.builtin_operations(resource).has(Operation::Create);
+            (covered && hook.selects(&target)).then_some(*plural)
+        })
+    }
+}
+
+pub(super) static W010: Rule = Rule {
+    id: "W010",
+    title: "webhook matches its own pods",
+    summary: "A webhook that fails closed and is called when its own pods are created can never start again once all of them are \
+              gone, as after a restart of the cluster.",
+    advice: "Exclude the webhook's own namespace with a `namespaceSelector` on `kubernetes.io/metadata.name`.",
+    bad: "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: images}
+webhooks:
+- name: images.example.com
+  clientConfig: {service: {namespace: hooks, name: webhook}}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+",
+    good: "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: images}
+webhooks:
+- name: images.example.com
+  clientConfig: {service: {namespace: hooks, name: webhook}}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, hooks]}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+",
+    levels: levels(ERROR, ERROR, WARNING),
+    check: |context, report| {
+        let mut known: BTreeMap<Service<'_>, Pods<'_>> = BTreeMap::new();
+        for hook in &context.set.hooks {
+            let Some(service) = hook.service() else {
+                continue;
+            };
+            let pods = known
+                .entry(service)
+                .or_insert_with(|| Pods::of(context.set, service));
+            let Some(plural) = pods.guarded_by(hook) else {
+                continue;
+            };
+            let (namespace, name) = service;
+            let (grade, effect) = if hook.fails_closed() {
+                (
+                    Grade::Usual,
+                    "without a running pod it blocks its own start",
+                )
+            } else {
+                (Grade::Lower, "its own start waits for its timeout")
+            };
+            let assumed = if context.set.knows_namespace(namespace) {
+                ""
+            } else {
+                " (its Namespace is not among the manifests and is taken to have no labels of its own)"
+            };
+            let message = format!(
+                "matches CREATE of {plural} in `{namespace}`, where its service `{name}` runs: {effect}{assumed}"
+            );
+            report.graded(grade, hook, "clientConfig.service.namespace", message);
+        }
+    },
+};
+
+pub(super) static W011: Rule = Rule {
+    id: "W011",
+    title: "webhooks that need each other to start",
+    summary: "Two webhooks that fail closed, each called when the other's pods are created, keep each other down after both were \
+              down once. The same goes for longer circles.",
+    advice: "Exclude the namespace of one webhook from the other, with a `namespaceSelector` on `kubernetes.io/metadata.name`.",
+    bad: "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: images}
+webhooks:
+- name: images.example.com
+  clientConfig: {service: {namespace: images, name: webhook}}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, images]}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: sidecars}
+webhooks:
+- name: sidecars.example.com
+  clientConfig: {service: {namespace: sidecars, name: webhook}}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, sidecars]}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+",
+    good: "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: images}
+webhooks:
+- name: images.example.com
+  clientConfig: {service: {namespace: images, name: webhook}}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, images]}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: sidecars}
+webhooks:
+- name: sidecars.example.com
+  clientConfig: {service: {namespace: sidecars, name: webhook}}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, sidecars, images]}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+",
+    levels: levels(ERROR, ERROR, WARNING),
+    check: circles,
+};
+
+fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
+    let set = context.set;
+    let mut guards: BTreeMap<Service<'_>, Vec<&Hook>> = BTreeMap::new();
+    for hook in set.hooks.iter().filter(|hook| hook.fails_closed()) {
+        if let Some(service) = hook.service() {
+            guards.entry(service).or_default().push(hook);
+        }
+    }
+    let services: Vec<Service<'_>> = guards.keys().copied().collect();
+    let pods: Vec<Pods<'_>> = services
+        .iter()
+        .map(|service| Pods::of(set, *service))
+        .collect();
+    // From each service to those whose pods its webhooks guard.
+    let edges: Vec<Vec<usize>> = guards
+        .values()
+        .enumerate()
+        .map(|(from, hooks)| {
+            let guarded = pods.iter().enumerate().filter(|(to, pods)| {
+                *to != from && hooks.iter().any(|hook| pods.guarded_by(hook).is_some())
+            });
+            guarded.map(|(to, _)| to).collect()
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    for start in 0..services.len() {
+        if seen.contains(&start) {
+            continue;
+        }
+        let Some(circle) = shortest_circle(&edges, start) else {
+            continue;
+        };
+        seen.extend(circle.iter().copied());
+        let names: Vec<String> = circle
+            .iter()
+            .chain(circle.first())
+            .filter_map(|at| services.get(*at))
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect();
+        let next = circle.get(1).copied().unwrap_or(start);
+        let hooks = services.get(start).and_then(|service| guards.get(service));
+        let hook = hooks.into_iter().flatten().find(|hook| {
+            pods.get(next)
+                .is_some_and(|pods| pods.guarded_by(hook).is_some())
+        });
+        if let Some(hook) = hook {
+            let shown = if names.len() > 6 {
+                list(&names, 6)
+            } else {
+                names.join(" → ")
+            };
+            let message =
+                format!("services whose pods need each other's webhooks to be created: {shown}");
+            report.hook(hook, "namespaceSelector", message);
+        }
+    }
+}
+
+/// The shortest way from a node back to itself, without its end.
+fn shortest_circle(edges: &[Vec<usize>], start: usize) -> Option<Vec<usize>> {
+    let mut came_from: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut open = VecDeque::from([start]);
+    while let Some(at) = open.pop_front() {
+        for &to in edges.get(at).into_iter().flatten() {
+            if to == start {
+                let mut circle = vec![at];
+                let mut step = at;
+                while let Some(&before) = came_from.get(&step) {
+                    circle.push(before);
+                    step = before;
+                }
+                circle.reverse();
+                return Some(circle);
+            }
+            came_from.entry(to).or_insert_with(|| {
+                open.push_back(to);
+                at
+            });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_shortest_way_back() {
+        let edges = vec![vec![1, 2], vec![3], vec![0], vec![0], vec![0]];
+        assert_eq!(shortest_circle(&edges, 0), Some(vec![0, 2]));
+        assert_eq!(shortest_circle(&edges, 1), Some(vec![1, 3, 0]));
+        assert_eq!(shortest_circle(&edges, 4), None);
+        assert_eq!(shortest_circle(&[vec![]], 0), None);
+    }
+}

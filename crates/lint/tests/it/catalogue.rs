@@ -1,0 +1,65 @@
+//! Each rule finds its bad example and not its good one, and the docs say the same as the table.
+
+use lockgate_lint::{Profile, RULES, docs, find};
+
+use super::{lint_in, rules_in};
+
+fn profile_of(rule: &lockgate_lint::Rule) -> Profile {
+    Profile::ALL
+        .into_iter()
+        .find(|profile| rule.levels.of(*profile).is_some())
+        .unwrap()
+}
+
+#[test]
+fn every_bad_example_is_found_and_no_good_one_is() {
+    for rule in RULES {
+        let profile = profile_of(rule);
+        let bad = rules_in(profile, rule.bad);
+        assert!(bad.contains(&rule.id), "{}: bad example: {bad:?}", rule.id);
+        let good: Vec<String> = lint_in(profile, rule.good)
+            .into_iter()
+            .filter(|finding| finding.rule == *rule)
+            .map(|finding| finding.message)
+            .collect();
+        assert!(good.is_empty(), "{}: good example: {good:?}", rule.id);
+    }
+}
+
+#[test]
+fn rules_are_sorted_and_found_in_either_case() {
+    assert!(RULES.is_sorted_by(|a, b| a.id < b.id));
+    assert_eq!(find("w011").map(|rule| rule.id), Some("W011"));
+    assert!(find("W999").is_none());
+    for rule in RULES {
+        let sentences = [rule.summary, rule.advice];
+        assert!(
+            sentences.iter().all(|text| text.ends_with('.')),
+            "{}",
+            rule.id
+        );
+    }
+}
+
+#[test]
+fn the_page_of_rules_is_current() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lint-rules.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, docs::page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == docs::page(),
+        "docs/lint-rules.md is not what the table of rules says: run this test with UPDATE_DOCS=1"
+    );
+}
+
+#[test]
+fn profiles_disagree_about_failure_policies_by_design() {
+    let fails = find("W013").unwrap();
+    let ignores = find("W014").unwrap();
+    assert!(!rules_in(Profile::Security, fails.bad).contains(&"W013"));
+    assert!(rules_in(Profile::Availability, fails.bad).contains(&"W013"));
+    assert!(rules_in(Profile::Security, ignores.bad).contains(&"W014"));
+    assert!(!rules_in(Profile::Availability, ignores.bad).contains(&"W014"));
+}
