@@ -38,13 +38,13 @@ pub(crate) struct Submission {
     old: Option<Object>,
     /// Guards the managed fields of the object against webhooks that spoil them.
     guard: Option<Guard>,
+    fine_times: bool,
 }
 
 #[derive(Debug)]
 struct Guard {
     /// As text, which is cheaper to make, compare and drop than another tree.
     managed_fields: Option<String>,
-    fine_times: bool,
 }
 
 impl Submission {
@@ -59,6 +59,7 @@ impl Submission {
             object: None,
             old: None,
             guard: None,
+            fine_times: false,
         }
     }
 
@@ -110,16 +111,21 @@ impl Submission {
     /// An object whose managed fields were updated; admission cannot spoil them.
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
         self.guard = Some(Guard {
-            managed_fields: managed_fields(&tracked.object),
-            fine_times: tracked.fine_times,
+            managed_fields: managed_fields(&tracked.object).map(json::to_string),
         });
+        self.fine_times = tracked.fine_times;
         self.object(tracked.object)
+    }
+
+    /// Upstream keeps managed fields of the object whose times are finer than their text says.
+    pub(crate) fn fine_times(mut self, are_fine: bool) -> Self {
+        self.fine_times = are_fine;
+        self
     }
 }
 
-fn managed_fields(object: &Value) -> Option<String> {
-    let fields = metadata::of(object).and_then(|metadata| metadata.get("managedFields"));
-    fields.map(json::to_string)
+pub(crate) fn managed_fields(object: &Value) -> Option<&Value> {
+    metadata::of(object).and_then(|metadata| metadata.get("managedFields"))
 }
 
 impl Admitter {
@@ -135,6 +141,7 @@ impl Admitter {
             object,
             old,
             guard,
+            fine_times,
         } = submission;
         let resource = request.resource.group_version_resource();
         let mut submitted = AdmissionRequest::new(operation, kind, resource);
@@ -147,7 +154,7 @@ impl Admitter {
         submitted.deadline = request.deadline;
         submitted.object = object.map(Object::new);
         submitted.old_object = old;
-        submitted.fine_times = guard.as_ref().is_some_and(|guard| guard.fine_times);
+        submitted.fine_times = fine_times;
         Attempt {
             admitter: self,
             request,
@@ -188,7 +195,7 @@ impl Attempt<'_> {
         let mut object = self.take_object()?;
         if let Some(guard) = &self.guard
             // What nobody touched can be read.
-            && managed_fields(&object) != guard.managed_fields
+            && managed_fields(&object).map(json::to_string) != guard.managed_fields
         {
             let fields = guard.managed_fields.as_deref().map(serde_json::from_str);
             let fields: Option<Value> = fields
