@@ -157,14 +157,17 @@ impl Pipeline {
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
     /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
     async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
-        let engine = &self.writer.admitter.engine;
-        let has_policies = |kind| !engine.policies(kind).snapshot().policies().is_empty();
-        if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
-            return true;
-        }
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
         };
+        let engine = &self.writer.admitter.engine;
+        let has_policies = |kind| {
+            let policies = engine.policies(kind).snapshot();
+            policies.concerns(&target.group, &target.resource)
+        };
+        if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
+            return true;
+        }
         let snapshot = self.registry.snapshot();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found else {

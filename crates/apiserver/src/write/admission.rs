@@ -6,6 +6,7 @@ use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request as AdmissionRequest};
 use lockgate_api::admission::GroupVersionKind;
+use lockgate_go::json;
 use lockgate_kinds::managed_fields::restore_after_admission;
 use serde_json::Value;
 
@@ -42,7 +43,8 @@ pub(crate) struct Submission {
 
 #[derive(Debug)]
 struct Guard {
-    managed_fields: Option<Value>,
+    /// As text, which is cheaper to make, compare and drop than another tree.
+    managed_fields: Option<String>,
 }
 
 impl Submission {
@@ -109,7 +111,7 @@ impl Submission {
     /// An object whose managed fields were updated; admission cannot spoil them.
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
         self.guard = Some(Guard {
-            managed_fields: managed_fields(&tracked.object).cloned(),
+            managed_fields: managed_fields(&tracked.object).map(json::to_string),
         });
         self.fine_times = tracked.fine_times;
         self.object(tracked.object)
@@ -193,10 +195,15 @@ impl Attempt<'_> {
         let mut object = self.take_object()?;
         if let Some(guard) = &self.guard
             // What nobody touched can be read.
-            && managed_fields(&object) != guard.managed_fields.as_ref()
-            && let Some(warning) = restore_after_admission(&mut object, guard.managed_fields.as_ref())
+            && managed_fields(&object).map(json::to_string) != guard.managed_fields
         {
-            self.request.notes.warn(&warning);
+            let fields = guard.managed_fields.as_deref().map(serde_json::from_str);
+            let fields: Option<Value> = fields
+                .transpose()
+                .map_err(|_| internal("managed fields cannot be restored"))?;
+            if let Some(warning) = restore_after_admission(&mut object, fields.as_ref()) {
+                self.request.notes.warn(&warning);
+            }
         }
         Ok(object)
     }
