@@ -4,6 +4,7 @@
 //!
 //! UPSTREAM: kubernetes pkg/controller, apiextensions-apiserver pkg/controller
 
+mod api_service;
 mod definition;
 pub(crate) mod flow_control;
 mod garbage_collector;

@@ -62,6 +62,9 @@ mod namespaces;
 mod policies;
 mod services;
 
+// Requests for aggregated API servers.
+mod aggregation;
+
 // 7. The bridge to the store.
 mod persist;
 
@@ -106,8 +109,8 @@ pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
 pub use config::{
-    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, ServiceAccounts,
-    ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
+    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, RequestHeaders,
+    ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
 };
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;

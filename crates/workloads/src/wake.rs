@@ -36,6 +36,9 @@ pub(crate) fn wake(
     let Some(object) = new.or(old) else {
         return;
     };
+    if new.is_none() {
+        context.clocks.forget(object.uid());
+    }
     let mut waker = Waker { context, queue };
     if let Some(lane) = lane(object.kind)
         && new.is_some()
@@ -140,7 +143,6 @@ impl Waker<'_> {
                 context
                     .addresses
                     .release(text(pod, "/status/podIP"), pod.uid());
-                context.clocks.forget(pod.uid());
                 self.owner_of_owner(pod);
             }
             (None, None) => return,

@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
-    AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
-    WorkloadSettings, private_file,
+    AuthorizationMode, Controllers, FeatureGates, RequestHeaders, Running, ServiceMapping,
+    ServingFiles, Settings, StartError, WorkloadSettings, private_file,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
@@ -70,6 +70,55 @@ pub struct ServeArgs {
     /// CA bundle for client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    /// CA bundle for proxies in front of the server, whose X-Remote-* headers name users
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of their certificates [default: all of the CA]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        requires = "requestheader_client_ca_file"
+    )]
+    requestheader_allowed_names: Vec<String>,
+    /// Headers with the name of the user
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-User",
+        value_name = "NAMES"
+    )]
+    requestheader_username_headers: Vec<String>,
+    /// Headers with its uid
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Uid",
+        value_name = "NAMES"
+    )]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers with its groups
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Group",
+        value_name = "NAMES"
+    )]
+    requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers with extra values
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Extra-",
+        value_name = "PREFIXES"
+    )]
+    requestheader_extra_headers_prefix: Vec<String>,
+    /// Client certificate for aggregated API servers [default: generated, with a CA of its own]
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
     /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -100,6 +149,9 @@ pub struct ServeArgs {
     /// Handling of redirects from webhooks
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     webhook_redirects: RedirectsArg,
+    /// Allow plain HTTP for webhooks on `localhost` and loopback addresses
+    #[arg(long, value_enum, value_name = "WHERE")]
+    allow_http_webhooks: Option<HttpWebhooks>,
     /// Admission plugins to enable besides the defaults (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
@@ -243,6 +295,13 @@ enum RedirectsArg {
     Refuse,
     /// Follow redirects, as kube-apiserver does
     Follow,
+}
+
+/// Where webhooks may be called over plain HTTP.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum HttpWebhooks {
+    /// `localhost`, 127.0.0.0/8 and ::1
+    Localhost,
 }
 
 /// Authorization mode.
@@ -397,6 +456,8 @@ impl ServeArgs {
         for Gate(name, on) in &self.feature_gates {
             feature_gates.set(name, *on);
         }
+        feature_gates.http_on_loopback =
+            matches!(self.allow_http_webhooks, Some(HttpWebhooks::Localhost));
         Settings {
             bind_address: self.bind_address,
             secure_port: self.secure_port,
@@ -406,6 +467,21 @@ impl ServeArgs {
                 .clone()
                 .or_else(|| Some(self.data_dir.as_ref()?.join("certs"))),
             client_ca_file: self.client_ca_file.clone(),
+            request_headers: RequestHeaders {
+                client_ca_file: self.requestheader_client_ca_file.clone(),
+                allowed_names: self.requestheader_allowed_names.clone(),
+                username: self.requestheader_username_headers.clone(),
+                uid: self.requestheader_uid_headers.clone(),
+                group: self.requestheader_group_headers.clone(),
+                extra_prefix: self.requestheader_extra_headers_prefix.clone(),
+            },
+            proxy_client_files: match (&self.proxy_client_cert_file, &self.proxy_client_key_file) {
+                (Some(certificate), Some(key)) => Some(ServingFiles {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                }),
+                _ => None,
+            },
             token_auth_file: self.token_auth_file.clone(),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
