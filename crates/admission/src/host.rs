@@ -9,9 +9,11 @@
 //!   Caller       how a webhook is reached                (see the module `call`)
 //! ```
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::hash::BuildHasher as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -443,24 +445,51 @@ pub struct RandomIds;
 
 impl Ids for RandomIds {
     fn uid(&self) -> String {
-        let mut bytes = [0; 16];
-        if getrandom::fill(&mut bytes).is_err() {
-            // Without randomness from the system the hasher's seeds still differ per call.
-            let seed = |n: u64| {
-                use std::hash::BuildHasher;
-                std::hash::RandomState::new().hash_one(n).to_ne_bytes()
-            };
-            bytes[..8].copy_from_slice(&seed(0));
-            bytes[8..].copy_from_slice(&seed(1));
-        }
-        uuid::Builder::from_random_bytes(bytes)
-            .into_uuid()
-            .to_string()
+        let bytes = RANDOM.with_borrow_mut(RandomBytes::take);
+        let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+        let uid = uuid::Builder::from_random_bytes(bytes).into_uuid();
+        uid.as_hyphenated().encode_lower(&mut text).to_owned()
     }
+}
+
+thread_local! {
+    static RANDOM: RefCell<RandomBytes> = const { RefCell::new(RandomBytes { bytes: [0; 1024], used: 1024 }) };
+}
+
+/// Random bytes from the system, asked for by the kilobyte: every request and every object has an id, and
+/// asking for each costs as much as the rest of it.
+struct RandomBytes {
+    bytes: [u8; 1024],
+    used: usize,
+}
+
+impl RandomBytes {
+    fn take(&mut self) -> [u8; 16] {
+        if self.used >= self.bytes.len() {
+            if getrandom::fill(&mut self.bytes).is_err() {
+                return seeds();
+            }
+            self.used = 0;
+        }
+        let taken = self.bytes.get_mut(self.used..self.used + 16);
+        self.used += 16;
+        match taken.and_then(|taken| <&mut [u8; 16]>::try_from(taken).ok()) {
+            Some(taken) => std::mem::take(taken),
+            None => seeds(),
+        }
+    }
+}
+
+/// Without randomness from the system the hasher's seeds still differ per call.
+fn seeds() -> [u8; 16] {
+    let seed = |n: u64| u128::from(std::hash::RandomState::new().hash_one(n));
+    (seed(0) << 64 | seed(1)).to_ne_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
@@ -468,9 +497,10 @@ mod tests {
 
     #[test]
     fn names_calls_by_random_uuids() {
-        let (one, other) = (RandomIds.uid(), RandomIds.uid());
-        assert_ne!(one, other);
-        for uid in [one, other] {
+        // More than are asked for at once.
+        let uids: BTreeSet<String> = (0..1000).map(|_| RandomIds.uid()).collect();
+        assert_eq!(uids.len(), 1000);
+        for uid in uids {
             let groups: Vec<&str> = uid.split('-').collect();
             assert_eq!(
                 groups.iter().map(|g| g.len()).collect::<Vec<_>>(),

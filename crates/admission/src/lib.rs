@@ -77,8 +77,8 @@
 //!
 //! Registrations are passed to the engine as they are written ([`engine::Engine::register`]) or as a
 //! watch delivers them ([`configuration::Configurations`]); a request that begins afterwards sees them.
-//! Two examples of the crate show both at length: `aggregated` is a small API server whose writes pass
-//! the chain, and `watch_registrations` follows the registrations of a live API server.
+//! The example `aggregated` is a small API server whose writes pass the chain; the crate `lockgate-follow`
+//! follows the registrations of a live API server.
 //!
 //! # Following a request
 //!

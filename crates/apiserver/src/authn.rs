@@ -1,11 +1,13 @@
 //! Stage 2: authentication.
 //!
-//! A client certificate is looked at first, then a bearer token. Who shows neither is anonymous; who
-//! shows only what nobody trusts is turned away. Then a user may be asked to be taken for another.
+//! The headers of a proxy with a certificate of its own are looked at first, then a client certificate, then
+//! a bearer token. Who shows neither is anonymous; who shows only what nobody trusts is turned away. Then a
+//! user may be asked to be taken for another.
 
 mod certificate;
 pub(crate) mod impersonation;
 pub(crate) mod keys;
+pub(crate) mod request_headers;
 pub(crate) mod service_account;
 pub(crate) mod tokens;
 
@@ -18,6 +20,7 @@ use lockgate_store::Store;
 use rustls::pki_types::UnixTime;
 
 use crate::authn::service_account::{Signer, TokenError, Verified, intersect};
+use crate::config::RequestHeaders;
 use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
@@ -36,6 +39,8 @@ pub(crate) struct Authenticator {
     /// Where the accounts are that tokens are issued to.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) anonymous: bool,
+    /// The headers of proxies in front of the server.
+    pub(crate) request_headers: RequestHeaders,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -79,6 +84,13 @@ impl Authenticator {
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Outcome<UserInfo> {
         let mut is_refused = false;
         if let Some(shown) = &peer.certificate {
+            let proxy = shown.front_proxy(UnixTime::now());
+            let names = &self.request_headers;
+            match proxy.map(|proxy| request_headers::user(names, proxy, headers)) {
+                Some(Ok(Some(user))) => return Ok(with_group(user, AUTHENTICATED)),
+                Some(Ok(None)) | None => {}
+                Some(Err(_)) => is_refused = true,
+            }
             match shown.verified(UnixTime::now()).map(certificate::user) {
                 Some(Ok(Some(user))) => return Ok(with_group(user, AUTHENTICATED)),
                 Some(Ok(None)) => {}
@@ -158,6 +170,7 @@ mod tests {
             signer,
             store: Arc::new(lockgate_store::MemoryStore::new()),
             anonymous: true,
+            request_headers: RequestHeaders::default(),
         };
         let user = authenticator
             .authenticate(&peer(), &headers("bearer secret"))
@@ -191,6 +204,7 @@ mod tests {
             signer,
             store: Arc::new(lockgate_store::MemoryStore::new()),
             anonymous: false,
+            request_headers: RequestHeaders::default(),
         };
         assert!(
             authenticator

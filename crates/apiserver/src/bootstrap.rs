@@ -3,7 +3,7 @@
 
 mod roles;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lockgate_api::admission::UserInfo;
@@ -25,8 +25,21 @@ use crate::write::{Writer, strategy};
 /// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
+/// Certificates that the server publishes.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// The certificates that clients verify the server with.
+    pub(crate) ca_pem: String,
+    /// How aggregated servers authenticate clients.
+    pub(crate) authentication: BTreeMap<&'static str, String>,
+}
+
 /// Applies the effects of what is stored, and creates what is missing.
-pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str) -> Outcome<()> {
+pub(crate) async fn load(
+    writer: &Writer,
+    controllers: Controllers,
+    published: &Published,
+) -> Outcome<()> {
     let snapshot = writer.registry.snapshot();
     move_custom_objects(&writer.storage, &snapshot).await?;
     let resources = snapshot.resources().iter();
@@ -39,7 +52,8 @@ pub(crate) async fn load(writer: &Writer, controllers: Controllers, ca_pem: &str
     }
     // Definitions are served now, so that the versions of their objects are known.
     add_versions(&writer.storage, &writer.registry.snapshot()).await?;
-    let mut writes = missing_objects(writer, &snapshot, controllers, ca_pem).await?;
+    let mut writes = missing_objects(writer, &snapshot, controllers, &published.ca_pem).await?;
+    writes.extend(authentication(&writer.storage, &snapshot, published).await?);
     writes.extend(roles(&writer.storage, &snapshot, controllers).await?);
     store(&writer.storage, writes).await
 }
@@ -190,6 +204,35 @@ async fn missing_objects(
         missing.push(write);
     }
     Ok(missing)
+}
+
+/// The config map by which aggregated servers authenticate clients. Authorities may be others than those
+/// of the last start.
+async fn authentication(
+    storage: &Storage,
+    snapshot: &Snapshot,
+    published: &Published,
+) -> Outcome<Option<Write>> {
+    let resource = find(snapshot, "", "v1", "configmaps")?;
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "data": published.authentication,
+    });
+    let mut write = Write::new(storage, resource, object);
+    match storage.entry(&write.key).await? {
+        None => metadata::fill(&mut write.object),
+        Some(entry) => {
+            let mut stored = encoding::parse_entry(&entry, resource.type_meta())?;
+            if stored["data"] == write.object["data"] {
+                return Ok(None);
+            }
+            stored["data"] = write.object["data"].take();
+            write.object = stored;
+            write.expected = Some(entry.revision);
+        }
+    }
+    Ok(Some(write))
 }
 
 fn find<'s>(

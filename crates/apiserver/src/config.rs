@@ -130,6 +130,9 @@ pub struct FeatureGates {
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
+    /// `--allow-http-webhooks=localhost`, which upstream does not have: URLs of webhooks may be plain HTTP to
+    /// loopback hosts. It decides what may be stored, as the gates do, so it is carried with them.
+    pub http_on_loopback: bool,
     /// The gates of in-tree plugins.
     pub plugins: Gates,
 }
@@ -139,6 +142,7 @@ impl Default for FeatureGates {
         Self {
             match_conditions: true,
             static_manifests: false,
+            http_on_loopback: false,
             plugins: Gates::default(),
         }
     }
@@ -184,6 +188,39 @@ impl FeatureGates {
             _ => return false,
         }
         true
+    }
+}
+
+/// The headers by which a proxy in front of a server says who its user is. They are believed of clients with
+/// a certificate of their authority alone, and published for aggregated servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHeaders {
+    /// The authority of the proxies in front of this server. None, and there are no such proxies.
+    pub client_ca_file: Option<PathBuf>,
+    /// The common names of their certificates; all of them if there are none.
+    pub allowed_names: Vec<String>,
+    /// Headers with the name of the user, the first that is there counts.
+    pub username: Vec<String>,
+    /// Headers with its uid.
+    pub uid: Vec<String>,
+    /// Headers with its groups, all of which count.
+    pub group: Vec<String>,
+    /// Prefixes of headers with extra values.
+    pub extra_prefix: Vec<String>,
+}
+
+impl Default for RequestHeaders {
+    /// The names that kubeadm gives them.
+    fn default() -> Self {
+        let one = |name: &str| vec![name.to_owned()];
+        Self {
+            client_ca_file: None,
+            allowed_names: Vec::new(),
+            username: one("X-Remote-User"),
+            uid: one("X-Remote-Uid"),
+            group: one("X-Remote-Group"),
+            extra_prefix: one("X-Remote-Extra-"),
+        }
     }
 }
 
@@ -354,6 +391,11 @@ pub struct Settings {
     pub extra_hosts: Vec<String>,
     /// Authorities whose certificates prove who a user is, besides the server's own.
     pub client_ca_file: Option<PathBuf>,
+    /// The headers of proxies.
+    pub request_headers: RequestHeaders,
+    /// The client certificate with its key that is shown to aggregated servers. None, and the server makes
+    /// one with an authority of its own, which it publishes.
+    pub proxy_client_files: Option<ServingFiles>,
     /// Tokens, in the format of kube-apiserver.
     pub token_auth_file: Option<PathBuf>,
     /// Further tokens, for servers that are started by a program.
@@ -407,6 +449,8 @@ pub struct Settings {
     /// The controllers to run. kube-apiserver alone has none, and tests that are written
     /// for it may want none.
     pub controllers: Controllers,
+    /// Workload controllers and a simulated node that runs Pods. None runs no Pods, and costs nothing.
+    pub simulate_workloads: Option<lockgate_workloads::Settings>,
     /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
     /// look see it go.
     pub namespace_grace: Duration,
@@ -426,6 +470,8 @@ impl Default for Settings {
             connections: ConnectionLimits::default(),
             extra_hosts: Vec::new(),
             client_ca_file: None,
+            request_headers: RequestHeaders::default(),
+            proxy_client_files: None,
             token_auth_file: None,
             tokens: Vec::new(),
             service_accounts: ServiceAccounts::default(),
@@ -449,6 +495,7 @@ impl Default for Settings {
             service_range: ServiceRange::default(),
             webhook_redirects: Redirects::Refuse,
             controllers: Controllers::default(),
+            simulate_workloads: None,
             namespace_grace: Duration::from_millis(500),
             observer: None,
             drain: Duration::from_secs(5),

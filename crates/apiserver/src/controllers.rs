@@ -4,6 +4,7 @@
 //!
 //! UPSTREAM: kubernetes pkg/controller, apiextensions-apiserver pkg/controller
 
+mod api_service;
 mod definition;
 pub(crate) mod flow_control;
 mod garbage_collector;
@@ -17,6 +18,7 @@ pub(crate) mod role_aggregation;
 mod run;
 mod work_queue;
 mod workers;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,7 @@ use crate::decode::options::WriteOptions;
 use crate::write::Writer;
 
 pub(crate) use run::start;
+pub(crate) use workloads::simulate;
 
 /// The settings of controllers.
 #[derive(Debug, Clone)]

@@ -165,6 +165,15 @@ pub(crate) fn render(
         .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
 }
 
+/// Appends the beginning of what [`render`] gives of an item; the stored bytes that are returned are the rest of it.
+pub(crate) fn render_head(into: &mut String, entry: &Entry) -> Outcome<Bytes> {
+    let parts = Parts::of(&entry.value);
+    let Parts { rest, .. } = parts.ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+    into.push_str("{\"metadata\":");
+    append_version(into, entry.revision, rest);
+    Ok(entry.value.slice_ref(rest.as_bytes()))
+}
+
 /// The text of an object that was stored as these bytes; none if they are no object.
 pub(crate) fn text_of(bytes: &[u8], revision: Revision, type_meta: TypeMeta<'_>) -> Option<String> {
     let mut text = String::with_capacity(bytes.len() + 96);
@@ -332,6 +341,19 @@ mod tests {
             created: Revision(7),
             revision: Revision(7),
         }
+    }
+
+    #[test]
+    fn the_rest_of_an_item_is_what_is_stored() {
+        let object = json!({"apiVersion": "v1", "metadata": {"name": "a"}, "data": {"b": "c"}});
+        let entry = entry(encode(&object));
+        let mut whole = String::new();
+        render(&mut whole, &entry, None).unwrap();
+        let mut head = String::new();
+        let rest = render_head(&mut head, &entry).unwrap();
+        assert_eq!(whole.as_bytes(), [head.as_bytes(), &rest].concat());
+        // It is not a copy.
+        assert_eq!(rest.as_ptr_range().end, entry.value.as_ptr_range().end);
     }
 
     #[test]

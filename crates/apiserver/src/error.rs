@@ -272,6 +272,21 @@ pub(crate) fn too_many_requests() -> Failure {
     failure(429, "TooManyRequests", message, Some(details))
 }
 
+/// 429: the disruption budget of a pod does not allow its eviction.
+pub(crate) fn budget_exhausted(why: &str, retry_after_seconds: i32) -> Failure {
+    let details = StatusDetails {
+        retry_after_seconds,
+        causes: Some(vec![StatusCause {
+            reason: String::from("DisruptionBudget"),
+            message: why.to_owned(),
+            ..StatusCause::default()
+        }]),
+        ..StatusDetails::default()
+    };
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    failure(429, "TooManyRequests", message.to_owned(), Some(details))
+}
+
 /// 504: the time is up.
 pub(crate) fn timeout() -> Failure {
     lockgate_admission::status::request_timeout().into()

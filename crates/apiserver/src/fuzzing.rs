@@ -129,6 +129,7 @@ impl Accounts {
         let tokens = Tokens::parse("known,ann,1\n").expect("a file of one line");
         let signer = Signer::generate().expect("random numbers");
         let authenticator = Authenticator {
+            request_headers: crate::config::RequestHeaders::default(),
             tokens,
             signer: Arc::new(signer),
             store: Arc::new(store),

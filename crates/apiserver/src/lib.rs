@@ -62,6 +62,9 @@ mod namespaces;
 mod policies;
 mod services;
 
+// Requests for aggregated API servers.
+mod aggregation;
+
 // 7. The bridge to the store.
 mod persist;
 
@@ -106,11 +109,12 @@ pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
 pub use config::{
-    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, ServiceAccounts,
-    ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
+    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, RequestHeaders,
+    ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
 };
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;
+pub use lockgate_workloads::Settings as WorkloadSettings;
 pub use server::{Running, StartError};
 pub use test_server::TestServer;
 pub use version::KUBERNETES_VERSION;

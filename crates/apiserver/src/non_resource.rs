@@ -10,6 +10,7 @@ use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
+use crate::aggregation::{self, Aggregator};
 use crate::error::method_not_allowed;
 use crate::flow_control::FlowControl;
 use crate::http::body::Response;
@@ -116,6 +117,7 @@ fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
 /// Serves paths outside the resources.
 #[derive(Debug)]
 pub(crate) struct NonResource {
+    pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) storage: Storage,
     pub(crate) engine: Engine,
@@ -148,6 +150,41 @@ impl NonResource {
         let found = |value: Option<Value>| {
             value.map_or_else(page_not_found, |value| document(&value, pretty))
         };
+        // The documents of aggregated servers are among our own. Usually there are none.
+        let remotes = self.aggregator.remotes();
+        if !remotes.is_empty() {
+            let is_custom = |group: &str| {
+                let mut resources = snapshot.resources().iter();
+                resources.any(|resource| resource.group() == group && resource.is_custom())
+            };
+            match strings.as_slice() {
+                ["apis"] => {
+                    if documents::wants_aggregated(headers) {
+                        let own = discovery::aggregate(&snapshot, false);
+                        let all = aggregation::v2_list(own, &remotes, &is_custom);
+                        return documents::aggregated_document(&all, headers);
+                    }
+                    let own = discovery::group_list(&snapshot);
+                    let all = aggregation::group_list(own, &remotes, &is_custom);
+                    return document(&all, pretty);
+                }
+                ["apis", group] => {
+                    let own = discovery::group(&snapshot, group);
+                    return found(aggregation::group(own, &remotes, group));
+                }
+                ["openapi", "v3"] => {
+                    let own = serde_json::from_slice(&snapshot.openapi_index().text);
+                    let own: Value = own.unwrap_or_default();
+                    let all = aggregation::openapi_v3_index(own, &remotes);
+                    return documents::openapi_tree(&all, headers);
+                }
+                ["openapi", "v2"] => {
+                    let all = aggregation::openapi_v2(snapshot.openapi_v2_tree(), &remotes);
+                    return documents::openapi_v2_tree(&all, headers);
+                }
+                _ => {}
+            }
+        }
         match strings.as_slice() {
             [] => document(&json!({"paths": self.paths()}), pretty),
             ["api"] => documents::aggregated(&snapshot, true, headers)
@@ -235,6 +272,10 @@ impl NonResource {
             let group = format!("/apis/{}", resource.group());
             paths.push(format!("{group}/{}", resource.version));
             paths.push(group);
+        }
+        for remote in self.aggregator.remotes() {
+            paths.push(format!("/apis/{}", remote.group));
+            paths.push(format!("/{}", remote.path()));
         }
         paths.sort_unstable();
         paths.dedup();

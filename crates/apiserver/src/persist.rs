@@ -192,6 +192,11 @@ impl Storage {
     }
 
     /// The newest entry of a key.
+    /// The parts of the server that are made from stored objects.
+    pub(crate) fn effects(&self) -> &Effects {
+        &self.shared.effects
+    }
+
     pub(crate) async fn entry(&self, key: &str) -> Outcome<Option<Entry>> {
         let found = self.shared.store.get(key, ReadAt::Latest).await;
         found

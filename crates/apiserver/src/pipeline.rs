@@ -21,6 +21,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method};
 use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
@@ -29,6 +30,7 @@ use lockgate_listener::Service;
 use lockgate_store::ReadAt;
 
 use crate::access_reviews::Reviewer;
+use crate::aggregation::{Aggregator, Forward, Remote, forward};
 use crate::audit::{Audit, Event};
 use crate::authn::service_account::Signer;
 use crate::authn::{Authenticator, impersonation};
@@ -47,7 +49,7 @@ use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::listen::Peer;
 use crate::http::negotiate::{self, Encoding, Offer, Wanted};
-use crate::http::query::Query;
+use crate::http::query::{Query, unescape};
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::Requests;
 use crate::non_resource::NonResource;
@@ -72,6 +74,7 @@ const AUDIT_ID: &str = "audit-id";
 /// The stages with the parts they work with.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
+    pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) registry: Arc<Registry>,
@@ -103,7 +106,8 @@ impl Service for Pipeline {
         request: http::Request<Incoming>,
     ) -> Response {
         let started = Instant::now();
-        let (head, incoming) = request.into_parts();
+        let (mut head, incoming) = request.into_parts();
+        let upgrade = head.extensions.remove::<OnUpgrade>();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let info = RequestInfo::read(&head.method, head.uri.path(), &query);
         let received = Received {
@@ -115,13 +119,13 @@ impl Service for Pipeline {
         };
         // Boxed, since the future is large, and the connection and a task move it several times.
         if matches!(received.head.method, Method::GET | Method::HEAD) {
-            return Box::pin(received.answer(info, incoming)).await;
+            return Box::pin(received.answer(info, incoming, upgrade)).await;
         }
         // A write that has begun ends, whatever becomes of its client: what is stored is audited.
         let bytes = incoming.size_hint().exact();
         let is_heavy =
             bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
-        let answer = Box::pin(received.answer(info, incoming));
+        let answer = Box::pin(received.answer(info, incoming, upgrade));
         self.run_to_end(is_heavy, answer).await
     }
 }
@@ -153,14 +157,17 @@ impl Pipeline {
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
     /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
     async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
-        let engine = &self.writer.admitter.engine;
-        let has_policies = |kind| !engine.policies(kind).snapshot().policies().is_empty();
-        if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
-            return true;
-        }
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
         };
+        let engine = &self.writer.admitter.engine;
+        let has_policies = |kind| {
+            let policies = engine.policies(kind).snapshot();
+            policies.concerns(&target.group, &target.resource)
+        };
+        if has_policies(PolicyKind::Validating) || has_policies(PolicyKind::Mutating) {
+            return true;
+        }
         let snapshot = self.registry.snapshot();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found else {
@@ -191,7 +198,12 @@ struct Received {
 
 impl Received {
     /// Answers the request, from its head to its audit event.
-    async fn answer(self, info: Option<RequestInfo>, mut incoming: Incoming) -> Response {
+    async fn answer(
+        self,
+        info: Option<RequestInfo>,
+        mut incoming: Incoming,
+        mut upgrade: Option<OnUpgrade>,
+    ) -> Response {
         let Parts {
             method,
             uri,
@@ -205,7 +217,10 @@ impl Received {
             .begin(&id, method, uri, headers, &self.peer);
         let mut response = match info {
             None => respond::page_not_found(),
-            Some(info) => self.serve(info, &mut incoming, &mut event).await,
+            Some(info) => {
+                let connection = (&mut incoming, &mut upgrade);
+                self.serve(info, connection, &mut event).await
+            }
         };
         if *method == Method::HEAD {
             respond::drop_body(&mut response);
@@ -236,7 +251,7 @@ impl Received {
     async fn serve(
         &self,
         info: RequestInfo,
-        incoming: &mut Incoming,
+        connection: (&mut Incoming, &mut Option<OnUpgrade>),
         event: &mut Event,
     ) -> Response {
         let offer = Offer {
@@ -267,7 +282,7 @@ impl Received {
         };
         // A watch has begun once it is answered.
         let is_watch = matches!(&info, RequestInfo::Resource(target) if target.verb == Verb::Watch);
-        let mut response = self.route(info, user, incoming, encoding, event).await;
+        let mut response = self.route(info, user, connection, encoding, event).await;
         if let Some(classified) = classified {
             classified.add_headers(response.headers_mut());
         }
@@ -347,21 +362,27 @@ impl Received {
         &self,
         info: RequestInfo,
         user: UserInfo,
-        incoming: &mut Incoming,
+        (incoming, upgrade): (&mut Incoming, &mut Option<OnUpgrade>),
         encoding: Encoding,
         event: &mut Event,
     ) -> Response {
         let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
-                return match self.authorize_path(&user, &path, event) {
-                    Ok(()) => self.pipeline.non_resource.serve(
-                        &self.head.method,
-                        &segments,
-                        &self.head.headers,
-                        &self.query,
-                    ),
-                    Err(failure) => self.fail(&failure, encoding, event),
-                };
+                if let Err(failure) = self.authorize_path(&user, &path, event) {
+                    return self.fail(&failure, encoding, event);
+                }
+                if let Some(remote) = self.remote_document(&segments) {
+                    let connection = (incoming, upgrade);
+                    return self
+                        .forward(&remote, &user, connection, false, encoding, event)
+                        .await;
+                }
+                return self.pipeline.non_resource.serve(
+                    &self.head.method,
+                    &segments,
+                    &self.head.headers,
+                    &self.query,
+                );
             }
             RequestInfo::Resource(target) => (target, true),
             RequestInfo::Unrouted(target) => (target, false),
@@ -370,11 +391,21 @@ impl Received {
             Ok(authorized) => authorized,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
+        let target = authorized.target();
+        let aggregator = &self.pipeline.aggregator;
+        if let Some(remote) = aggregator.find(&target.group, &target.version) {
+            // Only the server behind knows which of its requests last; a deadline is for those that do not.
+            let lasts = target.verb == Verb::Watch || is_long(target);
+            let connection = (incoming, upgrade);
+            let user = authorized.user();
+            return self
+                .forward(&remote, user, connection, lasts, encoding, event)
+                .await;
+        }
         if !is_routed {
             return self.fail(&no_such_resource(), encoding, event);
         }
         let snapshot = self.pipeline.registry.snapshot();
-        let target = authorized.target();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found.cloned() else {
             return respond::page_not_found();
@@ -387,6 +418,64 @@ impl Received {
         let notes = request.notes.into_recorded();
         respond::add_warnings(&mut response, &notes);
         event.notes(&notes);
+        response
+    }
+
+    /// The server of a discovery or OpenAPI document of one version of a group, if it is not this one.
+    fn remote_document(&self, segments: &[String]) -> Option<Arc<Remote>> {
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            ["apis", group, version] | ["openapi", "v3", "apis", group, version] => {
+                self.pipeline.aggregator.find(group, version)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends a request on to an aggregated server. It was authorized as any other.
+    async fn forward(
+        &self,
+        remote: &Arc<Remote>,
+        user: &UserInfo,
+        (incoming, upgrade): (&mut Incoming, &mut Option<OnUpgrade>),
+        lasts: bool,
+        encoding: Encoding,
+        event: &mut Event,
+    ) -> Response {
+        // Whoever saw that it is available finds it so.
+        let mut remote = Arc::clone(remote);
+        if !remote.is_available {
+            self.pipeline.writer.storage.effects_applied().await;
+            let aggregator = &self.pipeline.aggregator;
+            remote = aggregator
+                .find(&remote.group, &remote.version)
+                .unwrap_or(remote);
+        }
+        // What was authorized is what is sent: a path that means another one is not.
+        let has_dots = |segment: &str| matches!(segment, "." | "..");
+        let path = unescape(self.head.uri.path(), false);
+        if path.is_none_or(|path| path.starts_with("//") || path.split('/').any(has_dots)) {
+            return respond::page_not_found();
+        }
+        let read = body::read(incoming, &self.pipeline.room, &user.username).await;
+        let (body, room) = match read {
+            Ok(read) => read,
+            Err(failure) => return self.fail(&failure, encoding, event),
+        };
+        let allowed = allowed_time(&self.query, self.pipeline.request_timeout);
+        let allowed = allowed.unwrap_or(self.pipeline.request_timeout);
+        let request = Forward {
+            method: &self.head.method,
+            uri: &self.head.uri,
+            headers: &self.head.headers,
+            user,
+            peer: self.peer.address,
+            body,
+            upgrade: upgrade.take(),
+            deadline: (!lasts).then(|| self.started + allowed),
+        };
+        let response = forward(&self.pipeline.aggregator, &remote, request).await;
+        drop(room);
         response
     }
 
@@ -622,6 +711,11 @@ impl Received {
         let options = connect::decode(part, &self.query, &request.target().rest)?;
         connect::connect(&self.pipeline.writer, request, part, options).await
     }
+}
+
+/// Returns true if the request may last as long as its connection.
+fn is_long(target: &Target) -> bool {
+    RequestInfo::Resource(target.clone()).is_long_running()
 }
 
 /// Checks that the path has a namespace and a name where the resource and the verb need them.

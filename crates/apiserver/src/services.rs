@@ -29,8 +29,20 @@ struct Known {
 struct Stored {
     cluster_ip: String,
     external_name: Option<String>,
+    is_cluster_ip: bool,
     /// Names and numbers.
     ports: Vec<(String, i32)>,
+}
+
+/// The readiness of a port of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    NoService,
+    NoPort,
+    NoSlices,
+    /// None of the slices has an endpoint that is ready, for the port of this name.
+    NoEndpoints(String),
+    Ready,
 }
 
 /// The endpoints of a slice that are ready.
@@ -106,6 +118,7 @@ impl ServiceCache {
             cluster_ip: text(object, "/spec/clusterIP"),
             external_name: (text(object, "/spec/type") == "ExternalName")
                 .then(|| text(object, "/spec/externalName")),
+            is_cluster_ip: matches!(text(object, "/spec/type").as_str(), "" | "ClusterIP"),
             ports: ports.collect(),
         };
         self.change(|known| {
@@ -137,6 +150,34 @@ impl ServiceCache {
 
     pub(crate) fn remove_slice(&self, namespace: &str, name: &str) {
         self.change(|known| known.remove_slice(namespace, name));
+    }
+
+    /// The readiness of a port of a service.
+    ///
+    /// UPSTREAM: kube-aggregator pkg/controllers/status/remote (sync, hasAvailableEndpoint)
+    pub(crate) fn readiness(&self, namespace: &str, name: &str, port: i32) -> Readiness {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let key = key(namespace, name);
+        let Some(service) = known.services.get(&key) else {
+            return Readiness::NoService;
+        };
+        // What is behind another type is not known here.
+        if !service.is_cluster_ip {
+            return Readiness::Ready;
+        }
+        let Some((port, _)) = service.ports.iter().find(|(_, number)| *number == port) else {
+            return Readiness::NoPort;
+        };
+        let Some(slices) = known.slices.get(&key) else {
+            return Readiness::NoSlices;
+        };
+        let has_endpoint = slices
+            .values()
+            .any(|slice| slice.endpoints(port).next().is_some());
+        match has_endpoint {
+            true => Readiness::Ready,
+            false => Readiness::NoEndpoints(port.clone()),
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Known)) {
@@ -218,6 +259,9 @@ mod tests {
         let object = json!({"spec": {"clusterIP": "10.0.0.9", "ports": ports}});
         services.set("shop", "web", &object);
         assert!(endpoints(&services).is_empty());
+        let readiness = |port| services.readiness("shop", "web", port);
+        assert_eq!(readiness(443), Readiness::NoSlices);
+        assert_eq!(readiness(1), Readiness::NoPort);
         let six = json!([{"addresses": ["fd00::1"]}]);
         services.set_slice("shop", "a", &slice("web", "IPv6", six));
         let four = json!([
@@ -236,11 +280,14 @@ mod tests {
             endpoints(&services),
             ["10.1.0.1:9443", "10.1.0.4:9443", "[fd00::1]:9443"]
         );
+        assert_eq!(readiness(443), Readiness::Ready);
+        assert_eq!(readiness(80), Readiness::NoEndpoints(String::from("other")));
         services.set_slice("shop", "b", &slice("another", "IPv4", four));
         assert_eq!(endpoints(&services), ["[fd00::1]:9443"]);
         services.remove_slice("shop", "a");
         assert!(endpoints(&services).is_empty());
         services.remove("shop", "web");
         assert_eq!(services.service("shop", "web"), None);
+        assert_eq!(services.readiness("shop", "web", 443), Readiness::NoService);
     }
 }

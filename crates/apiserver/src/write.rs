@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod bind;
+mod budget;
 pub(crate) mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;

@@ -18,8 +18,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    date_time_ymd,
 };
 
 /// The lifetime of an authority in days: kubeconfigs and clusters trust it by hand.
@@ -29,13 +30,17 @@ pub const LEAF_DAYS: u32 = 365;
 
 /// Sets for how long a certificate is good, from an hour ago: clocks differ.
 fn good_for(params: &mut CertificateParams, days: u32) {
+    good_while(params, Duration::from_secs(86_400) * days);
+}
+
+fn good_while(params: &mut CertificateParams, lasts: Duration) {
     let hour = Duration::from_secs(3600);
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(hour);
-    params.not_after = epoch + now + 24 * days * hour;
+    params.not_after = epoch + now + lasts;
 }
 
 /// A key or certificate that cannot be made or read.
@@ -264,6 +269,47 @@ impl Authority {
             key_pem: key.serialize_pem(),
         })
     }
+
+    /// Signs a certificate signing request in PEM, with the subject and the names it asks for.
+    ///
+    /// # Errors
+    ///
+    /// The request is malformed or asks for something that is not supported.
+    pub fn sign(&self, request_pem: &str, terms: &Terms) -> Result<String, Error> {
+        let mut request =
+            CertificateSigningRequestParams::from_pem(request_pem).map_err(Error::Material)?;
+        let params = &mut request.params;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        params.extended_key_usages = Vec::new();
+        if terms.server {
+            params
+                .extended_key_usages
+                .push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        if terms.client {
+            params
+                .extended_key_usages
+                .push(ExtendedKeyUsagePurpose::ClientAuth);
+        }
+        good_while(params, terms.lifetime);
+        let certificate = request.signed_by(&self.issuer).map_err(Error::Material)?;
+        Ok(certificate.pem())
+    }
+}
+
+/// The use of a certificate that is signed on request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// It proves who a server is.
+    pub server: bool,
+    /// It proves who a client is.
+    pub client: bool,
+    /// How long it is good.
+    pub lifetime: Duration,
 }
 
 /// Makes a private key without a certificate.

@@ -114,8 +114,10 @@ where
                 .header_read_timeout(None)
                 .max_header_size(header_bytes)
                 .max_buf_size(header_bytes.max(SEND_BYTES))
-                .serve_connection(io, answer);
-            let close = http1::Connection::graceful_shutdown;
+                .serve_connection(io, answer)
+                // A connection that changes its protocol ends here, and is its service's from then on.
+                .with_upgrades();
+            let close = http1::UpgradeableConnection::graceful_shutdown;
             self.watch(connection, close, &activity, is_http2).await
         };
         if let Err(error) = ended {

@@ -46,6 +46,8 @@ pub(super) struct Address {
     /// The name the certificate must carry.
     pub(super) server_name: String,
     pub(super) proxy: Option<Proxy>,
+    /// A name that does not resolve to a loopback address is not dialed.
+    pub(super) loopback_only: bool,
 }
 
 /// A set of connections with one identity.
@@ -246,7 +248,7 @@ impl Channel {
 
     async fn connect(&self, address: &Address, clock: &Clock) -> Result<Kind, Failure> {
         let stream = match &address.proxy {
-            None => wire::dial(&address.dial, clock).await?,
+            None => wire::dial(&address.dial, address.loopback_only, clock).await?,
             Some(proxy) => proxy.connect(&address.dial, clock).await?,
         };
         let ends = Ends::of(&stream);

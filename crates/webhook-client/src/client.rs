@@ -18,8 +18,8 @@ use crate::call::{CallError, Client, HttpResponse, Phase, Post, Posted};
 use crate::channel::{Address, Channel, Lease};
 use crate::clock::Clock;
 use crate::credentials::User;
-use crate::settings::{MAX_ANSWER_BYTES, Redirects, Settings};
-use crate::target::Target;
+use crate::settings::{MAX_ANSWER_BYTES, PlainHttp, Redirects, Settings};
+use crate::target::{Scheme, Target};
 use crate::wire::USER_AGENT;
 use crate::wording::{self, Failure};
 
@@ -271,6 +271,7 @@ impl HttpsClient {
             return Err(Failure::new(Phase::Resolve, problem));
         }
         let (host, port) = (target.host(), target.port());
+        let loopback_only = self.is_plain(target)?;
         let proxy = self.settings.proxies.find(target.scheme, host, port);
         let dial = match &target.service {
             // A proxy finds the service itself.
@@ -291,7 +292,25 @@ impl HttpsClient {
             dial,
             server_name: user_name.unwrap_or(host).to_owned(),
             proxy: proxy.cloned(),
+            loopback_only,
         })
+    }
+
+    /// Returns `true` if a target is called over plain HTTP, and therefore on loopback only.
+    fn is_plain(&self, target: &Target) -> Result<bool, Failure> {
+        // A webhook behind HTTPS may redirect as upstream lets it; one on loopback stays there.
+        if target.scheme != Scheme::Http || self.target.scheme != Scheme::Http {
+            return Ok(false);
+        }
+        match self.settings.plain_http {
+            PlainHttp::Anywhere => Ok(false),
+            PlainHttp::Loopback if target.is_loopback_url() => Ok(true),
+            PlainHttp::Loopback | PlainHttp::Refuse => {
+                let problem = "http: plain HTTP is allowed to loopback hosts only, and only by \
+                               --allow-http-webhooks";
+                Err(Failure::new(Phase::Resolve, problem))
+            }
+        }
     }
 }
 

@@ -52,5 +52,6 @@ pub use self::resolve::{
     ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, ProxyResolver, ResolveError,
     Service, ServicePort, ServiceResolver, Services,
 };
-pub use self::settings::{MAX_ANSWER_BYTES, Redirects, Settings};
-pub use self::target::split_authority;
+pub use self::settings::{MAX_ANSWER_BYTES, PlainHttp, Redirects, Settings};
+pub use self::target::{is_loopback_http, split_authority};
+pub use self::tls::{refusal as tls_refusal, tls_client};

@@ -162,7 +162,7 @@ impl Proxy {
         authority: &str,
         clock: &Clock,
     ) -> Result<TcpStream, Failure> {
-        let stream = wire::dial(&self.authority, clock)
+        let stream = wire::dial(&self.authority, false, clock)
             .await
             .map_err(|failure| Failure {
                 message: failure

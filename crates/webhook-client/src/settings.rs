@@ -19,6 +19,18 @@ pub enum Redirects {
     Follow,
 }
 
+/// The webhooks that are called over plain HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PlainHttp {
+    /// Every one whose URL says so: the URL comes from a file of the administrator.
+    #[default]
+    Anywhere,
+    /// Those on a loopback address, as a sidecar or a static Pod of this host is.
+    Loopback,
+    /// None.
+    Refuse,
+}
+
 /// Settings of an [`HttpsCaller`](crate::HttpsCaller).
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -30,6 +42,8 @@ pub struct Settings {
     pub proxies: Proxies,
     /// The handling of redirects.
     pub redirects: Redirects,
+    /// Plain HTTP.
+    pub plain_http: PlainHttp,
 }
 
 impl Default for Settings {
@@ -39,6 +53,7 @@ impl Default for Settings {
             credentials: Credentials::default(),
             proxies: Proxies::default(),
             redirects: Redirects::default(),
+            plain_http: PlainHttp::default(),
         }
     }
 }

@@ -138,12 +138,7 @@ impl Target {
 
     /// Returns `true` if HTTP/2 may be used: on loopback only, where there is no load to spread.
     pub(super) fn is_loopback_url(&self) -> bool {
-        let host = self.host();
-        self.service.is_none()
-            && (host.eq_ignore_ascii_case("localhost")
-                || host
-                    .parse()
-                    .is_ok_and(|address: IpAddr| address.is_loopback()))
+        self.service.is_none() && is_loopback(self.host())
     }
 
     pub(super) fn url(&self, query: &str) -> String {
@@ -183,6 +178,25 @@ impl Target {
         }
         let url = Url::parse(&absolute)?;
         Ok((target, url.raw_query().to_owned()))
+    }
+}
+
+/// Returns true if a host is `localhost` or a loopback address. Other names do not count, whatever they
+/// resolve to: who answers for a name may change.
+fn is_loopback(host: &str) -> bool {
+    let address: Result<IpAddr, _> = host.parse();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Returns true if a URL is plain HTTP to a loopback host.
+#[must_use]
+pub fn is_loopback_http(url: &str) -> bool {
+    match Target::read(url) {
+        Ok((target, _)) => {
+            let is_http = target.scheme == Scheme::Http && target.unsupported.is_none();
+            is_http && target.is_loopback_url()
+        }
+        Err(_) => false,
     }
 }
 
@@ -269,6 +283,42 @@ mod tests {
 
     fn url(text: &str) -> Target {
         Target::read(text).unwrap().0
+    }
+
+    #[test]
+    fn only_localhost_and_literal_addresses_are_loopback() {
+        for url in [
+            "http://localhost/x",
+            "http://LOCALHOST:8080",
+            "HTTP://127.0.0.1:1/x",
+            "http://127.200.0.9",
+            "http://[::1]:8080/x",
+        ] {
+            assert!(is_loopback_http(url), "{url}");
+        }
+        for url in [
+            "https://localhost",
+            "http://localhost.example.com",
+            "http://localhost.",
+            "http://127.0.0.1.nip.io",
+            "http://127.1",
+            "http://2130706433",
+            "http://0.0.0.0",
+            "http://[::]",
+            "http://[::ffff:127.0.0.1]",
+            "http://[::1%25lo]",
+            "http://example.com@127.0.0.1.example.com",
+            "http://127.0.0.1@example.com/",
+            "http://example.com/?http://localhost",
+            "http://example.com#@localhost",
+            "http://example.com\\@localhost",
+            "ftp://localhost",
+            "//localhost",
+            "localhost:80",
+            "",
+        ] {
+            assert!(!is_loopback_http(url), "{url}");
+        }
     }
 
     #[test]

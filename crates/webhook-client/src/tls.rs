@@ -23,6 +23,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::AttributeTypeAndValue;
 
+use crate::call::ClientError;
+
 /// Which authorities are trusted.
 #[derive(Debug, Clone)]
 pub(super) struct Roots {
@@ -160,6 +162,36 @@ pub(super) enum Verification {
     Full,
     /// Any certificate is accepted; the handshake still proves possession of its key.
     None,
+}
+
+/// Makes the settings of a TLS client of a server behind a Service: `ca_bundle` replaces the roots of the
+/// system when it is not empty, `identity` is a certificate with its key in PEM, and without verification
+/// any certificate is accepted.
+///
+/// # Errors
+///
+/// The bundle holds no certificate, or the identity no key.
+pub fn tls_client(
+    ca_bundle: &[u8],
+    identity: Option<(&[u8], &[u8])>,
+    insecure: bool,
+    http2: bool,
+) -> Result<ClientConfig, ClientError> {
+    let unusable = |error: TlsError| ClientError::Credentials(error.to_string());
+    let roots = match ca_bundle {
+        [] => Roots::system(),
+        bundle => Roots::from_pem(bundle).map_err(unusable)?,
+    };
+    let identity = identity.map(|(certificate, key)| ClientCertificate {
+        certificate_pem: certificate.to_vec(),
+        key_pem: key.to_vec(),
+    });
+    let offer = if http2 { Offer::Http2 } else { Offer::Http1 };
+    let verification = match insecure {
+        true => Verification::None,
+        false => Verification::Full,
+    };
+    client_config(roots, identity.as_ref(), offer, verification).map_err(unusable)
 }
 
 /// Makes the settings of a TLS client.
@@ -483,7 +515,8 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// The TLS failure behind an I/O error, worded as Go words it.
-pub(super) fn refusal(error: &io::Error) -> Option<String> {
+#[must_use]
+pub fn refusal(error: &io::Error) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(word(inner))
 }

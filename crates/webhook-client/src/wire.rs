@@ -32,12 +32,18 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const USER_AGENT: &str = "kube-apiserver-admission";
 
 /// Connects to `host:port`, trying the addresses of a name in turn.
-pub(super) async fn dial(authority: &str, clock: &Clock) -> Result<TcpStream, Failure> {
+pub(super) async fn dial(
+    authority: &str,
+    loopback_only: bool,
+    clock: &Clock,
+) -> Result<TcpStream, Failure> {
     clock.enter(Phase::Resolve);
     let (host, port) = split_authority(authority);
     let port = port.unwrap_or(443);
     let addresses: Vec<SocketAddr> = match tokio::net::lookup_host((host, port)).await {
-        Ok(addresses) => addresses.collect(),
+        Ok(addresses) => addresses
+            .filter(|address| !loopback_only || address.ip().is_loopback())
+            .collect(),
         Err(error) => return Err(wording::lookup(host, &error)),
     };
     clock.enter(Phase::Connect);

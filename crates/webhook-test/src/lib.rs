@@ -40,7 +40,7 @@
 
 use std::ops::Deref;
 
-use lockgate_apiserver::{ApplyError, Settings, StartError, TestServer};
+use lockgate_apiserver::{Applied, ApplyError, Settings, StartError, TestServer};
 use lockgate_webhook::server::Server;
 use lockgate_webhook::testing::{Served, serve_with};
 use lockgate_webhook::{ManifestOptions, Manifests, Registration, Webhooks};
@@ -94,9 +94,7 @@ impl Cluster {
         let served = serve_with(server).await;
         let server = TestServer::start_with(settings).await?;
         let cluster = Self { server, served };
-        let options = ManifestOptions::new()
-            .url(cluster.served.url(""))
-            .ca_bundle(cluster.served.ca_bundle());
+        let options = cluster.manifest_options();
         // Whatever service a registration names, here it is served by us.
         let registrations: Vec<Registration> = webhooks
             .iter()
@@ -109,6 +107,38 @@ impl Cluster {
         let manifests = Manifests::of(&registrations, &options);
         cluster.apply(&manifests.to_yaml()).await?;
         Ok(cluster)
+    }
+
+    /// Applies CustomResourceDefinitions, with the conversions among these webhooks written into them.
+    ///
+    /// # Errors
+    ///
+    /// The text is no YAML, or the API server does not take a definition.
+    pub async fn define(
+        &self,
+        webhooks: &Webhooks,
+        definitions: &str,
+    ) -> Result<Applied, ApplyError> {
+        let manifests = webhooks.manifests(&self.manifest_options());
+        let mut applied = Applied::default();
+        for document in definitions.split("\n---") {
+            let mut text = document.to_owned();
+            if let Ok(mut definition) = lockgate_webhook::testing::read(document)
+                && manifests.complete(&mut definition)
+            {
+                text = definition.to_string();
+            }
+            let one = self.apply(&text).await?;
+            applied.objects.extend(one.objects);
+            applied.warnings.extend(one.warnings);
+        }
+        Ok(applied)
+    }
+
+    fn manifest_options(&self) -> ManifestOptions {
+        ManifestOptions::new()
+            .url(self.served.url(""))
+            .ca_bundle(self.served.ca_bundle())
     }
 
     /// The server of the webhooks.

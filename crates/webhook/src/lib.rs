@@ -1,4 +1,4 @@
-//! A framework for people who write Kubernetes admission webhooks.
+//! A framework for people who write Kubernetes admission webhooks and conversion webhooks.
 //!
 //! ```text
 //!   POST /path ──► review ──► Context ──► Handler ──► Response ──► review
@@ -9,7 +9,8 @@
 //!
 //! A [`Validator`] or [`Mutator`] sees typed objects and says what it thinks; everything the protocol
 //! asks for is done here: decoding, denials with causes, minimal patches that keep fields the types
-//! do not know, the version and uid of the answer. [`Handler`] is the raw form of both.
+//! do not know, the version and uid of the answer. [`Handler`] is the raw form of both. A [`Conversion`]
+//! converts custom resources between versions, each a type.
 //!
 //! The module `server` serves webhooks, and `testing` is for their tests; both are features of the same
 //! name, of which the first is on.
@@ -62,6 +63,9 @@ mod validate;
 // From a changed object to a patch.
 pub mod patch;
 
+// From one version of a custom resource to another.
+mod conversion;
+
 // Registrations and the manifests made of them.
 mod manifest;
 mod registration;
@@ -80,6 +84,7 @@ pub use lockgate_api::field;
 
 pub use chain::{Mutators, Validators};
 pub use context::{Context, Operation};
+pub use conversion::{Conversion, ConversionOf, Converted, ConvertedObjects, Hub, Spoke};
 pub use denial::{Denial, Fault, FieldErrors, Refusal, Verdict};
 pub use guard::{Guard, Guarded};
 pub use handler::{BoxFuture, Handler, HandlerFn, from_fn};
@@ -95,7 +100,7 @@ pub use registration::{
 pub use response::Response;
 pub use review::{Answered, ReviewError, answer};
 pub use validate::{Validator, validating};
-pub use webhooks::{Webhook, Webhooks};
+pub use webhooks::{Conversions, Webhook, Webhooks};
 
 /// Support for the attribute's output; not public API.
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The objects that tell a cluster of webhooks.
+//! The objects that tell a cluster of webhooks, and the `conversion` of CustomResourceDefinitions.
 //!
 //! A registration says what is true wherever its webhook runs; [`ManifestOptions`] says where it runs.
 //! Where both say something, the registration wins. The form is that of kubebuilder: one object of each
@@ -16,8 +16,10 @@ use lockgate_api::registration::hub::{
 };
 use lockgate_api::registration::strategy::{Request, errors_on_create};
 use lockgate_api::registration::validation::ExpressionChecker;
-use serde_json::{Value, json};
+use lockgate_go::base64;
+use serde_json::{Map, Value, json};
 
+use crate::conversion::Conversion;
 use crate::registration::{Registration, Role};
 use crate::webhooks::Webhooks;
 
@@ -157,7 +159,13 @@ impl ManifestOptions {
     }
 
     fn client_config(&self, registration: &Registration) -> ClientConfig {
-        let own = &registration.webhook.client_config;
+        let alias = registration.aliases.first().filter(|_| self.logical_paths);
+        let path = alias.unwrap_or(&registration.path);
+        self.client_config_at(path, &registration.webhook.client_config)
+    }
+
+    /// How a path is reached. What `own` says wins.
+    fn client_config_at(&self, path: &str, own: &ClientConfig) -> ClientConfig {
         let ca_bundle = own.ca_bundle.clone();
         let ca_bundle = ca_bundle.or_else(|| self.ca_bundle.clone().map(Bytes));
         let place = |url, service| ClientConfig {
@@ -168,8 +176,6 @@ impl ManifestOptions {
         if let Some(url) = &own.url {
             return place(Some(url.clone()), None);
         }
-        let alias = registration.aliases.first().filter(|_| self.logical_paths);
-        let path = alias.unwrap_or(&registration.path).clone();
         let (namespace, name, port) = match (&self.endpoint, &own.service) {
             (Endpoint::Url(base), None) => {
                 let url = format!("{}{path}", base.trim_end_matches('/'));
@@ -197,7 +203,7 @@ impl ManifestOptions {
         let service = ServiceReference {
             namespace: or(own.namespace, namespace),
             name: or(own.name, name),
-            path: Some(path),
+            path: Some(path.to_owned()),
             port: own.port.or(port),
         };
         place(None, Some(service))
@@ -226,6 +232,7 @@ impl ManifestOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifests {
     configurations: Vec<Configuration>,
+    definitions: Vec<Value>,
 }
 
 /// An object that an API server would refuse.
@@ -272,6 +279,52 @@ impl Manifests {
         let validating = configuration(Validating, &options.validating_name, validating);
         Self {
             configurations: mutating.into_iter().chain(validating).collect(),
+            definitions: Vec::new(),
+        }
+    }
+
+    /// The same with the `conversion` of these kinds.
+    #[must_use]
+    pub fn with_conversions<'c>(
+        mut self,
+        conversions: impl IntoIterator<Item = &'c Conversion>,
+        options: &ManifestOptions,
+    ) -> Self {
+        let patches = conversions
+            .into_iter()
+            .map(|conversion| definition(conversion, options));
+        self.definitions.extend(patches);
+        self
+    }
+
+    /// For each converted kind the part of its CustomResourceDefinition that says where it is converted
+    /// and who injects the CA: patches in the form of kubebuilder's `config/crd/patches`.
+    #[must_use]
+    pub fn definition_patches(&self) -> &[Value] {
+        &self.definitions
+    }
+
+    /// The same as YAML.
+    #[must_use]
+    pub fn definition_patches_yaml(&self) -> String {
+        let documents = self.definitions.iter().map(yaml::write);
+        documents
+            .map(|document| format!("---\n{document}"))
+            .collect()
+    }
+
+    /// Writes `conversion`, labels and annotations into a CustomResourceDefinition. Returns `false` if no
+    /// conversion is about it.
+    pub fn complete(&self, definition: &mut Value) -> bool {
+        let name = definition.pointer("/metadata/name").cloned();
+        let mut patches = self.definitions.iter();
+        let patch = patches.find(|patch| patch.pointer("/metadata/name") == name.as_ref());
+        match patch {
+            None => false,
+            Some(patch) => {
+                overlay(definition, patch);
+                true
+            }
         }
     }
 
@@ -326,6 +379,66 @@ impl Manifests {
     }
 }
 
+/// The part of a CustomResourceDefinition that is about its conversion.
+fn definition(conversion: &Conversion, options: &ManifestOptions) -> Value {
+    let config = options.client_config_at(conversion.path(), &ClientConfig::default());
+    let mut client_config = Map::new();
+    if let Some(bundle) = &config.ca_bundle {
+        client_config.insert("caBundle".into(), base64::encode(&bundle.0).into());
+    }
+    if let Some(url) = config.url {
+        client_config.insert("url".into(), url.into());
+    }
+    if let Some(service) = config.service {
+        let mut reference = Map::new();
+        reference.insert("name".into(), service.name.into());
+        reference.insert("namespace".into(), service.namespace.into());
+        reference.insert("path".into(), service.path.into());
+        if let Some(port) = service.port {
+            reference.insert("port".into(), port.into());
+        }
+        client_config.insert("service".into(), reference.into());
+    }
+    let mut metadata = Map::new();
+    if let Some(annotations) = some(&options.annotations) {
+        metadata.insert("annotations".into(), json!(annotations));
+    }
+    if let Some(labels) = some(&options.labels) {
+        metadata.insert("labels".into(), json!(labels));
+    }
+    metadata.insert("name".into(), conversion.definition_name().into());
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {"conversion": {
+            "strategy": "Webhook",
+            "webhook": {
+                "clientConfig": client_config,
+                "conversionReviewVersions": conversion.review_versions(),
+            },
+        }},
+    })
+}
+
+/// Puts every member of a patch into an object; the patches made here nest a few levels.
+fn overlay(object: &mut Value, patch: &Value) {
+    match (object, patch) {
+        (Value::Object(object), Value::Object(patch)) => {
+            for (name, value) in patch {
+                match object.get_mut(name) {
+                    // A conversion is replaced as a whole: a URL of before must not stay beside a service.
+                    Some(there) if name != "conversion" => overlay(there, value),
+                    _ => {
+                        object.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (object, patch) => *object = patch.clone(),
+    }
+}
+
 fn some(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
     (!map.is_empty()).then(|| map.clone())
 }
@@ -334,6 +447,8 @@ impl Webhooks {
     /// The objects that tell a cluster of these webhooks.
     #[must_use]
     pub fn manifests(&self, options: &ManifestOptions) -> Manifests {
+        let conversions = self.conversions().flat_map(|all| all.kinds());
         Manifests::of(self.iter().map(crate::Webhook::registration), options)
+            .with_conversions(conversions.map(|one| &**one), options)
     }
 }

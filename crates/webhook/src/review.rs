@@ -116,7 +116,7 @@ async fn decide(role: Role, handler: &dyn Handler, ctx: &Context) -> Result<Resp
     Ok(response)
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| String::from("for no reason it gave"))
@@ -187,7 +187,7 @@ impl Unread {
 }
 
 /// `null` is as good as nothing, in every member.
-fn lenient<'de, D, T>(reader: D) -> Result<T, D::Error>
+pub(crate) fn lenient<'de, D, T>(reader: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,

@@ -35,6 +35,7 @@ mod credentials;
 mod tokens;
 
 // A connection, and a review on it.
+mod converted_objects;
 mod deadline;
 mod decision;
 mod gate;
@@ -57,6 +58,7 @@ pub use prometheus_client;
 use prometheus_client::registry::Registry;
 
 pub use certificates::Certificates;
+use certificates::Source;
 pub use client_auth::ClientAuth;
 pub use limits::Limits;
 pub use start::{Running, StartError};
@@ -142,6 +144,16 @@ impl Server {
     #[must_use]
     pub fn certificates(mut self, certificates: Certificates) -> Self {
         self.certificates = certificates;
+        self
+    }
+
+    /// Serves plain HTTP, for an API server on the same host that allows it
+    /// (`--allow-http-webhooks=localhost`). The address must be a loopback address.
+    #[must_use]
+    pub fn plain_http(mut self) -> Self {
+        self.certificates = Certificates {
+            source: Source::None,
+        };
         self
     }
 

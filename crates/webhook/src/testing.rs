@@ -45,6 +45,7 @@
 
 mod apply;
 mod authority;
+mod conversion;
 mod fixtures;
 mod outcome;
 mod review;
@@ -52,6 +53,7 @@ mod serve;
 
 pub use apply::{PatchError, apply};
 pub use authority::Authority;
+pub use conversion::{ConversionOutcome, ConversionReview, round_trips};
 pub use fixtures::run_fixtures;
 pub use outcome::Outcome;
 pub use review::Review;
@@ -62,15 +64,22 @@ use serde_json::Value;
 
 /// Text that is neither YAML nor JSON.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
+#[non_exhaustive]
+pub enum ReadError {
+    /// The syntax is wrong.
     #[error(transparent)]
     Yaml(#[from] SyntaxError),
+    /// A number is out of range.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// Reads YAML or JSON.
-pub(crate) fn read(text: &str) -> Result<Value, ReadError> {
+/// Parses YAML or JSON.
+///
+/// # Errors
+///
+/// The text is neither.
+pub fn read(text: &str) -> Result<Value, ReadError> {
     let document = yaml::parse(text)?;
     let text = document.root().to_json();
     Ok(serde_json::from_str(&text)?)

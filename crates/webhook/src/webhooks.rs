@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::conversion::{self, Conversion, Converted};
 use crate::handler::Handler;
 use crate::mutate::{Mutator, mutating};
 use crate::registration::{Marked, Mutates, Registration, Validates};
@@ -63,7 +64,48 @@ impl Webhook {
 #[derive(Debug, Clone, Default)]
 pub struct Webhooks {
     all: Vec<Webhook>,
-    by_path: BTreeMap<String, usize>,
+    conversions: Vec<Conversions>,
+    by_path: BTreeMap<String, Place>,
+}
+
+/// A place in one of the two lists.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Admission(usize),
+    Conversion(usize),
+}
+
+/// The webhook at a path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Served<'w> {
+    Admission(&'w Webhook),
+    Conversion(&'w Conversions),
+}
+
+/// The conversions that are served at one path. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Conversions {
+    path: String,
+    kinds: Vec<Arc<Conversion>>,
+}
+
+impl Conversions {
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The conversion of each kind.
+    #[must_use]
+    pub fn kinds(&self) -> &[Arc<Conversion>] {
+        &self.kinds
+    }
+
+    /// Answers the body of a call. A conversion that panics or is late is a failure, not an end.
+    pub async fn answer(&self, body: Bytes, deadline: Option<Instant>) -> Converted {
+        conversion::answer(&self.kinds, body, deadline).await
+    }
 }
 
 impl Webhooks {
@@ -80,7 +122,7 @@ impl Webhooks {
     /// Another one has the same path: that is a mistake in the program, found when it starts.
     #[must_use]
     pub fn with(mut self, registration: Registration, handler: impl Handler) -> Self {
-        let place = self.all.len();
+        let place = Place::Admission(self.all.len());
         for path in std::iter::once(&registration.path).chain(&registration.aliases) {
             let taken = self.by_path.insert(path.clone(), place);
             assert!(taken.is_none(), "two webhooks are served at `{path}`");
@@ -109,19 +151,70 @@ impl Webhooks {
         self.with(V::registration(), validating::<K, V>(validator))
     }
 
-    /// The webhook at a path.
+    /// Adds the conversion of a kind. Several kinds may be converted at one path.
+    ///
+    /// # Panics
+    ///
+    /// An admission webhook has the same path, or the kind is converted there already: that is a
+    /// mistake in the program, found when it starts.
+    #[must_use]
+    pub fn converting(mut self, conversion: impl Into<Conversion>) -> Self {
+        let conversion = conversion.into();
+        let path = conversion.path().to_owned();
+        let there = self.conversions.iter_mut().find(|one| one.path == path);
+        if let Some(there) = there {
+            let name = conversion.definition_name();
+            let mut kinds = there.kinds.iter();
+            let is_taken = kinds.any(|other| other.definition_name() == name);
+            assert!(!is_taken, "`{name}` is converted twice at `{path}`");
+            there.kinds.push(Arc::new(conversion));
+            return self;
+        }
+        let place = Place::Conversion(self.conversions.len());
+        let taken = self.by_path.insert(path.clone(), place);
+        assert!(taken.is_none(), "two webhooks are served at `{path}`");
+        self.conversions.push(Conversions {
+            path,
+            kinds: vec![Arc::new(conversion)],
+        });
+        self
+    }
+
+    /// The admission webhook at a path.
     #[must_use]
     pub fn at(&self, path: &str) -> Option<&Webhook> {
-        Some(self.placed(path)?.1)
+        match self.placed(path)?.1 {
+            Served::Admission(webhook) => Some(webhook),
+            Served::Conversion(_) => None,
+        }
     }
 
-    /// The webhook at a path, with its place among all.
-    pub(crate) fn placed(&self, path: &str) -> Option<(usize, &Webhook)> {
-        let place = *self.by_path.get(path)?;
-        Some((place, self.all.get(place)?))
+    /// The conversions at a path.
+    #[must_use]
+    pub fn conversions_at(&self, path: &str) -> Option<&Conversions> {
+        match self.placed(path)?.1 {
+            Served::Admission(_) => None,
+            Served::Conversion(conversions) => Some(conversions),
+        }
     }
 
-    /// All of them, in the order they were added.
+    /// The webhook at a path, with its place among all: conversions stand behind the others.
+    pub(crate) fn placed(&self, path: &str) -> Option<(usize, Served<'_>)> {
+        match *self.by_path.get(path)? {
+            Place::Admission(place) => Some((place, Served::Admission(self.all.get(place)?))),
+            Place::Conversion(place) => {
+                let conversions = self.conversions.get(place)?;
+                Some((self.all.len() + place, Served::Conversion(conversions)))
+            }
+        }
+    }
+
+    /// The conversions, by path, in the order they were added.
+    pub fn conversions(&self) -> impl Iterator<Item = &Conversions> {
+        self.conversions.iter()
+    }
+
+    /// All admission webhooks, in the order they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Webhook> {
         self.all.iter()
     }

@@ -84,6 +84,12 @@ impl Index {
         index
     }
 
+    /// Returns `true` if some hook can match a request for a resource as it is named, whatever the operation.
+    pub(crate) fn concerns(&self, group: &str, resource: &str) -> bool {
+        let lists = self.0.iter().flat_map(|level| level.lists(group, resource));
+        lists.flatten().any(|positions| !positions.is_empty())
+    }
+
     /// The hooks that can match a request for `resource`, or for any of its equivalents.
     pub(crate) fn candidates(
         &self,

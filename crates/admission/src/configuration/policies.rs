@@ -52,6 +52,12 @@ impl PolicySnapshot {
         &self.policies
     }
 
+    /// Returns `true` if some policy can match requests for a resource.
+    #[must_use]
+    pub fn concerns(&self, group: &str, resource: &str) -> bool {
+        self.index.concerns(group, resource)
+    }
+
     pub(crate) fn index(&self) -> &Index {
         &self.index
     }

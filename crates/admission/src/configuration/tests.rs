@@ -234,4 +234,11 @@ fn the_index_finds_what_can_match_in_order() {
         .index()
         .candidates(Operation::Create, &core, &equivalents);
     assert_eq!(found.iter().collect::<Vec<_>>(), [1, 3, 4]);
+    let pods = Configurations::new(ConfigurationKind::Mutating);
+    let rules = vec![rule(&["UPDATE"], &[""], &["pods"])];
+    pods.upsert(&configuration("a", vec![hook(rules)]));
+    let pods = pods.snapshot();
+    assert!(pods.index().concerns("", "pods"));
+    assert!(!pods.index().concerns("", "configmaps"));
+    assert!(!pods.index().concerns("apps", "pods"));
 }

@@ -56,11 +56,16 @@ pub(super) fn apply(
     let patched = patch
         .apply(written.as_ref().unwrap_or_else(|| object.value()))
         .map_err(|error| Failure::internal(&error.to_string()))?;
+    // The type is a part of the object, which is filled in when it is read.
+    let says_type = |value: &Value, member: &str| value.get(member).is_some_and(Value::is_string);
+    let loses_type = ["apiVersion", "kind"]
+        .iter()
+        .any(|member| says_type(object.value(), member) && !says_type(&patched, member));
     let mut patched = kinds
         .decode(patched, kind)
         .map_err(|error| Failure::internal(&error.to_string()))?;
     // Compared before defaults are filled in again: dropping a defaulted member is a change.
-    let changed = !kinds.semantically_equal(kind, object.value(), &patched);
+    let changed = loses_type || !kinds.semantically_equal(kind, object.value(), &patched);
     kinds.apply_defaults(&mut patched, kind);
     let trace = PatchTrace {
         text: patch.to_json(),

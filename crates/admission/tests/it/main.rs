@@ -12,7 +12,6 @@ mod examples {
     //! The examples, run for real.
 
     mod notes;
-    mod watching;
 }
 
 mod failures;

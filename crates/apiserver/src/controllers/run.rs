@@ -10,8 +10,8 @@ use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
 use super::workers::Workers;
 use super::{
-    Context, definition, flow_control, garbage_collector, namespace, namespace_defaults,
-    policy_status, protection, resource_quota, role_aggregation,
+    Context, api_service, definition, flow_control, garbage_collector, namespace,
+    namespace_defaults, policy_status, protection, resource_quota, role_aggregation,
 };
 use crate::config::Controllers as Switches;
 use crate::error::Outcome;
@@ -72,6 +72,8 @@ pub(crate) fn start(context: Context, tasks: &Tasks, threads: &Heavy) {
     threads.spawn(tasks.until_stopped(controllers(DEFINITIONS).run()));
     // This one is kube-apiserver's own.
     threads.spawn(tasks.until_stopped(controllers(FLOW_CONTROL).run()));
+    // As kube-apiserver does, whatever controllers are run beside it.
+    threads.spawn(tasks.until_stopped(api_service::run(Arc::clone(&context))));
     if on != Switches::all(false) {
         threads.spawn(tasks.until_stopped(controllers(EVERYTHING).run()));
     }

@@ -1,11 +1,11 @@
-//! The body of an answer: whole, a list that is written while it is sent, or a stream of events.
+//! The body of an answer: whole, a list that is written while it is sent, a stream of events, or that of
+//! another server.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::sync::mpsc;
 
 use super::in_flight::Permit;
@@ -33,6 +33,14 @@ enum Content {
     Pieces(Box<dyn Pieces>),
     /// It goes on until the sender is dropped.
     Stream(mpsc::Receiver<Queued>),
+    /// It comes from another server, over a connection that is used again after its end.
+    Forwarded(Incoming, Option<Box<dyn Connection>>),
+}
+
+/// A connection to another server.
+pub(crate) trait Connection: std::fmt::Debug + Send + Sync {
+    /// Called when the body was read to its end.
+    fn ended(self: Box<Self>);
 }
 
 /// A piece of a stream that waits for its client, and the room it takes.
@@ -73,6 +81,14 @@ impl Body {
         }
     }
 
+    /// The body of the answer of another server.
+    pub(crate) fn forwarded(incoming: Incoming, connection: Option<Box<dyn Connection>>) -> Self {
+        Self {
+            content: Content::Forwarded(incoming, connection),
+            permits: Vec::new(),
+        }
+    }
+
     /// Keeps a place among the requests in flight until all of the body is handed over.
     pub(crate) fn hold(&mut self, permit: Permit) {
         let is_small = matches!(&self.content, Content::Whole(bytes) if bytes.len() <= PIECE);
@@ -101,12 +117,12 @@ impl Body {
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = hyper::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
         let piece = match &mut this.content {
             Content::Whole(bytes) if bytes.is_empty() => None,
@@ -116,6 +132,19 @@ impl hyper::body::Body for Body {
                 Poll::Ready(queued) => queued.map(|queued| queued.bytes),
                 Poll::Pending => return Poll::Pending,
             },
+            Content::Forwarded(incoming, connection) => {
+                let frame = match Pin::new(incoming).poll_frame(context) {
+                    Poll::Ready(frame) => frame,
+                    Poll::Pending => return Poll::Pending,
+                };
+                if frame.is_none() {
+                    this.permits.clear();
+                    if let Some(connection) = connection.take() {
+                        connection.ended();
+                    }
+                }
+                return Poll::Ready(frame);
+            }
         };
         if piece.is_none() {
             this.permits.clear();
@@ -124,12 +153,17 @@ impl hyper::body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
+        match &self.content {
+            Content::Whole(bytes) => bytes.is_empty(),
+            Content::Forwarded(incoming, _) => incoming.is_end_stream(),
+            Content::Pieces(_) | Content::Stream(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Forwarded(incoming, _) => incoming.size_hint(),
             Content::Pieces(_) | Content::Stream(_) => SizeHint::default(),
         }
     }

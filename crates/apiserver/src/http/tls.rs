@@ -67,6 +67,85 @@ pub(crate) struct Identity {
     key_pem: String,
     /// The serving certificate is one of the authority above.
     is_own: bool,
+    /// The authority of the client certificate for aggregated servers, and that certificate.
+    front_proxy: FrontProxy,
+}
+
+/// The client certificate that is shown to aggregated servers, with the authority they know it by.
+#[derive(Debug, Clone)]
+pub(crate) struct FrontProxy {
+    pub(crate) ca_pem: String,
+    pub(crate) certificate_pem: String,
+    pub(crate) key_pem: String,
+}
+
+/// The common name of that certificate. That of kubeadm.
+pub(crate) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
+
+impl FrontProxy {
+    fn make() -> Result<Self, TlsError> {
+        let failed = || material("the authority of the front proxy");
+        let authority = Authority::new("lockgate-front-proxy-ca").map_err(failed())?;
+        let issued = authority.issue(&Leaf::client(FRONT_PROXY_CLIENT, None));
+        let pair = issued.map_err(failed())?;
+        Ok(Self {
+            ca_pem: authority.pem().to_owned(),
+            certificate_pem: pair.certificate_pem,
+            key_pem: pair.key_pem,
+        })
+    }
+
+    /// Reads it from a folder. What is missing or ends soon is made anew: servers behind learn of it from
+    /// what is published.
+    fn load_or_make(folder: &Path) -> Result<Self, TlsError> {
+        let [ca, certificate, key] = [
+            "front-proxy-ca.crt",
+            "front-proxy-client.crt",
+            "front-proxy-client.key",
+        ]
+        .map(|name| folder.join(name));
+        let read = (
+            std::fs::read_to_string(&ca),
+            std::fs::read_to_string(&certificate),
+            private_file::read(&key),
+        );
+        if let (Ok(ca_pem), Ok(certificate_pem), Ok(key_pem)) = read
+            && is_fresh(&certificate_pem)
+        {
+            return Ok(Self {
+                ca_pem,
+                certificate_pem,
+                key_pem,
+            });
+        }
+        let made = Self::make()?;
+        // The certificate comes last: without it the others are not used.
+        if certificate.exists() {
+            std::fs::remove_file(&certificate).map_err(|source| TlsError::File {
+                path: certificate.clone(),
+                source,
+            })?;
+        }
+        write(&ca, &made.ca_pem, 0o644)?;
+        write(&key, &made.key_pem, 0o600)?;
+        write(&certificate, &made.certificate_pem, 0o644)?;
+        Ok(made)
+    }
+
+    /// Reads it from files, with an authority that others publish.
+    pub(crate) fn from_files(files: &ServingFiles, ca: Option<&Path>) -> Result<Self, TlsError> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|source| TlsError::File {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        Ok(Self {
+            ca_pem: ca.map(read).transpose()?.unwrap_or_default(),
+            certificate_pem: read(&files.certificate)?,
+            key_pem: read(&files.key)?,
+        })
+    }
 }
 
 impl Identity {
@@ -120,6 +199,7 @@ impl Identity {
             certificate_pem,
             key_pem,
             is_own: true,
+            front_proxy: FrontProxy::load_or_make(folder)?,
         })
     }
 
@@ -133,6 +213,7 @@ impl Identity {
             certificate_pem,
             key_pem,
             is_own: true,
+            front_proxy: FrontProxy::make()?,
         })
     }
 
@@ -148,6 +229,24 @@ impl Identity {
         self.key_pem = read(&files.key)?;
         self.is_own = false;
         Ok(self)
+    }
+
+    /// The client certificate for aggregated servers.
+    pub(crate) fn front_proxy(&self) -> &FrontProxy {
+        &self.front_proxy
+    }
+
+    /// The authorities of users, as they are published: the server's own and those of the file.
+    pub(crate) fn client_ca_pem(&self, client_ca: Option<&Path>) -> Result<String, TlsError> {
+        let mut pem = self.ca_pem.clone();
+        if let Some(path) = client_ca {
+            let more = std::fs::read_to_string(path).map_err(|source| TlsError::File {
+                path: path.to_owned(),
+                source,
+            })?;
+            pem.push_str(&more);
+        }
+        Ok(pem)
     }
 
     /// The certificates that clients verify the server with.
@@ -169,10 +268,19 @@ impl Identity {
         issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
+    /// The authority, to sign what clients ask for.
+    pub(crate) fn authority(&self) -> Result<Authority, TlsError> {
+        Authority::from_pem(&self.ca_pem, &self.ca_key_pem).map_err(|error| TlsError::Material {
+            what: String::from("the authority"),
+            why: error.to_string(),
+        })
+    }
+
     /// The settings of rustls, and who verifies what clients show. Client certificates are requested and not required.
     pub(crate) fn server_config(
         &self,
         client_ca: Option<&Path>,
+        front_proxy_ca: Option<&Path>,
     ) -> Result<(Arc<ServerConfig>, Arc<Users>), TlsError> {
         let wrong = |what: &str, why: String| TlsError::Material {
             what: what.to_owned(),
@@ -198,8 +306,23 @@ impl Identity {
             trust(&format!("`{}`", path.display()), &pem)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let users = Users::new(trusted, roots, Arc::clone(&provider))
+        let mut users = Users::new(trusted, roots, Arc::clone(&provider))
             .map_err(|error| wrong("the authorities of users", error.to_string()))?;
+        if let Some(path) = front_proxy_ca {
+            let what = format!("`{}`", path.display());
+            let pem = std::fs::read_to_string(path).map_err(|source| TlsError::File {
+                path: path.to_owned(),
+                source,
+            })?;
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(&what, &pem)? {
+                let added = roots.add(certificate);
+                added.map_err(|error| wrong(&what, error.to_string()))?;
+            }
+            users = users
+                .with_front_proxies(roots, Arc::clone(&provider))
+                .map_err(|error| wrong(&what, error.to_string()))?;
+        }
         let users = Arc::new(users);
         let chain = certificates("the server's certificate", &self.certificate_pem)?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, StatusCode};
+use lockgate_go::json;
 use lockgate_kinds::openapi::v2;
+use serde_json::Value;
 
 use crate::http::body::{Body, Response};
 use crate::http::query::Query;
@@ -38,18 +40,30 @@ fn etag(document: &Document) -> String {
 
 /// `/api` or `/apis` in the aggregated form, if the client asks for it.
 pub(super) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -> Option<Response> {
+    if !wants_aggregated(headers) {
+        return None;
+    }
+    Some(cached(snapshot.aggregated_discovery(core), headers))
+}
+
+/// A document in the aggregated form.
+pub(super) fn aggregated_document(tree: &Value, headers: &HeaderMap) -> Response {
+    cached(&Document::new(json::to_string(tree)), headers)
+}
+
+/// Returns true if the client asks for the aggregated form.
+pub(super) fn wants_aggregated(headers: &HeaderMap) -> bool {
     // Only v2: clients that know no more than v2beta1 are better served by the older form.
-    let asked = accepted(headers).any(|clause| {
+    accepted(headers).any(|clause| {
         let has = |part: &str| clause.split(';').any(|found| found.trim() == part);
         has("application/json")
             && has("g=apidiscovery.k8s.io")
             && has("v=v2")
             && has("as=APIGroupDiscoveryList")
-    });
-    if !asked {
-        return None;
-    }
-    let document = snapshot.aggregated_discovery(core);
+    })
+}
+
+fn cached(document: &Document, headers: &HeaderMap) -> Response {
     let builder = http::Response::builder()
         .header(VARY, "Accept")
         .header(ETAG, etag(document));
@@ -62,7 +76,7 @@ pub(super) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -
             .header(CONTENT_TYPE, AGGREGATED)
             .body(Body::whole(document.text.clone()))
     };
-    response.ok()
+    response.unwrap_or_else(|_| page_not_found())
 }
 
 /// The index of OpenAPI v3.
@@ -104,26 +118,49 @@ pub(super) fn openapi_document(
 ///
 /// UPSTREAM: kube-openapi pkg/handler/handler.go
 pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
+    match v2_form(headers) {
+        Some(Form::Json) => openapi(snapshot.openapi_v2(), headers, "no-cache, private"),
+        Some(Form::Protobuf) => {
+            let document = snapshot.openapi_v2_protobuf().clone();
+            with_type(200, document, v2::ANSWERED_TYPE)
+        }
+        None => plain_text(406, ""),
+    }
+}
+
+/// The same of a tree.
+pub(super) fn openapi_v2_tree(tree: &Value, headers: &HeaderMap) -> Response {
+    match v2_form(headers) {
+        Some(Form::Json) => openapi_tree(tree, headers),
+        Some(Form::Protobuf) => with_type(200, v2::to_protobuf(tree), v2::ANSWERED_TYPE),
+        None => plain_text(406, ""),
+    }
+}
+
+/// A document of OpenAPI that is made for this request.
+pub(super) fn openapi_tree(tree: &Value, headers: &HeaderMap) -> Response {
+    let document = Document::new(json::to_string(tree));
+    openapi(&document, headers, "no-cache, private")
+}
+
+enum Form {
+    Json,
+    Protobuf,
+}
+
+fn v2_form(headers: &HeaderMap) -> Option<Form> {
     let mut forms = accepted(headers)
         .filter_map(|clause| clause.split(';').next())
         .map(str::trim)
         .peekable();
     if forms.peek().is_none() {
-        return openapi(snapshot.openapi_v2(), headers, "no-cache, private");
+        return Some(Form::Json);
     }
-    for form in forms {
-        match form {
-            "application/json" | "application/*" | "*/*" => {
-                return openapi(snapshot.openapi_v2(), headers, "no-cache, private");
-            }
-            v2::MEDIA_TYPE | v2::ANSWERED_TYPE => {
-                let document = snapshot.openapi_v2_protobuf().clone();
-                return with_type(200, document, v2::ANSWERED_TYPE);
-            }
-            _ => {}
-        }
-    }
-    plain_text(406, "")
+    forms.find_map(|form| match form {
+        "application/json" | "application/*" | "*/*" => Some(Form::Json),
+        v2::MEDIA_TYPE | v2::ANSWERED_TYPE => Some(Form::Protobuf),
+        _ => None,
+    })
 }
 
 fn openapi(document: &Document, headers: &HeaderMap, caching: &str) -> Response {

@@ -1,5 +1,6 @@
 //! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services and their endpoints, definitions, flow schemas and priority levels. An effect is prepared before the write, so that what cannot take effect is not stored.
+//! services and their endpoints, definitions, APIServices, flow schemas and priority levels. An effect is prepared before the
+//! write, so that what cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind};
 use lockgate_store::Entry;
 use serde_json::Value;
 
+use crate::aggregation::Aggregator;
 use crate::allocate::Addresses;
 use crate::authz::node::{NodeAuthorizer, Related};
 use crate::authz::rbac::Rbac;
@@ -30,6 +32,7 @@ pub(crate) struct Effects {
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) services: ServiceCache,
+    pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) flow_control: Arc<FlowControl>,
     /// The pods of nodes, where nodes are authorized by them.
     pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
@@ -46,6 +49,7 @@ pub(crate) enum Kind {
     Definition,
     Service,
     EndpointSlice,
+    ApiService,
     FlowSchema,
     PriorityLevel,
     /// Something that nodes are authorized by.
@@ -75,6 +79,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
         ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
+        ("apiregistration.k8s.io", "apiservices") => Kind::ApiService,
         _ => return None,
     })
 }
@@ -187,8 +192,13 @@ impl Effects {
             Kind::Service => {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
+                self.aggregator.wake();
             }
-            Kind::EndpointSlice => self.services.set_slice(namespace, name, object),
+            Kind::EndpointSlice => {
+                self.services.set_slice(namespace, name, object);
+                self.aggregator.wake();
+            }
+            Kind::ApiService => self.aggregator.set(name, object),
             Kind::FlowSchema => self.flow_control.set_schema(name, object),
             Kind::PriorityLevel => self.flow_control.set_level(name, object),
             Kind::Node(related) => {
@@ -211,8 +221,13 @@ impl Effects {
             Kind::Service => {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
+                self.aggregator.wake();
             }
-            Kind::EndpointSlice => self.services.remove_slice(namespace, name),
+            Kind::EndpointSlice => {
+                self.services.remove_slice(namespace, name);
+                self.aggregator.wake();
+            }
+            Kind::ApiService => self.aggregator.remove(name),
             Kind::FlowSchema => self.flow_control.remove_schema(name),
             Kind::PriorityLevel => self.flow_control.remove_level(name),
             Kind::Node(related) => {

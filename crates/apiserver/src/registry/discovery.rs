@@ -65,7 +65,8 @@ fn grouped(snapshot: &Snapshot) -> Groups<'_> {
     groups
 }
 
-fn aggregate(snapshot: &Snapshot, core: bool) -> Value {
+/// The aggregated document of `/api` or `/apis`, as a tree.
+pub(crate) fn aggregate(snapshot: &Snapshot, core: bool) -> Value {
     let groups = grouped(snapshot)
         .into_iter()
         .filter(|(group, _)| group.is_empty() == core);

@@ -173,7 +173,8 @@ impl Snapshot {
             .get_or_init(|| v2::to_protobuf(&self.openapi_v2_tree()).into())
     }
 
-    fn openapi_v2_tree(&self) -> Value {
+    /// The same as a tree.
+    pub(crate) fn openapi_v2_tree(&self) -> Value {
         let descriptions = described(self.openapi.descriptions);
         v2::document(self.resources.iter().filter_map(served), &descriptions)
     }

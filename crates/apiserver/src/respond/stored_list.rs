@@ -25,6 +25,8 @@ pub(crate) struct StoredList {
     form: Form,
     /// How many are written; none before the head is.
     written: Option<usize>,
+    /// The stored bytes that are left of the last one: large objects are not copied for each of their readers.
+    rest: Bytes,
 }
 
 /// The form of the items.
@@ -43,6 +45,7 @@ impl StoredList {
             entries,
             form: Form::Objects,
             written: None,
+            rest: Bytes::new(),
         }
     }
 
@@ -101,6 +104,19 @@ impl StoredList {
         text.push_str(&list_head(type_meta, &self.metadata));
     }
 
+    /// Writes an item, or the beginning of one that is larger than so many bytes; returns the rest of it.
+    fn begin_item(&self, text: &mut String, index: usize, size: usize) -> Outcome<Bytes> {
+        match self.entries.get(index) {
+            Some(entry) if matches!(self.form, Form::Objects) && entry.value.len() > size => {
+                if index > 0 {
+                    text.push(',');
+                }
+                encoding::render_head(text, entry)
+            }
+            _ => self.write_item(text, index).map(|()| Bytes::new()),
+        }
+    }
+
     fn write_item(&self, text: &mut String, index: usize) -> Outcome<()> {
         if index > 0 {
             text.push(',');
@@ -155,6 +171,9 @@ pub(crate) fn list_head(type_meta: TypeMeta<'_>, metadata: &Value) -> String {
 
 impl Pieces for StoredList {
     fn next(&mut self, size: usize) -> Option<Bytes> {
+        if !self.rest.is_empty() {
+            return Some(self.rest.split_to(self.rest.len().min(size)));
+        }
         let mut text = String::with_capacity(size + 4096);
         let mut at = match self.written {
             None => {
@@ -164,16 +183,19 @@ impl Pieces for StoredList {
             Some(written) if written > self.entries.len() => return None,
             Some(written) => written,
         };
-        while at < self.entries.len() && text.len() < size {
-            // The answer has begun: a list that ends in the middle is no list to any client.
-            if self.write_item(&mut text, at).is_err() {
-                tracing::error!("cannot encode a stored object, list truncated");
-                self.written = Some(self.entries.len() + 1);
-                return None;
+        while at < self.entries.len() && text.len() < size && self.rest.is_empty() {
+            match self.begin_item(&mut text, at, size) {
+                Ok(rest) => self.rest = rest,
+                // The answer has begun: a list that ends in the middle is no list to any client.
+                Err(_) => {
+                    tracing::error!("cannot encode a stored object, list truncated");
+                    self.written = Some(self.entries.len() + 1);
+                    return None;
+                }
             }
             at += 1;
         }
-        if at == self.entries.len() {
+        if at == self.entries.len() && self.rest.is_empty() {
             text.push_str("]}");
             at += 1;
         }

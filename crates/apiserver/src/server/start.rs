@@ -1,5 +1,6 @@
 //! Starting a server, and stopping it.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use lockgate_admission::engine::Engine;
 use lockgate_admission::host::Host;
 use lockgate_admission::https::credentials::{self, Credentials};
 use lockgate_admission::https::{
-    EndpointResolver, HttpsCaller, MappedResolver, Proxies, ProxyResolver, ServiceResolver,
-    Settings as CallerSettings,
+    EndpointResolver, HttpsCaller, MappedResolver, PlainHttp, Proxies, ProxyResolver, ResolveError,
+    ServiceResolver, Settings as CallerSettings,
 };
 use lockgate_admission::matching::ConditionsGate;
 use lockgate_admission::order::{PluginError, Switches};
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::access_reviews::Reviewer;
+use crate::aggregation::{Aggregator, ProxyIdentity};
 use crate::allocate::Addresses;
 use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
@@ -40,7 +42,10 @@ use crate::authn::tokens::{TokenFileError, Tokens};
 use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::bootstrap;
-use crate::config::{AuthorizationMode, Controllers, FeatureGates, ServiceRouting, Settings};
+use crate::config::{
+    AuthorizationMode, Controllers, FeatureGates, RequestHeaders, ServiceMapping, ServiceRouting,
+    Settings,
+};
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
@@ -49,7 +54,7 @@ use crate::heavy::Heavy;
 use crate::host::ServedKinds;
 use crate::http::in_flight::{InFlight, ROOM};
 use crate::http::listen::Secure;
-use crate::http::tls::{self, Identity, TlsError};
+use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
 use crate::non_resource::{NonResource, Parts};
@@ -168,27 +173,43 @@ impl Running {
             Some(files) => identity.serving(files)?,
             None => identity,
         };
-        let (config, users) = identity.server_config(settings.client_ca_file.as_deref())?;
+        let client_ca = settings.client_ca_file.as_deref();
+        let front_proxy_ca = settings.request_headers.client_ca_file.as_deref();
+        let (config, users) = identity.server_config(client_ca, front_proxy_ca)?;
+        let front_proxy = match &settings.proxy_client_files {
+            Some(files) => FrontProxy::from_files(files, front_proxy_ca)?,
+            None => identity.front_proxy().clone(),
+        };
+        let published = bootstrap::Published {
+            ca_pem: identity.trust_pem().to_owned(),
+            authentication: authentication(&settings, &identity, &front_proxy)?,
+        };
         let admin = identity.issue_to_user("admin", "system:masters")?;
         let (phase, watched) = watch::channel(Phase::Serving);
         let (connections, drain) = (settings.connections.clone(), settings.drain);
         let tasks = Tasks::new(watched.clone());
+        let simulated = settings.simulate_workloads.clone();
         let controllers = controllers::Settings {
             enabled: settings.controllers,
             request_timeout: settings.request_timeout,
             namespace_grace: settings.namespace_grace,
             ca_pem: identity.trust_pem().into(),
         };
-        let (pipeline, quotas) = build(settings, store, address, tasks.clone())?;
+        let (pipeline, quotas) = build(settings, store, address, tasks.clone(), front_proxy)?;
         let pipeline = Arc::new(pipeline);
         let writer = pipeline.writer.for_controllers();
-        bootstrap::load(&writer, controllers.enabled, identity.trust_pem())
+        bootstrap::load(&writer, controllers.enabled, &published)
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
+        let for_workloads = simulated.is_some().then(|| writer.clone());
         let context = controllers::Context::new(writer, controllers, quotas);
         // What they do follows what others write, and may be as much work as they like.
         let threads = threads("lockgate-controllers")?;
         controllers::start(context, &tasks, &threads);
+        if let (Some(settings), Some(writer)) = (simulated, for_workloads) {
+            let workloads = controllers::simulate(writer, identity.authority()?, settings);
+            threads.spawn(tasks.until_stopped(workloads));
+        }
         let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure { config, users }));
         let serving = serve(listener, service, secure, connections, watched, drain);
         let serving = tokio::spawn(serving);
@@ -332,6 +353,7 @@ fn build(
     store: Arc<dyn Store>,
     address: SocketAddr,
     tasks: Tasks,
+    front_proxy: FrontProxy,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
     let registry = Arc::new(Registry::new(settings.descriptions));
     let order = Arc::new(tokio::sync::Mutex::new(()));
@@ -352,15 +374,27 @@ fn build(
         ServiceRouting::EndpointsOrClusterIp => Arc::new(ProxyResolver(services.clone())),
         ServiceRouting::Endpoints => Arc::new(EndpointResolver(services.clone())),
     });
-    for mapping in &settings.services {
-        resolver = resolver.map(
-            &mapping.namespace,
-            &mapping.name,
-            mapping.port,
-            &mapping.address,
-        );
+    let mut mapped = MappedResolver::new(Arc::new(Unmapped));
+    for ServiceMapping {
+        namespace,
+        name,
+        port,
+        address,
+    } in &settings.services
+    {
+        resolver = resolver.map(namespace, name, *port, address);
+        mapped = mapped.map(namespace, name, *port, address);
     }
     let resolver: Arc<dyn ServiceResolver> = Arc::new(resolver);
+    let aggregator = Arc::new(Aggregator::new(
+        (Arc::clone(&resolver), Arc::new(mapped)),
+        services.clone(),
+        ProxyIdentity {
+            certificate_pem: front_proxy.certificate_pem,
+            key_pem: front_proxy.key_pem,
+        },
+        settings.request_headers.clone(),
+    ));
     let proxies = Proxies::from_values(environment()?)
         .map_err(|error| StartError::Admission(error.to_string()))?;
     let caller_with = |credentials: Credentials| {
@@ -369,6 +403,10 @@ fn build(
             credentials,
             proxies: proxies.clone(),
             redirects: settings.webhook_redirects,
+            plain_http: match settings.feature_gates.http_on_loopback {
+                true => PlainHttp::Loopback,
+                false => PlainHttp::Refuse,
+            },
         }))
     };
     let caller = caller_with(Credentials::default());
@@ -466,6 +504,7 @@ fn build(
         signer: Arc::clone(&signer),
         store: Arc::clone(&store),
         anonymous,
+        request_headers: settings.request_headers.clone(),
     });
     let audit = audit(&settings)?;
     let addresses = Arc::new(Addresses::new(settings.service_range));
@@ -485,6 +524,7 @@ fn build(
             rbac: Arc::clone(&rbac),
             addresses: Arc::clone(&addresses),
             services,
+            aggregator: Arc::clone(&aggregator),
             flow_control: Arc::clone(&flow_control),
             nodes,
         },
@@ -521,6 +561,7 @@ fn build(
             mode: settings.authorization_mode,
         },
         non_resource: NonResource {
+            aggregator: Arc::clone(&aggregator),
             registry: Arc::clone(&registry),
             storage,
             engine,
@@ -530,6 +571,7 @@ fn build(
             parts,
         },
         writer,
+        aggregator,
         authenticator,
         authorizer,
         registry,
@@ -545,6 +587,59 @@ fn build(
         request_timeout: settings.request_timeout,
     };
     Ok((pipeline, quotas))
+}
+
+/// The data of the config map by which aggregated servers authenticate clients.
+///
+/// UPSTREAM: kubernetes pkg/controlplane/controller/clusterauthenticationtrust
+fn authentication(
+    settings: &Settings,
+    identity: &Identity,
+    front_proxy: &FrontProxy,
+) -> Result<BTreeMap<&'static str, String>, StartError> {
+    let RequestHeaders {
+        client_ca_file,
+        allowed_names,
+        username,
+        uid,
+        group,
+        extra_prefix,
+    } = &settings.request_headers;
+    let list = |names: &[String]| lockgate_go::json::to_string(&names);
+    let client_ca = settings.client_ca_file.as_deref();
+    let mut data = BTreeMap::new();
+    data.insert("client-ca-file", identity.client_ca_pem(client_ca)?);
+    // Without an authority that servers can verify the proxy by there is nothing to publish of it.
+    if !front_proxy.ca_pem.is_empty() {
+        let mut ca_pem = front_proxy.ca_pem.clone();
+        let mut names = allowed_names.clone();
+        if let (Some(file), None) = (client_ca_file, &settings.proxy_client_files) {
+            // The proxies in front of this server, and this one.
+            ca_pem.push_str(&read(file)?);
+            if !names.is_empty() {
+                names.push(String::from(FRONT_PROXY_CLIENT));
+            }
+        } else if client_ca_file.is_none() {
+            names.push(String::from(FRONT_PROXY_CLIENT));
+        }
+        data.insert("requestheader-client-ca-file", ca_pem);
+        data.insert("requestheader-allowed-names", list(&names));
+        data.insert("requestheader-username-headers", list(username));
+        data.insert("requestheader-uid-headers", list(uid));
+        data.insert("requestheader-group-headers", list(group));
+        data.insert("requestheader-extra-headers-prefix", list(extra_prefix));
+    }
+    Ok(data)
+}
+
+/// Resolves nothing.
+#[derive(Debug)]
+struct Unmapped;
+
+impl ServiceResolver for Unmapped {
+    fn resolve(&self, _: &str, name: &str, _: i32) -> Result<String, ResolveError> {
+        Err(ResolveError::NotFound(name.to_owned()))
+    }
 }
 
 /// The enabled parts: plugins in the order they run, controllers, feature gates.

@@ -6,6 +6,7 @@ use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request as AdmissionRequest};
 use lockgate_api::admission::GroupVersionKind;
+use lockgate_go::json;
 use lockgate_kinds::managed_fields::restore_after_admission;
 use serde_json::Value;
 
@@ -37,12 +38,13 @@ pub(crate) struct Submission {
     old: Option<Object>,
     /// Guards the managed fields of the object against webhooks that spoil them.
     guard: Option<Guard>,
+    fine_times: bool,
 }
 
 #[derive(Debug)]
 struct Guard {
-    managed_fields: Option<Value>,
-    fine_times: bool,
+    /// As text, which is cheaper to make, compare and drop than another tree.
+    managed_fields: Option<String>,
 }
 
 impl Submission {
@@ -57,6 +59,7 @@ impl Submission {
             object: None,
             old: None,
             guard: None,
+            fine_times: false,
         }
     }
 
@@ -108,14 +111,20 @@ impl Submission {
     /// An object whose managed fields were updated; admission cannot spoil them.
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
         self.guard = Some(Guard {
-            managed_fields: managed_fields(&tracked.object).cloned(),
-            fine_times: tracked.fine_times,
+            managed_fields: managed_fields(&tracked.object).map(json::to_string),
         });
+        self.fine_times = tracked.fine_times;
         self.object(tracked.object)
+    }
+
+    /// Upstream keeps managed fields of the object whose times are finer than their text says.
+    pub(crate) fn fine_times(mut self, are_fine: bool) -> Self {
+        self.fine_times = are_fine;
+        self
     }
 }
 
-fn managed_fields(object: &Value) -> Option<&Value> {
+pub(crate) fn managed_fields(object: &Value) -> Option<&Value> {
     metadata::of(object).and_then(|metadata| metadata.get("managedFields"))
 }
 
@@ -132,6 +141,7 @@ impl Admitter {
             object,
             old,
             guard,
+            fine_times,
         } = submission;
         let resource = request.resource.group_version_resource();
         let mut submitted = AdmissionRequest::new(operation, kind, resource);
@@ -144,7 +154,7 @@ impl Admitter {
         submitted.deadline = request.deadline;
         submitted.object = object.map(Object::new);
         submitted.old_object = old;
-        submitted.fine_times = guard.as_ref().is_some_and(|guard| guard.fine_times);
+        submitted.fine_times = fine_times;
         Attempt {
             admitter: self,
             request,
@@ -185,10 +195,15 @@ impl Attempt<'_> {
         let mut object = self.take_object()?;
         if let Some(guard) = &self.guard
             // What nobody touched can be read.
-            && managed_fields(&object) != guard.managed_fields.as_ref()
-            && let Some(warning) = restore_after_admission(&mut object, guard.managed_fields.as_ref())
+            && managed_fields(&object).map(json::to_string) != guard.managed_fields
         {
-            self.request.notes.warn(&warning);
+            let fields = guard.managed_fields.as_deref().map(serde_json::from_str);
+            let fields: Option<Value> = fields
+                .transpose()
+                .map_err(|_| internal("managed fields cannot be restored"))?;
+            if let Some(warning) = restore_after_admission(&mut object, fields.as_ref()) {
+                self.request.notes.warn(&warning);
+            }
         }
         Ok(object)
     }

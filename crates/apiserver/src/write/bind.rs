@@ -5,7 +5,7 @@ use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 use crate::decode::write::PartBody;
-use crate::error::{Outcome, conflict, invalid, no_such_resource};
+use crate::error::{Outcome, bad_request, conflict, invalid, no_such_resource};
 use crate::metadata;
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
@@ -29,6 +29,7 @@ pub(crate) async fn bind(writer: &Writer, request: &Request, body: PartBody) -> 
     };
     let mut submission = Submission::create(request, &options)
         .kind(kind)
+        .fine_times(true)
         .object(binding);
     submission.name.clone_from(&name);
     let mut recipe = Bind {
@@ -114,8 +115,13 @@ fn set_node(pod: &mut Value, node: &str, binding: &Value) {
 impl Recipe for Bind<'_> {
     type Output = Reply;
 
-    fn prepare(&mut self, _: &mut Value) -> Outcome<()> {
-        Ok(())
+    fn prepare(&mut self, binding: &mut Value) -> Outcome<()> {
+        match metadata::text(binding, "name") {
+            name if name == self.name => Ok(()),
+            _ => Err(bad_request(
+                "name in URL does not match name in Binding object",
+            )),
+        }
     }
 
     fn name<'n>(&'n self, _: &'n Value) -> &'n str {

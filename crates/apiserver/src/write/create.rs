@@ -27,6 +27,12 @@ const EVENT_TTL: Duration = Duration::from_secs(3600);
 
 /// Creates an object.
 pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Outcome<Reply> {
+    let written = insert(writer, request, body).await?;
+    Ok(written.into_reply().created())
+}
+
+/// Creates an object and returns it as it was stored.
+pub(crate) async fn insert(writer: &Writer, request: &Request, body: Body) -> Outcome<Written> {
     let Body {
         mut object,
         options,
@@ -55,7 +61,7 @@ pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Ou
     let submission = submission.tracked(tracked);
     let created = run(&writer.admitter, request, submission, &mut insertion).await?;
     match created {
-        Inserted::Created(written) => Ok(written.into_reply().created()),
+        Inserted::Created(written) => Ok(written),
         Inserted::Taken(failure) => Err(failure),
     }
 }

@@ -6,11 +6,11 @@ use crate::decode::options::{DeleteOptions, WriteOptions};
 use crate::decode::write::PartBody;
 use crate::error::{Outcome, bad_request};
 use crate::metadata;
-use crate::request::Request;
+use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::delete::Deletion;
-use crate::write::{Persisted, Recipe, Writer, run};
+use crate::write::{Persisted, Recipe, Writer, budget, run};
 
 /// Evicts the pod a request is about.
 pub(crate) async fn evict(writer: &Writer, request: &Request, body: PartBody) -> Outcome<Reply> {
@@ -60,6 +60,17 @@ impl Recipe for Eviction<'_> {
         let mut delete = DeleteOptions::from_value(delete_options)?;
         if self.options.is_dry_run() && delete.dry_run.is_empty() {
             delete.dry_run.clone_from(&self.options.dry_run);
+        }
+        let path = ObjectPath {
+            resource: &self.request.resource,
+            namespace: self.request.namespace(),
+            name: self.request.name(),
+            subresource: "",
+        };
+        let pod = self.writer.storage.get(path).await?;
+        let dry_run = !delete.dry_run.is_empty();
+        if !budget::is_free(&pod) {
+            budget::charge(self.writer, &pod, dry_run).await?;
         }
         let deletion = Deletion {
             admission_name: None,

@@ -18,7 +18,7 @@ use crate::registry::scale::{self, negative};
 use crate::registry::{Resource, Shape};
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
-use crate::write::admission::Submission;
+use crate::write::admission::{Submission, managed_fields as managed_fields_of};
 use crate::write::update::{check_name, set_without_admission};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 use managed_fields::Replicas;
@@ -71,8 +71,10 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
             Some(_) => wanted,
             None => managed_fields::track(body.ty, manager, &old_scale, wanted),
         };
+        let is_tracked = managed_fields_of(&wanted) != managed_fields_of(&old_scale);
         let submission = Submission::update(request, &body.options, Object::new(old_scale))
             .kind(body.kind.clone())
+            .fine_times(is_tracked)
             .object(wanted);
         let mut recipe = SetReplicas {
             writer,
@@ -113,7 +115,7 @@ impl SetReplicas<'_> {
         strategy::prepare_update(resource, "", object, old, self.user, self.gates);
         let namespaced = resource.names.namespaced;
         let [new, old] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
-        strategy::check_update(resource, "", &new, &old)
+        strategy::check_update(resource, "", &new, &old, self.gates)
     }
 }
 

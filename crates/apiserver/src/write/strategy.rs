@@ -3,9 +3,11 @@
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/{create,update}.go
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_admission::https::is_loopback_http;
 use lockgate_api::admission::UserInfo;
 use lockgate_api::field::{FieldError, Path};
 use lockgate_api::meta::validation::{
@@ -22,6 +24,9 @@ use crate::policies::{self, Access};
 use crate::registry::Resource;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
+
+/// The scheme that is judged as another.
+const SCHEME: &str = "http";
 
 /// The finalizers in the spec of a namespace.
 pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
@@ -124,6 +129,38 @@ pub(crate) fn prepare_create(
     });
 }
 
+/// The object as it is validated: where plain HTTP to loopback hosts is allowed, such URLs of webhooks are
+/// judged as if they were HTTPS.
+fn judged<'o>(resource: &Resource, object: &'o Value, gates: FeatureGates) -> Cow<'o, Value> {
+    if !gates.http_on_loopback {
+        return Cow::Borrowed(object);
+    }
+    let mut judged = object.clone();
+    let secure = |config: Option<&mut Value>| {
+        if let Some(Value::String(url)) = config.and_then(|config| config.get_mut("url"))
+            && is_loopback_http(url)
+        {
+            url.replace_range(..SCHEME.len(), "https");
+        }
+    };
+    match (resource.group(), resource.kind()) {
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => {
+            let webhooks = judged.get_mut("webhooks").and_then(Value::as_array_mut);
+            for webhook in webhooks.into_iter().flatten() {
+                secure(webhook.get_mut("clientConfig"));
+            }
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            secure(judged.pointer_mut("/spec/conversion/webhook/clientConfig"));
+        }
+        _ => return Cow::Borrowed(object),
+    }
+    Cow::Owned(judged)
+}
+
 /// Validates a new object.
 pub(crate) fn check_create(
     resource: &Resource,
@@ -134,6 +171,11 @@ pub(crate) fn check_create(
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
         let mut context = *context;
         context.admin_access = admin_access;
+        let judged = judged(resource, new.value, gates);
+        let new = match &judged {
+            Cow::Borrowed(_) => new,
+            Cow::Owned(judged) => &Written::new(judged, resource.names.namespaced),
+        };
         resource.shape.kind().validate_create(new, &context)
     });
     if errors.is_empty() {
@@ -273,6 +315,7 @@ pub(crate) fn check_update(
     subresource: &str,
     new: &Written<'_>,
     old: &Written<'_>,
+    gates: FeatureGates,
 ) -> Outcome<()> {
     let path = Path::root("metadata");
     let mut errors = check_scoped_metadata(resource, new);
@@ -282,6 +325,11 @@ pub(crate) fn check_update(
         &path,
     ));
     errors.extend(validating(|context| {
+        let judged = judged(resource, new.value, gates);
+        let new = match &judged {
+            Cow::Borrowed(_) => new,
+            Cow::Owned(judged) => &Written::new(judged, resource.names.namespaced),
+        };
         let kind = resource.shape.kind();
         kind.validate_update(subresource, new, old, context)
     }));

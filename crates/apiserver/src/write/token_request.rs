@@ -53,6 +53,7 @@ pub(crate) async fn create(
         .await;
     let submission = Submission::create(request, &options)
         .kind(kind)
+        .fine_times(true)
         .object(token_request);
     let mut recipe = Issue {
         writer,

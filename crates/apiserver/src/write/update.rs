@@ -357,7 +357,7 @@ impl Recipe for Replacement<'_> {
         }
         let namespaced = resource.names.namespaced;
         let [new, before] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
-        strategy::check_update(resource, subresource, &new, &before)?;
+        strategy::check_update(resource, subresource, &new, &before, writer.gates)?;
         if subresource.is_empty() {
             let (access, user) = (writer.access(), request.user());
             strategy::authorize(&access, resource, object, Some(old), user)?;

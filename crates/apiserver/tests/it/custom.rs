@@ -498,3 +498,28 @@ async fn definitions_are_checked() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn the_definition_of_pod_presets_is_one() {
+    let server = start().await;
+    let definition = include_str!("../../../../examples/plugins/pod-presets.yaml");
+    server.apply(definition).await.unwrap();
+    let preset = "
+apiVersion: settings.k8s.io/v1alpha1
+kind: PodPreset
+metadata: {name: database, namespace: default}
+spec:
+  selector: {matchLabels: {app: shop}}
+  env: [{name: DATABASE, value: db.example.com}, {name: KEY, valueFrom: {secretKeyRef: {name: db, key: key}}}]
+  volumeMounts: [{name: cache, mountPath: /cache, readOnly: true}]
+  volumes: [{name: cache, emptyDir: {}}]
+";
+    let applied = server.apply(preset).await.unwrap();
+    let spec = &applied.objects[0]["spec"];
+    assert_eq!(spec["env"][1]["valueFrom"]["secretKeyRef"]["key"], "key");
+    assert_eq!(spec["volumes"][0]["emptyDir"], json!({}));
+    assert_eq!(spec["volumeMounts"][0]["readOnly"], true);
+    let wrong = preset.replace("app: shop", "app: 7");
+    assert_eq!(server.apply(&wrong).await.unwrap_err().status.code, 422);
+    server.stop().await;
+}

@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod aggregation;
 mod allocations;
 mod answers;
 mod concurrency;
@@ -36,6 +37,7 @@ mod policy_params;
 mod policy_status;
 mod quotas;
 mod reads;
+mod registrations;
 mod roles;
 mod settings;
 mod shuffled;

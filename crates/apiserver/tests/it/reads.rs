@@ -632,6 +632,11 @@ async fn watches_one_kind_in_one_namespace_only() {
         .await;
     client.create(CONFIG_MAPS, config_map("y")).await;
     assert_eq!(here.line().await, "ADDED y");
+    // The one that is there from the start.
+    assert_eq!(
+        everywhere.line().await,
+        "ADDED extension-apiserver-authentication"
+    );
     assert_eq!(everywhere.line().await, "ADDED x");
     assert_eq!(everywhere.line().await, "ADDED y");
     server.stop().await;

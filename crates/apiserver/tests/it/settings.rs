@@ -205,3 +205,105 @@ async fn an_observer_is_told_of_every_run() {
     assert_eq!(*told.lock().unwrap(), [(String::from("seen"), 2)]);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn webhooks_on_loopback_may_be_plain_http_when_it_is_allowed() {
+    const TEXT: &str = "Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let at = |name: &str, url: &str| {
+        let mut object = configuration(name);
+        object["webhooks"][0]["clientConfig"]["url"] = url.into();
+        object
+    };
+    let definition = |url: &str| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"kind": "Widget", "plural": "widgets"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                }}],
+                "conversion": {"strategy": "Webhook", "webhook": {
+                    "conversionReviewVersions": ["v1"], "clientConfig": {"url": url},
+                }},
+            },
+        })
+    };
+    for allowed in [false, true] {
+        let mut settings = settings();
+        settings.feature_gates.http_on_loopback = allowed;
+        let server = TestServer::start_with(settings).await.unwrap();
+        let client = Client::admin(&server).await;
+        let local = client
+            .post(CONFIGURATIONS, &at("local", "http://localhost:8080/x"))
+            .await;
+        let crd = client
+            .post(DEFINITIONS, &definition("http://127.0.0.1:8080/convert"))
+            .await;
+        if allowed {
+            // It is stored as it was written.
+            let stored = local.expect(201);
+            let url = &stored["webhooks"][0]["clientConfig"]["url"];
+            assert_eq!(url, "http://localhost:8080/x");
+            crd.expect(201);
+            let moved = client
+                .patch(
+                    &format!("{CONFIGURATIONS}/local"),
+                    "json",
+                    &json!([{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": "http://[::1]/y"}]),
+                )
+                .await
+                .expect(200);
+            assert_eq!(
+                moved["webhooks"][0]["clientConfig"]["url"],
+                "http://[::1]/y"
+            );
+            let away = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": "http://example.com/y"}]);
+            let refused = client
+                .patch(&format!("{CONFIGURATIONS}/local"), "json", &away)
+                .await;
+            let refused = refused.expect(422);
+            assert!(
+                refused["message"].as_str().unwrap().contains(TEXT),
+                "{refused}"
+            );
+        } else {
+            for refused in [local.expect(422), crd.expect(422)] {
+                assert!(
+                    refused["message"].as_str().unwrap().contains(TEXT),
+                    "{refused}"
+                );
+            }
+        }
+        for url in [
+            "http://example.com/x",
+            "http://localhost.example.com",
+            "http://127.0.0.1.nip.io",
+        ] {
+            let refused = client
+                .post(CONFIGURATIONS, &at("away", url))
+                .await
+                .expect(422);
+            assert!(
+                refused["message"].as_str().unwrap().contains(TEXT),
+                "{refused}"
+            );
+        }
+        let url = "http://user@localhost:8080/x?a=b#c";
+        let refused = client
+            .post(CONFIGURATIONS, &at("away", url))
+            .await
+            .expect(422);
+        let message = refused["message"].as_str().unwrap();
+        for problem in [
+            "user information is not",
+            "fragments are not",
+            "query parameters are not",
+        ] {
+            assert!(message.contains(problem), "{message}");
+        }
+        server.stop().await;
+    }
+}

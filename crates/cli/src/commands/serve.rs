@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
-    AuthorizationMode, Controllers, FeatureGates, Running, ServiceMapping, Settings, StartError,
-    private_file,
+    AuthorizationMode, Controllers, FeatureGates, RequestHeaders, Running, ServiceMapping,
+    ServingFiles, Settings, StartError, WorkloadSettings, private_file,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
@@ -33,6 +33,7 @@ Examples:
   lockgate serve --map-service shop/webhook:443=127.0.0.1:9443
   lockgate serve --audit-log-path - --token-auth-file tokens.csv
   lockgate serve --data-dir /var/lib/lockgate
+  lockgate serve --simulate=workloads
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
 
@@ -69,6 +70,55 @@ pub struct ServeArgs {
     /// CA bundle for client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    /// CA bundle for proxies in front of the server, whose X-Remote-* headers name users
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of their certificates [default: all of the CA]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        requires = "requestheader_client_ca_file"
+    )]
+    requestheader_allowed_names: Vec<String>,
+    /// Headers with the name of the user
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-User",
+        value_name = "NAMES"
+    )]
+    requestheader_username_headers: Vec<String>,
+    /// Headers with its uid
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Uid",
+        value_name = "NAMES"
+    )]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers with its groups
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Group",
+        value_name = "NAMES"
+    )]
+    requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers with extra values
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "X-Remote-Extra-",
+        value_name = "PREFIXES"
+    )]
+    requestheader_extra_headers_prefix: Vec<String>,
+    /// Client certificate for aggregated API servers [default: generated, with a CA of its own]
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
     /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -99,6 +149,9 @@ pub struct ServeArgs {
     /// Handling of redirects from webhooks
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     webhook_redirects: RedirectsArg,
+    /// Allow plain HTTP for webhooks on `localhost` and loopback addresses
+    #[arg(long, value_enum, value_name = "WHERE")]
+    allow_http_webhooks: Option<HttpWebhooks>,
     /// Admission plugins to enable besides the defaults (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
@@ -122,6 +175,28 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
+    /// Simulate parts of a cluster that kube-apiserver does not have: `workloads` runs the workload
+    /// controllers and a node whose Pods become ready
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    simulate: Vec<Part>,
+    /// Name of the simulated node; of several, they are numbered from 0
+    #[arg(long, default_value = "lockgate-node", value_name = "NAME")]
+    simulate_node_name: String,
+    /// Simulated nodes
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    simulate_nodes: u16,
+    /// Time from scheduled to running of simulated Pods, and of each init container
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_start_after: Duration,
+    /// Time from running to ready of simulated Pods with readiness probes
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_ready_after: Duration,
+    /// Time that the containers of simulated Pods run whose restart policy is not Always
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_complete_after: Duration,
+    /// Time that simulated Pods take to stop
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
+    simulate_stop_after: Duration,
     /// Serve requests by FlowSchemas and PriorityLevelConfigurations
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     enable_priority_and_fairness: bool,
@@ -145,6 +220,13 @@ pub struct ServeArgs {
     kubeconfig_out: Option<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
+}
+
+/// A part of a cluster that can be simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Workload controllers, a scheduler and the kubelet of a node
+    Workloads,
 }
 
 /// `NAME=true`.
@@ -213,6 +295,13 @@ enum RedirectsArg {
     Refuse,
     /// Follow redirects, as kube-apiserver does
     Follow,
+}
+
+/// Where webhooks may be called over plain HTTP.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum HttpWebhooks {
+    /// `localhost`, 127.0.0.0/8 and ::1
+    Localhost,
 }
 
 /// Authorization mode.
@@ -350,11 +439,25 @@ impl ServeArgs {
         self.kubeconfig_out.as_deref()
     }
 
+    fn simulated_workloads(&self) -> Option<WorkloadSettings> {
+        let settings = WorkloadSettings {
+            node_name: self.simulate_node_name.clone(),
+            nodes: self.simulate_nodes,
+            start_after: self.simulate_start_after,
+            ready_after: self.simulate_ready_after,
+            complete_after: self.simulate_complete_after,
+            stop_after: self.simulate_stop_after,
+        };
+        self.simulate.contains(&Part::Workloads).then_some(settings)
+    }
+
     fn settings(&self) -> Settings {
         let mut feature_gates = FeatureGates::default();
         for Gate(name, on) in &self.feature_gates {
             feature_gates.set(name, *on);
         }
+        feature_gates.http_on_loopback =
+            matches!(self.allow_http_webhooks, Some(HttpWebhooks::Localhost));
         Settings {
             bind_address: self.bind_address,
             secure_port: self.secure_port,
@@ -364,6 +467,21 @@ impl ServeArgs {
                 .clone()
                 .or_else(|| Some(self.data_dir.as_ref()?.join("certs"))),
             client_ca_file: self.client_ca_file.clone(),
+            request_headers: RequestHeaders {
+                client_ca_file: self.requestheader_client_ca_file.clone(),
+                allowed_names: self.requestheader_allowed_names.clone(),
+                username: self.requestheader_username_headers.clone(),
+                uid: self.requestheader_uid_headers.clone(),
+                group: self.requestheader_group_headers.clone(),
+                extra_prefix: self.requestheader_extra_headers_prefix.clone(),
+            },
+            proxy_client_files: match (&self.proxy_client_cert_file, &self.proxy_client_key_file) {
+                (Some(certificate), Some(key)) => Some(ServingFiles {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                }),
+                _ => None,
+            },
             token_auth_file: self.token_auth_file.clone(),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
@@ -386,6 +504,7 @@ impl ServeArgs {
                 unreachable_seconds: self.default_unreachable_toleration_seconds,
             },
             controllers: controllers(&self.controllers),
+            simulate_workloads: self.simulated_workloads(),
             descriptions: Some(lockgate_descriptions::text),
             priority_and_fairness: self.enable_priority_and_fairness,
             max_requests_inflight: self.max_requests_inflight,
@@ -443,6 +562,12 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         .map_err(explain)?;
     for part in running.parts() {
         Printer::note(&part);
+    }
+    if let Some(simulated) = args.simulated_workloads() {
+        let (count, name) = (simulated.nodes, &simulated.node_name);
+        Printer::note(&format!(
+            "simulated: workloads on {count} x {name}; Pods become ready, and no container runs"
+        ));
     }
     apply_all(&running, &sources).await?;
     for part in running.policies() {

@@ -19,6 +19,7 @@ mod plugins;
 mod program;
 mod quotas;
 mod served;
+mod workloads;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

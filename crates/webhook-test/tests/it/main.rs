@@ -1,9 +1,11 @@
 //! Webhooks of the framework behind the API server: matched, called, applied, validated.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use lockgate_apiserver::{FeatureGates, Settings, TestServer};
+use lockgate_webhook::server::Server;
 use lockgate_webhook::{
-    Context, Denial, Mutator, Object, Operation, Registration, Rule, Validator, Verdict, Webhooks,
-    mutating, validating,
+    Context, Denial, ManifestOptions, Mutator, Object, Operation, Registration, Rule, Validator,
+    Verdict, Webhooks, mutating, validating,
 };
 use lockgate_webhook_test::{Cluster, ClusterError};
 
@@ -128,4 +130,36 @@ async fn a_cluster_that_is_dropped_leaves_nothing_behind() {
     };
     let waited = tokio::time::timeout(std::time::Duration::from_secs(30), refused);
     waited.await.expect("the server stops");
+}
+
+#[tokio::test]
+async fn a_webhook_on_loopback_needs_no_certificate_where_http_is_allowed() {
+    let (check, checking) = validator();
+    let webhooks = Webhooks::new().with(check, checking);
+    let running = Server::new(webhooks.clone())
+        .listen(([127, 0, 0, 1], 0))
+        .plain_http()
+        .start()
+        .await
+        .unwrap();
+    let port = running.address().port();
+    for host in ["localhost", "127.0.0.1"] {
+        let settings = Settings {
+            feature_gates: FeatureGates {
+                http_on_loopback: true,
+                ..FeatureGates::default()
+            },
+            ..Settings::default()
+        };
+        let server = TestServer::start_with(settings).await.unwrap();
+        let options = ManifestOptions::new().url(format!("http://{host}:{port}"));
+        let manifests = webhooks.manifests(&options).to_yaml();
+        server.apply(&manifests).await.unwrap();
+        let refused = server.apply(MAP).await.unwrap_err();
+        assert_eq!(
+            refused.status.message,
+            "admission webhook \"owner-check.example.com\" denied the request: nobody owns it"
+        );
+        server.stop().await;
+    }
 }

@@ -29,6 +29,8 @@ pub(super) enum Source {
         certificate: Vec<u8>,
         key: Vec<u8>,
     },
+    /// Plain HTTP.
+    None,
 }
 
 impl Certificates {
@@ -85,6 +87,7 @@ impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.source {
             Source::Folder { folder, .. } => f.debug_tuple("Certificates").field(folder).finish(),
+            Source::None => f.write_str("Certificates(none)"),
             Source::Pem { .. } => f.debug_tuple("Certificates").finish_non_exhaustive(),
         }
     }

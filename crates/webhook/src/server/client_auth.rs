@@ -1,5 +1,6 @@
 //! Authentication of callers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Authentication of callers. Everything that is configured is required; the files are watched.
@@ -20,6 +21,9 @@ pub struct ClientAuth {
     pub(super) client_ca: Option<PathBuf>,
     pub(super) names: Vec<String>,
     pub(super) token_files: Vec<PathBuf>,
+    pub(super) user_files: Vec<PathBuf>,
+    /// By path.
+    pub(super) paths: BTreeMap<String, Self>,
 }
 
 impl ClientAuth {
@@ -50,5 +54,46 @@ impl ClientAuth {
     pub fn bearer_tokens(mut self, file: impl AsRef<Path>) -> Self {
         self.token_files.push(file.as_ref().to_owned());
         self
+    }
+
+    /// Requires basic authentication with a line `user:password` of this file. With several files, of any
+    /// of them. Where bearer tokens are required, too, either is good.
+    #[must_use]
+    pub fn basic_auth(mut self, file: impl AsRef<Path>) -> Self {
+        self.user_files.push(file.as_ref().to_owned());
+        self
+    }
+
+    /// Requires other names, tokens and users at a path, in place of those of the server. The CA of client
+    /// certificates is that of the server.
+    ///
+    /// ```
+    /// use lockgate_webhook::server::ClientAuth;
+    ///
+    /// let auth = ClientAuth::new()
+    ///     .bearer_tokens("/etc/clients/token")
+    ///     .at("/convert", ClientAuth::new().basic_auth("/etc/clients/conversion"));
+    /// ```
+    #[must_use]
+    pub fn at(mut self, path: impl Into<String>, auth: Self) -> Self {
+        self.paths.insert(path.into(), auth);
+        self
+    }
+
+    /// The requirements at a path.
+    pub(super) fn of(&self, path: &str) -> &Self {
+        self.paths.get(path).unwrap_or(self)
+    }
+
+    /// The requirements of the server, and then those of each path.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Option<&str>, &Self)> {
+        let paths = self.paths.iter();
+        let paths = paths.map(|(path, auth)| (Some(path.as_str()), auth));
+        std::iter::once((None, self)).chain(paths)
+    }
+
+    /// Returns true if names of clients are checked somewhere.
+    pub(super) fn checks_names(&self) -> bool {
+        self.all().any(|(_, auth)| !auth.names.is_empty())
     }
 }

@@ -25,7 +25,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509Error};
 use super::certificates::{Certificates, Source};
 use super::client_auth::ClientAuth;
 use super::metrics::Metrics;
-use super::tokens::Tokens;
+use super::tokens::{self, Shown as Asked, Tokens};
 
 /// No certificate, bundle or token file is larger.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -97,7 +97,7 @@ pub(super) struct Credentials {
     provider: Arc<CryptoProvider>,
     metrics: Arc<Metrics>,
     tls: ArcSwapOption<Tls>,
-    tokens: ArcSwap<Tokens>,
+    tokens: ArcSwap<tokens::Credentials>,
     good: Mutex<Good>,
 }
 
@@ -119,7 +119,7 @@ struct Validity {
 struct Good {
     pair: Option<Pair>,
     trust: Option<Trust>,
-    token_texts: Vec<Vec<u8>>,
+    token_texts: Vec<Vec<Vec<u8>>>,
     problems: Vec<String>,
 }
 
@@ -160,7 +160,7 @@ impl Credentials {
     }
 
     /// The tokens that are good now.
-    pub(super) fn tokens(&self) -> arc_swap::Guard<Arc<Tokens>> {
+    pub(super) fn tokens(&self) -> arc_swap::Guard<Arc<tokens::Credentials>> {
         self.tokens.load()
     }
 
@@ -169,8 +169,16 @@ impl Credentials {
         &self.auth
     }
 
+    /// Returns `false` if plain HTTP is served.
+    pub(super) fn has_tls(&self) -> bool {
+        !matches!(self.certificates.source, Source::None)
+    }
+
     /// The state of the serving certificate and the client CAs.
     pub(super) fn check(&self) -> Result<(), NotServing> {
+        if !self.has_tls() {
+            return self.check_tokens();
+        }
         let Some(tls) = self.tls.load_full() else {
             let good = self.good();
             let why = good
@@ -186,7 +194,14 @@ impl Credentials {
         if now >= tls.validity.to {
             return Err(NotServing::Expired);
         }
-        if !self.auth.token_files.is_empty() && self.tokens.load().is_empty() {
+        self.check_tokens()
+    }
+
+    fn check_tokens(&self) -> Result<(), NotServing> {
+        let asks = |auth: &ClientAuth| !auth.token_files.is_empty() || !auth.user_files.is_empty();
+        let is_read = !self.good().token_texts.is_empty();
+        let asks_for_any = self.auth.all().any(|(_, auth)| asks(auth));
+        if asks_for_any && (!is_read || self.tokens.load().lack_any()) {
             return Err(NotServing::NoTokens);
         }
         Ok(())
@@ -222,7 +237,7 @@ impl Credentials {
         match self.read_tokens(&good.token_texts) {
             Ok(None) => {}
             Ok(Some(texts)) => {
-                self.tokens.store(Arc::new(Tokens::read(&texts)));
+                self.tokens.store(Arc::new(self.asked(&texts)));
                 good.token_texts = texts;
             }
             Err(error) => problems.push(error.to_string()),
@@ -260,7 +275,11 @@ impl Credentials {
             folders.push(folder.clone());
             poll = *every;
         }
-        let files = self.auth.client_ca.iter().chain(&self.auth.token_files);
+        let shown = self.auth.all().flat_map(|(_, auth)| {
+            let users = auth.user_files.iter();
+            auth.token_files.iter().chain(users)
+        });
+        let files = self.auth.client_ca.iter().chain(shown);
         folders.extend(files.map(|file| directory_of(file)));
         if folders.is_empty() {
             return;
@@ -306,6 +325,7 @@ impl Credentials {
     /// A pair other than the one in use.
     fn read_pair(&self, used: Option<&Pair>) -> Result<Option<Pair>, FileError> {
         let (certificate_file, key_file) = match &self.certificates.source {
+            Source::None => return Ok(None),
             Source::Pem { certificate, key } => {
                 if used.is_some() {
                     return Ok(None);
@@ -356,13 +376,38 @@ impl Credentials {
         }
     }
 
-    fn read_tokens(&self, used: &[Vec<u8>]) -> Result<Option<Vec<Vec<u8>>>, FileError> {
-        let files: &[PathBuf] = &self.auth.token_files;
-        let texts: Vec<_> = files
-            .iter()
-            .map(|file| read(file))
-            .collect::<Result<_, _>>()?;
+    /// The files of tokens and those of users, of the server and of each path in turn.
+    fn read_tokens(&self, used: &[Vec<Vec<u8>>]) -> Result<Option<Vec<Vec<Vec<u8>>>>, FileError> {
+        let mut texts = Vec::new();
+        for (_, auth) in self.auth.all() {
+            for files in [&auth.token_files, &auth.user_files] {
+                let read: Result<Vec<_>, _> = files.iter().map(|file| read(file)).collect();
+                texts.push(read?);
+            }
+        }
         Ok((texts != used).then_some(texts))
+    }
+
+    /// What may be shown, from the texts in the order in which they are read.
+    fn asked(&self, texts: &[Vec<Vec<u8>>]) -> tokens::Credentials {
+        let mut credentials = tokens::Credentials::default();
+        for ((path, auth), texts) in self.auth.all().zip(texts.chunks(2)) {
+            let part = |files: &[PathBuf], at: usize| {
+                let texts = texts.get(at).map(Vec::as_slice).unwrap_or_default();
+                (!files.is_empty()).then(|| Tokens::read(texts))
+            };
+            let asked = Asked {
+                tokens: part(&auth.token_files, 0),
+                users: part(&auth.user_files, 1),
+            };
+            match path {
+                None => credentials.server = asked,
+                Some(path) => {
+                    credentials.paths.insert(path.to_owned(), asked);
+                }
+            }
+        }
+        credentials
     }
 
     /// TLS for the last good files; none while one is missing.

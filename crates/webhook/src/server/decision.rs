@@ -138,7 +138,7 @@ impl Line<'_> {
 }
 
 /// As much of a text as the log has room for.
-fn short(text: &str) -> &str {
+pub(super) fn short(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_TEXT))
         .unwrap_or(text)
 }

@@ -14,6 +14,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::context::Operation;
+use crate::conversion::Converted;
+use crate::review::ReviewError;
 use crate::webhooks::Webhooks;
 
 /// How many resources have labels of their own, besides those that rules name. Which resources there
@@ -36,6 +38,8 @@ pub(super) struct Metrics {
     reloads: Family<Reload, Counter>,
     decisions: Family<Decision, Counter>,
     requests: Family<Request, Counter>,
+    converted: Family<ConvertedObjects, Counter>,
+    conversions: Family<ConversionOutcome, Histogram, fn() -> Histogram>,
     resources: Resources,
     by_webhook: Vec<PerWebhook>,
 }
@@ -64,6 +68,19 @@ struct ByWebhook {
 struct Request {
     webhook: Arc<String>,
     code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConvertedObjects {
+    kind: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConversionOutcome {
+    webhook: String,
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -110,6 +127,12 @@ impl Metrics {
         let duration = Histograms::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.0001, 2.5, 15))
         });
+        let converted = Family::<ConvertedObjects, Counter>::default();
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0001, 2.5, 15));
+        let conversions =
+            Family::<ConversionOutcome, Histogram, fn() -> Histogram>::new_with_constructor(
+                seconds,
+            );
         let bytes: fn() -> Histogram = || Histogram::new(exponential_buckets(256.0, 4.0, 9));
         let request_bytes = Histograms::new_with_constructor(bytes);
         let patch_bytes = Histograms::new_with_constructor(bytes);
@@ -167,7 +190,7 @@ impl Metrics {
         );
         r.register(
             "admission_webhook_request_bytes",
-            "Size of AdmissionReviews in bytes",
+            "Size of reviews in bytes",
             request_bytes.clone(),
         );
         r.register(
@@ -187,8 +210,18 @@ impl Metrics {
         );
         r.register(
             "admission_webhook_queued",
-            "AdmissionReviews waiting for a worker",
+            "Reviews waiting for a worker",
             queued.clone(),
+        );
+        r.register(
+            "conversion_webhook_objects",
+            "Converted objects by kind and versions",
+            converted.clone(),
+        );
+        r.register(
+            "conversion_webhook_duration_seconds",
+            "Time of conversions in seconds, by result, without queueing and reading",
+            conversions.clone(),
         );
         r.register(
             "admission_webhook_connections",
@@ -211,9 +244,14 @@ impl Metrics {
             reloads.clone(),
         );
 
-        let by_webhook = webhooks.iter().map(|webhook| {
+        let admission = webhooks.iter().map(|webhook| {
             let registration = webhook.registration();
-            let path = Arc::new(registration.path.clone());
+            (registration.path.as_str(), registration.name())
+        });
+        // Conversions have no name but their path.
+        let conversion_paths = webhooks.conversions().map(|all| (all.path(), all.path()));
+        let by_webhook = admission.chain(conversion_paths).map(|(path, name)| {
+            let path = Arc::new(path.to_owned());
             // As upstream, those two are there before the first request.
             for code in [200, 500] {
                 drop(requests.get_or_create(&Request {
@@ -224,7 +262,7 @@ impl Metrics {
             let by_path = ByWebhook {
                 webhook: Arc::clone(&path),
             };
-            let name = Arc::new(registration.name().to_owned());
+            let name = Arc::new(name.to_owned());
             let by_name = ByWebhook {
                 webhook: Arc::clone(&name),
             };
@@ -253,6 +291,8 @@ impl Metrics {
             reloads,
             decisions,
             requests,
+            converted,
+            conversions,
             resources: Resources::new(webhooks),
             by_webhook,
         }
@@ -301,6 +341,35 @@ impl Metrics {
             },
         };
         self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Counts a conversion. The labels are those of the program's own versions.
+    pub(super) fn converted(&self, path: &str, converted: &Converted, took: Duration) {
+        let result = match &converted.outcome {
+            Ok(groups) => {
+                for group in groups {
+                    let labels = ConvertedObjects {
+                        kind: group.kind,
+                        from: group.from,
+                        to: group.to,
+                    };
+                    self.converted.get_or_create(&labels).inc_by(group.count);
+                }
+                "success"
+            }
+            Err(error) => {
+                if matches!(error, ReviewError::Panicked(_)) {
+                    self.panics.inc();
+                }
+                "failure"
+            }
+        };
+        let labels = ConversionOutcome {
+            webhook: path.to_owned(),
+            result,
+        };
+        let seconds = took.as_secs_f64();
+        self.conversions.get_or_create(&labels).observe(seconds);
     }
 
     /// All of it, as it is scraped.

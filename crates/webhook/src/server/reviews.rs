@@ -19,13 +19,14 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::converted_objects;
 use super::credentials::Credentials;
 use super::deadline::deadline;
 use super::decision;
 use super::gate::{Gate, Shed};
 use super::limits::Limits;
 use super::metrics::{Metrics, PerWebhook};
-use crate::webhooks::{Webhook, Webhooks};
+use crate::webhooks::{Served, Webhooks};
 
 /// Bodies are accounted for in pieces of this size.
 const PIECE: usize = 16 << 10;
@@ -47,11 +48,10 @@ pub(super) struct Reviews {
 }
 
 /// The caller, as far as TLS authenticates it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Caller {
-    Allowed,
-    /// Its certificate is good, and its name is not one that may call.
-    WrongName,
+#[derive(Debug, Default)]
+pub(super) struct Caller {
+    /// The names in its certificate, where names are checked.
+    names: Vec<String>,
 }
 
 impl Reviews {
@@ -76,13 +76,13 @@ impl Reviews {
         }
     }
 
-    async fn review(&self, caller: Caller, request: http::Request<Incoming>) -> Response {
+    async fn review(&self, caller: &Caller, request: http::Request<Incoming>) -> Response {
         let start = Instant::now();
         // Who may not call learns nothing, not even what there is.
-        if let Some(refusal) = self.refuse_caller(caller, request.headers()) {
+        let path = request.uri().path();
+        if let Some(refusal) = self.refuse_caller(caller, path, request.headers()) {
             return refusal;
         }
-        let path = request.uri().path();
         let Some((place, webhook)) = self.webhooks.placed(path) else {
             return plain(StatusCode::NOT_FOUND, "there is no webhook at this path\n");
         };
@@ -98,24 +98,35 @@ impl Reviews {
         response
     }
 
-    fn refuse_caller(&self, caller: Caller, headers: &HeaderMap) -> Option<Response> {
-        if caller == Caller::WrongName {
+    fn refuse_caller(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response> {
+        let names = &self.credentials.auth().of(path).names;
+        let has_name = caller.names.iter().any(|name| names.contains(name));
+        if !names.is_empty() && !has_name {
             let text = "the certificate's name is not one that may call\n";
             return Some(plain(StatusCode::FORBIDDEN, text));
         }
-        let wants_token = !self.credentials.auth().token_files.is_empty();
-        if wants_token && !self.credentials.tokens().let_in(headers) {
-            let mut refusal = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
-            let scheme = HeaderValue::from_static("Bearer");
-            refusal.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-            return Some(refusal);
+        let auth = self.credentials.auth().of(path);
+        let bearer = (!auth.token_files.is_empty()).then_some("Bearer");
+        let basic = (!auth.user_files.is_empty()).then_some("Basic realm=\"webhooks\"");
+        let is_asked = bearer.is_some() || basic.is_some();
+        if !is_asked || self.credentials.tokens().of(path).let_in(headers) {
+            return None;
         }
-        None
+        let text = match bearer {
+            Some(_) => "a bearer token is needed\n",
+            None => "a user and a password are needed\n",
+        };
+        let mut refusal = plain(StatusCode::UNAUTHORIZED, text);
+        for scheme in bearer.into_iter().chain(basic) {
+            let scheme = HeaderValue::from_static(scheme);
+            refusal.headers_mut().append(WWW_AUTHENTICATE, scheme);
+        }
+        Some(refusal)
     }
 
     async fn answer(
         &self,
-        webhook: &Webhook,
+        webhook: Served<'_>,
         gate: &Gate,
         counted: &PerWebhook,
         start: Instant,
@@ -140,14 +151,24 @@ impl Reviews {
             }
         };
         let began = Instant::now();
-        let answered = webhook.answer(body, Some(deadline)).await;
-        decision::record(&self.metrics, counted, webhook, &answered, began.elapsed());
-        let code = StatusCode::from_u16(answered.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let (code, body) = match webhook {
+            Served::Admission(webhook) => {
+                let answered = webhook.answer(body, Some(deadline)).await;
+                decision::record(&self.metrics, counted, webhook, &answered, began.elapsed());
+                (answered.code, answered.body)
+            }
+            Served::Conversion(conversions) => {
+                let converted = conversions.answer(body, Some(deadline)).await;
+                converted_objects::record(&self.metrics, conversions, &converted, began.elapsed());
+                (converted.code, converted.body)
+            }
+        };
+        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let kind = match code {
             StatusCode::OK => "application/json",
             _ => "text/plain; charset=utf-8",
         };
-        respond(code, kind, answered.body)
+        respond(code, kind, body)
     }
 
     /// Reads a body that is not too large, if all bodies together are not.
@@ -220,7 +241,7 @@ impl Service for Reviews {
         caller: Arc<Caller>,
         request: http::Request<Incoming>,
     ) -> Response {
-        self.review(*caller, request).await
+        self.review(&caller, request).await
     }
 
     fn connected(&self, change: i64) {
@@ -247,39 +268,55 @@ impl Handshake<Caller> for Secure {
         let tls = tls.ok_or_else(|| io::Error::other("there is no certificate yet"))?;
         let auth = self.0.auth();
         shake_tls(socket, Arc::clone(&tls.config), |session| {
-            if auth.client_ca.is_none() || auth.names.is_empty() {
-                return Caller::Allowed;
+            if auth.client_ca.is_none() || !auth.checks_names() {
+                return Caller::default();
             }
             let certificate = session.peer_certificates().and_then(<[_]>::first);
-            match certificate.is_some_and(|shown| has_name(shown, &auth.names)) {
-                true => Caller::Allowed,
-                false => Caller::WrongName,
+            Caller {
+                names: certificate.map(names_of).unwrap_or_default(),
             }
         })
         .await
     }
 }
 
-/// Returns `true` if a certificate is for one of these names.
-fn has_name(der: &CertificateDer<'_>, names: &[String]) -> bool {
-    let Ok((_, certificate)) = X509Certificate::from_der(der) else {
-        return false;
-    };
-    let is_named = |text: &str| names.iter().any(|name| name == text);
-    let mut common_names = certificate.subject().iter_common_name();
-    if common_names.any(|name| name.as_str().is_ok_and(is_named)) {
-        return true;
+/// Plain HTTP on a loopback address, where no one else listens in.
+pub(super) struct Loopback;
+
+impl Handshake<Caller> for Loopback {
+    type Stream = TcpStream;
+
+    async fn shake(
+        &self,
+        stream: TcpStream,
+        _: SocketAddr,
+    ) -> io::Result<Connected<TcpStream, Caller>> {
+        Ok(Connected {
+            stream,
+            peer: Caller::default(),
+            is_http2: false,
+        })
     }
-    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else {
-        return false;
+}
+
+/// The names that a certificate is for.
+fn names_of(der: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else {
+        return Vec::new();
     };
-    let mut alternatives = alternatives.value.general_names.iter();
-    alternatives.any(|name| match name {
-        GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => {
-            is_named(text)
-        }
-        _ => false,
-    })
+    let common_names = certificate.subject().iter_common_name();
+    let common_names = common_names.filter_map(|name| Some(name.as_str().ok()?.to_owned()));
+    let mut names: Vec<String> = common_names.collect();
+    if let Ok(Some(alternatives)) = certificate.subject_alternative_name() {
+        let alternatives = alternatives.value.general_names.iter();
+        names.extend(alternatives.filter_map(|name| match name {
+            GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => {
+                Some((*text).to_owned())
+            }
+            _ => None,
+        }));
+    }
+    names
 }
 
 /// A request that is not a review by its form.

@@ -17,8 +17,9 @@ use super::credentials::Credentials;
 use super::limits::Limits;
 use super::metrics::Metrics;
 use super::probes::{Health, Probes};
-use super::reviews::{Reviews, Secure};
+use super::reviews::{Loopback, Reviews, Secure};
 use super::{ProbePaths, Server};
+use crate::handler::BoxFuture;
 
 /// The connection limit of probes, which are not authenticated.
 const PROBE_CONNECTIONS: usize = 64;
@@ -41,6 +42,12 @@ pub enum StartError {
     /// The pair that was given is not one.
     #[error("cannot use the certificate and its key: {0}")]
     Certificate(String),
+    /// Plain HTTP is served to this host only.
+    #[error("plain_http requires a loopback address, not `{0}`")]
+    PlainBeyondLoopback(SocketAddr),
+    /// Client certificates need TLS.
+    #[error("client_ca requires TLS, not plain_http")]
+    AuthoritiesWithoutTls,
     /// Names of clients are checked in certificates, and none are asked for.
     #[error("allow_name requires client_ca")]
     NamesWithoutAuthorities,
@@ -158,8 +165,15 @@ impl Drop for Task {
 
 pub(super) async fn start(server: Server) -> Result<Running, StartError> {
     // Rather not at all than open to all.
-    if !server.client_auth.names.is_empty() && server.client_auth.client_ca.is_none() {
+    if server.client_auth.checks_names() && server.client_auth.client_ca.is_none() {
         return Err(StartError::NamesWithoutAuthorities);
+    }
+    let is_plain = matches!(server.certificates.source, Source::None);
+    if is_plain && !server.listen.ip().is_loopback() {
+        return Err(StartError::PlainBeyondLoopback(server.listen));
+    }
+    if is_plain && server.client_auth.client_ca.is_some() {
+        return Err(StartError::AuthoritiesWithoutTls);
     }
     let (listener, address) = bind(server.listen).await?;
     let metrics = Arc::new(Metrics::new(&server.webhooks, server.registry));
@@ -217,15 +231,14 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
         server.limits.clone(),
         Arc::clone(&metrics),
     ));
-    let secure = Arc::new(Secure(credentials));
-    let serving = serve(
-        listener,
-        reviews,
-        secure,
-        server.limits.listener(),
-        watched,
-        server.drain,
-    );
+    let (limits, drain) = (server.limits.listener(), server.drain);
+    let serving: BoxFuture<'static, ()> = if is_plain {
+        let plain = Arc::new(Loopback);
+        Box::pin(serve(listener, reviews, plain, limits, watched, drain))
+    } else {
+        let secure = Arc::new(Secure(credentials));
+        Box::pin(serve(listener, reviews, secure, limits, watched, drain))
+    };
     tracing::info!(%address, "listening");
     Ok(Running {
         address,

@@ -1,5 +1,8 @@
-//! Bearer tokens that clients may show.
+//! Bearer tokens, and users with their passwords, that clients may show.
 
+use std::collections::BTreeMap;
+
+use lockgate_go::base64;
 use sha2::{Digest, Sha256};
 
 /// Tokens, by their hashes: their lengths are all the same, and they are not kept.
@@ -37,12 +40,61 @@ impl Tokens {
 
     /// Returns `true` if a request shows one of them.
     pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
-        let shown = headers.get(http::header::AUTHORIZATION);
-        let token = shown.and_then(|shown| {
-            let (scheme, token) = shown.as_bytes().split_at_checked(7)?;
-            scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
-        });
-        token.is_some_and(|token| self.contain(token.trim_ascii()))
+        shown(headers, b"bearer ").is_some_and(|token| self.contain(token))
+    }
+
+    /// Returns `true` if a request shows one of them as user and password.
+    fn let_user_in(&self, headers: &http::HeaderMap) -> bool {
+        let shown = shown(headers, b"basic ").and_then(|shown| std::str::from_utf8(shown).ok());
+        let pair = shown.and_then(|shown| base64::decode(shown).ok());
+        pair.is_some_and(|pair| pair.contains(&b':') && self.contain(&pair))
+    }
+}
+
+fn shown<'h>(headers: &'h http::HeaderMap, scheme: &[u8]) -> Option<&'h [u8]> {
+    let shown = headers.get(http::header::AUTHORIZATION)?.as_bytes();
+    let (said, rest) = shown.split_at_checked(scheme.len())?;
+    said.eq_ignore_ascii_case(scheme)
+        .then_some(rest.trim_ascii())
+}
+
+/// The tokens and users of the server, and those of paths that have others.
+#[derive(Debug, Default)]
+pub(super) struct Credentials {
+    pub(super) server: Shown,
+    pub(super) paths: BTreeMap<String, Shown>,
+}
+
+/// What may be shown at one place.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// Tokens; none if they are not asked for.
+    pub(super) tokens: Option<Tokens>,
+    /// `user:password`; none if they are not asked for.
+    pub(super) users: Option<Tokens>,
+}
+
+impl Credentials {
+    pub(super) fn of(&self, path: &str) -> &Shown {
+        self.paths.get(path).unwrap_or(&self.server)
+    }
+
+    /// Returns `true` if something is asked for that nobody can show.
+    pub(super) fn lack_any(&self) -> bool {
+        let mut all = std::iter::once(&self.server).chain(self.paths.values());
+        all.any(|shown| {
+            let mut asked = shown.tokens.iter().chain(&shown.users).peekable();
+            asked.peek().is_some() && asked.all(Tokens::is_empty)
+        })
+    }
+}
+
+impl Shown {
+    /// Returns `true` if a request shows a token or a user. Files that were never read let nobody in.
+    pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
+        let by_token = self.tokens.as_ref().map(|tokens| tokens.let_in(headers));
+        let by_user = self.users.as_ref().map(|users| users.let_user_in(headers));
+        by_token.unwrap_or_default() | by_user.unwrap_or_default()
     }
 }
 
@@ -65,6 +117,31 @@ mod tests {
         }
         assert!(!Tokens::default().contain(b""));
         assert!(Tokens::read(&[b" \n".to_vec()]).is_empty());
+    }
+
+    #[test]
+    fn users_are_shown_with_their_passwords() {
+        let asks = Shown {
+            tokens: Some(Tokens::read(&[b"secret".to_vec()])),
+            users: Some(Tokens::read(&[b"ann:pa:ss\nbob:\n".to_vec()])),
+        };
+        let shows = |value: String| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert("authorization", value.parse().unwrap());
+            asks.let_in(&headers)
+        };
+        let basic = |pair: &str| format!("Basic {}", base64::encode(pair.as_bytes()));
+        assert!(shows(basic("ann:pa:ss")));
+        assert!(shows(basic("bob:")));
+        assert!(shows(String::from("Bearer secret")));
+        // A user is no token, and a token no user.
+        assert!(!shows(String::from("Bearer ann:pa:ss")));
+        assert!(!shows(basic("secret")));
+        assert!(!shows(basic("ann:pa")));
+        assert!(!shows(basic("ann")));
+        assert!(!shows(String::from("Basic ann:pa:ss")));
+        assert!(!asks.let_in(&http::HeaderMap::new()));
+        assert!(!Shown::default().let_in(&http::HeaderMap::new()));
     }
 
     #[test]

@@ -183,3 +183,58 @@ async fn names_without_authorities_are_a_mistake() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn users_show_their_passwords_and_paths_have_requirements_of_their_own() {
+    let setup = Setup::new();
+    let file = |name: &str, text: &str| {
+        let path = setup.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let auth = ClientAuth::new()
+        .client_ca(setup.path().join("ca.crt"))
+        .bearer_tokens(file("tokens", "secret\n"))
+        .at(
+            "/mutate",
+            ClientAuth::new()
+                .basic_auth(file("users", "ann:pass\n"))
+                .allow_name("apiserver"),
+        )
+        .at("/fault", ClientAuth::new());
+    let running = setup.start(auth).await;
+    assert!(running.is_ready().await);
+    let apiserver = setup.client(&setup.clients, &["apiserver"]);
+    let other = setup.client(&setup.clients, &["other"]);
+    let basic = format!("Basic {}", lockgate_go::base64::encode(b"ann:pass"));
+    let wrong = format!("Basic {}", lockgate_go::base64::encode(b"ann:other"));
+    let ask = async |client: &Client, path: &str, shown: &str| {
+        let mut request = post(path, review());
+        if !shown.is_empty() {
+            let headers = request.headers_mut();
+            headers.insert("authorization", shown.parse().unwrap());
+        }
+        let reply = client.send(running.address(), request).await.unwrap();
+        (reply.code, reply.header("www-authenticate").to_owned())
+    };
+    let none = String::new;
+    let bearer = || String::from("Bearer");
+    let realm = || String::from("Basic realm=\"webhooks\"");
+    for (client, path, shown, wanted) in [
+        (&other, "/validate", "Bearer secret", (200, none())),
+        (&other, "/validate", basic.as_str(), (401, bearer())),
+        (&apiserver, "/mutate", basic.as_str(), (200, none())),
+        (&apiserver, "/mutate", wrong.as_str(), (401, realm())),
+        (&apiserver, "/mutate", "Bearer secret", (401, realm())),
+        (&apiserver, "/mutate", "", (401, realm())),
+        (&other, "/mutate", basic.as_str(), (403, none())),
+        (&other, "/fault", "", (500, none())),
+        // What is nowhere is the server's to refuse.
+        (&other, "/nowhere", "", (401, bearer())),
+    ] {
+        assert_eq!(ask(client, path, shown).await, wanted, "{path} {shown}");
+    }
+    let away = Client::trusting(setup.server.pem());
+    assert!(away.review(running.address(), "/fault").await.is_err());
+    running.stop().await;
+}

@@ -9,6 +9,7 @@
 mod support;
 
 mod chain;
+mod conversion;
 mod denial;
 mod guard;
 mod kit;
@@ -22,5 +23,6 @@ mod drain;
 mod hostile;
 mod limits;
 mod log;
+mod plain_http;
 mod probes;
 mod serving;

@@ -22,6 +22,10 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 pub(crate) struct Users {
     webpki: Arc<dyn ClientCertVerifier>,
     trusted: Vec<CertificateDer<'static>>,
+    /// The authorities of proxies in front of the server, which speak for no user.
+    front_proxies: Option<Arc<dyn ClientCertVerifier>>,
+    /// The names of all of them, by which clients choose a certificate.
+    hints: Vec<DistinguishedName>,
 }
 
 impl Users {
@@ -32,10 +36,38 @@ impl Users {
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
         let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let webpki = builder.allow_unauthenticated().build()?;
         Ok(Self {
-            webpki: builder.allow_unauthenticated().build()?,
+            hints: webpki.root_hint_subjects().to_vec(),
+            webpki,
             trusted,
+            front_proxies: None,
         })
+    }
+
+    /// Trusts these authorities to speak for proxies.
+    pub(super) fn with_front_proxies(
+        mut self,
+        roots: RootCertStore,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, VerifierBuilderError> {
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let front_proxies = builder.build()?;
+        let hints = front_proxies.root_hint_subjects();
+        self.hints.extend_from_slice(hints);
+        self.front_proxies = Some(front_proxies);
+        Ok(self)
+    }
+
+    /// Returns true if a chain is one of a proxy in front of the server.
+    fn is_front_proxy(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        let (Some((certificate, intermediates)), Some(verifier)) =
+            (chain.split_first(), &self.front_proxies)
+        else {
+            return false;
+        };
+        let verified = verifier.verify_client_cert(certificate, intermediates, now);
+        verified.is_ok()
     }
 
     /// Verifies the certificate of a user, with those that lead from it to an authority.
@@ -58,6 +90,7 @@ pub(crate) struct Shown {
     chain: Vec<CertificateDer<'static>>,
     users: Arc<Users>,
     verdict: Mutex<Verdict>,
+    proxy_verdict: Mutex<Verdict>,
 }
 
 /// The verdict on certificates, kept for the connection: a signature takes longer to verify than many a request.
@@ -74,7 +107,26 @@ impl Shown {
             chain,
             users,
             verdict: Mutex::new(Verdict::None),
+            proxy_verdict: Mutex::new(Verdict::None),
         }
+    }
+
+    /// The certificate of the client, if it is a proxy in front of the server.
+    pub(crate) fn front_proxy(&self, now: UnixTime) -> Option<&CertificateDer<'static>> {
+        let certificate = self.chain.first()?;
+        let verdict = self.proxy_verdict.lock();
+        let mut verdict = verdict.unwrap_or_else(PoisonError::into_inner);
+        match *verdict {
+            Verdict::GoodUntil(end) if now <= end => return Some(certificate),
+            Verdict::Refused => return None,
+            Verdict::None | Verdict::GoodUntil(_) => {}
+        }
+        let is_front_proxy = self.users.is_front_proxy(&self.chain, now);
+        *verdict = match is_front_proxy {
+            true => Verdict::GoodUntil(soonest_end(&self.chain)),
+            false => Verdict::Refused,
+        };
+        is_front_proxy.then_some(certificate)
     }
 
     /// The certificate of the client. None if nobody trusts it now, for the rest of the connection.
@@ -139,7 +191,7 @@ impl ClientCertVerifier for Users {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.webpki.root_hint_subjects()
+        &self.hints
     }
 
     /// Accepts any certificate: `Shown::verified` is what makes a user of it. The signatures below remain, which prove that

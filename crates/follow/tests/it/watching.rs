@@ -1,9 +1,5 @@
 //! Registrations from an API server that follows a script.
 
-#[allow(dead_code, reason = "its `main` is for people")]
-#[path = "../../../examples/watch_registrations.rs"]
-mod watch_registrations;
-
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +10,9 @@ use lockgate_admission::engine::Engine;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request, kind, resource};
 use lockgate_api::registration::ConfigurationKind;
+use lockgate_follow::{Feed, Server};
 use lockgate_testkit::{Answer, Ending, Gate, WebhookServer};
 use serde_json::{Value, json};
-use watch_registrations::{Feed, Server};
 
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -146,7 +142,7 @@ async fn registrations_follow_the_server() {
         server.ca_pem().as_bytes(),
         Some(String::from("secret")),
     );
-    let feed = Feed::new(Arc::new(main.unwrap()));
+    let feed = Feed::new(Arc::new(main.unwrap())).unwrap();
     let (engine, mut changes) = (feed.engine.clone(), feed.changes());
     let following = tokio::spawn(async move { feed.run(|_| {}).await });
 
@@ -234,7 +230,7 @@ async fn an_unchanged_registration_keeps_its_compiled_form_through_a_new_list() 
         .write_all(kubeconfig.to_string().as_bytes())
         .unwrap();
     std::fs::write(directory.path().join("token"), "from a file\n").unwrap();
-    let feed = Feed::new(Arc::new(Server::from_kubeconfig(&file).unwrap()));
+    let feed = Feed::new(Arc::new(Server::from_kubeconfig(&file).unwrap())).unwrap();
     let (engine, mut changes) = (feed.engine.clone(), feed.changes());
     let following = tokio::spawn(async move { feed.run(|_| {}).await });
 

@@ -1,0 +1,223 @@
+//! The documents of this server with those of the aggregated ones.
+//!
+//! UPSTREAM: kube-aggregator pkg/apiserver/handler_apis.go, apiserver
+//! pkg/endpoints/discovery/aggregated/handler.go, kube-openapi pkg/aggregator
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::Remote;
+
+/// The priority of a group that is built in, or of one that definitions add.
+///
+/// UPSTREAM: kubernetes cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go
+fn priority(group: &str, is_custom: bool) -> i64 {
+    match group {
+        "apiregistration.k8s.io" => 20_000,
+        "apps" => 17_800,
+        "events.k8s.io" => 17_750,
+        "authentication.k8s.io" => 17_700,
+        "authorization.k8s.io" => 17_600,
+        "autoscaling" => 17_500,
+        "batch" => 17_400,
+        "certificates.k8s.io" => 17_300,
+        "networking.k8s.io" => 17_200,
+        "policy" => 17_100,
+        "rbac.authorization.k8s.io" => 17_000,
+        "storage.k8s.io" => 16_800,
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" => 16_700,
+        "scheduling.k8s.io" => 16_600,
+        "coordination.k8s.io" => 16_500,
+        "node.k8s.io" => 16_300,
+        "discovery.k8s.io" | "resource.k8s.io" => 16_200,
+        "flowcontrol.apiserver.k8s.io" => 16_100,
+        "internal.apiserver.k8s.io" => 16_000,
+        "storagemigration.k8s.io" => 15_800,
+        _ if is_custom => 1_000,
+        _ => 15_000,
+    }
+}
+
+/// The groups that others serve, each with its versions by priority.
+fn groups(remotes: &[Arc<Remote>]) -> Vec<(i64, &str, Vec<&Arc<Remote>>)> {
+    let mut groups: Vec<(i64, &str, Vec<&Arc<Remote>>)> = Vec::new();
+    for remote in remotes.iter().filter(|remote| !remote.group.is_empty()) {
+        match groups
+            .iter_mut()
+            .find(|(_, group, _)| *group == remote.group)
+        {
+            Some((priority, _, versions)) => {
+                *priority = remote.group_priority.max(*priority);
+                versions.push(remote);
+            }
+            None => groups.push((remote.group_priority, &remote.group, vec![remote])),
+        }
+    }
+    for (_, _, versions) in &mut groups {
+        versions.sort_by_key(|remote| Reverse(remote.version_priority));
+    }
+    groups
+}
+
+/// Puts the groups that others serve among those of this server. `own` names a group; of one that both
+/// serve, `join` adds the versions.
+fn insert(
+    mut all: Vec<Value>,
+    remotes: &[Arc<Remote>],
+    is_custom: &dyn Fn(&str) -> bool,
+    own: fn(&Value) -> &str,
+    made: fn(&str, &[&Arc<Remote>]) -> Value,
+    join: fn(&mut Value, Value),
+) -> Vec<Value> {
+    for (of_remote, group, versions) in groups(remotes) {
+        let value = made(group, &versions);
+        if let Some(there) = all.iter_mut().find(|there| own(there) == group) {
+            join(there, value);
+            continue;
+        }
+        let place = all.iter().position(|there| {
+            let name = own(there);
+            let known = remotes.iter().find(|remote| remote.group == name);
+            let of_there = match known {
+                Some(remote) => remote.group_priority,
+                None => priority(name, is_custom(name)),
+            };
+            of_there < of_remote || (of_there == of_remote && name > group)
+        });
+        all.insert(place.unwrap_or(all.len()), value);
+    }
+    all
+}
+
+fn group_version(remote: &Remote) -> Value {
+    let version = &remote.version;
+    json!({"groupVersion": format!("{}/{version}", remote.group), "version": version})
+}
+
+fn legacy(group: &str, versions: &[&Arc<Remote>]) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|remote| group_version(remote))
+        .collect();
+    json!({"name": group, "versions": versions, "preferredVersion": versions.first()})
+}
+
+/// Adds versions that are not there; one that both serve is the other server's.
+fn join_versions(there: &mut Value, mut other: Value) {
+    let (Value::Array(theirs), Some(ours)) =
+        (other["versions"].take(), there["versions"].as_array_mut())
+    else {
+        return;
+    };
+    for version in theirs {
+        match ours
+            .iter_mut()
+            .find(|ours| ours["version"] == version["version"])
+        {
+            Some(same) => *same = version,
+            None => ours.push(version),
+        }
+    }
+}
+
+/// `/apis` in the older form.
+pub(crate) fn group_list(
+    mut own: Value,
+    remotes: &[Arc<Remote>],
+    is_custom: &dyn Fn(&str) -> bool,
+) -> Value {
+    if let Value::Array(groups) = own["groups"].take() {
+        let name: fn(&Value) -> &str = |group| group["name"].as_str().unwrap_or_default();
+        own["groups"] = insert(groups, remotes, is_custom, name, legacy, join_versions).into();
+    }
+    own
+}
+
+/// `/apis/GROUP`.
+pub(crate) fn group(own: Option<Value>, remotes: &[Arc<Remote>], name: &str) -> Option<Value> {
+    let found = groups(remotes)
+        .into_iter()
+        .find(|(_, group, _)| *group == name);
+    let Some((_, _, versions)) = found else {
+        return own;
+    };
+    let mut remote = legacy(name, &versions);
+    match own {
+        Some(mut own) => {
+            join_versions(&mut own, remote);
+            Some(own)
+        }
+        None => {
+            remote["kind"] = "APIGroup".into();
+            remote["apiVersion"] = "v1".into();
+            Some(remote)
+        }
+    }
+}
+
+/// `/apis` in the aggregated form.
+pub(crate) fn v2_list(
+    mut own: Value,
+    remotes: &[Arc<Remote>],
+    is_custom: &dyn Fn(&str) -> bool,
+) -> Value {
+    let made: fn(&str, &[&Arc<Remote>]) -> Value = |group, versions| {
+        let versions: Vec<Value> = versions
+            .iter()
+            .map(|remote| {
+                let documents = remote.documents();
+                let is_current = !documents.is_stale && documents.resources.is_some();
+                let mut version = json!({
+                    "version": remote.version,
+                    "freshness": if is_current { "Current" } else { "Stale" },
+                });
+                if let Some(resources) = &documents.resources {
+                    version["resources"] = resources.clone().into();
+                }
+                version
+            })
+            .collect();
+        json!({"metadata": {"name": group}, "versions": versions})
+    };
+    if let Value::Array(groups) = own["items"].take() {
+        let name: fn(&Value) -> &str =
+            |group| group["metadata"]["name"].as_str().unwrap_or_default();
+        own["items"] = insert(groups, remotes, is_custom, name, made, join_versions).into();
+    }
+    own
+}
+
+/// The index of OpenAPI v3.
+pub(crate) fn openapi_v3_index(mut own: Value, remotes: &[Arc<Remote>]) -> Value {
+    if let Some(paths) = own["paths"].as_object_mut() {
+        for remote in remotes {
+            match &remote.documents().openapi_v3 {
+                Some(url) => paths.insert(remote.path(), json!({"serverRelativeURL": url})),
+                None => paths.remove(&remote.path()),
+            };
+        }
+    }
+    own
+}
+
+/// Everything as OpenAPI v2. A definition that this server has, too, is this server's.
+pub(crate) fn openapi_v2(mut own: Value, remotes: &[Arc<Remote>]) -> Value {
+    let mut add = |member: &str, more: &Map<String, Value>| {
+        if let Some(members) = own[member].as_object_mut() {
+            for (name, value) in more {
+                if !members.contains_key(name) {
+                    members.insert(name.clone(), value.clone());
+                }
+            }
+        }
+    };
+    for remote in remotes {
+        if let Some((paths, definitions)) = &remote.documents().openapi_v2 {
+            add("paths", paths);
+            add("definitions", definitions);
+        }
+    }
+    own
+}

@@ -1,0 +1,236 @@
+//! The availability of APIServices, and the documents of the servers behind them.
+//!
+//! Each is looked at when it, its Service or the endpoints of that change, every now and then, and sooner
+//! while it fails. They are looked at side by side: a server that does not answer holds up none but itself.
+//!
+//! UPSTREAM: kube-aggregator pkg/controllers/status/{local,remote}
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_api::admission::UserInfo;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Context;
+use crate::aggregation::{self, Aggregator, ApiService, Remote};
+use crate::decode::options::WriteOptions;
+use crate::decode::patch::Patch;
+use crate::decode::write::PatchBody;
+use crate::error::Outcome;
+use crate::http::request_info::Verb;
+use crate::metadata;
+use crate::request::{ObjectPath, Request};
+use crate::services::Readiness;
+use crate::write::patch;
+
+/// How often a server that answers is looked at.
+///
+/// UPSTREAM: kube-aggregator pkg/apiserver/apiserver.go (resync of thirty seconds)
+const RESYNC: Duration = Duration::from_secs(30);
+/// The first pause after a failure; every further one is twice as long, up to the resync.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Changes that come one after another are looked at together.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Servers that are asked at a time.
+const AT_A_TIME: usize = 20;
+
+/// When an APIService is looked at next, and how often it failed.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    at: Instant,
+    failures: u32,
+}
+
+/// Looks at APIServices for as long as it is run.
+pub(super) async fn run(context: Arc<Context>) {
+    let aggregator = Arc::clone(&context.writer.storage.effects().aggregator);
+    let mut due: HashMap<String, Due> = HashMap::new();
+    let mut looking: JoinSet<(String, bool)> = JoinSet::new();
+    let mut busy: Vec<String> = Vec::new();
+    loop {
+        let now = Instant::now();
+        let services = aggregator.services();
+        due.retain(|name, _| services.contains_key(name));
+        for (name, service) in services.iter() {
+            let is_due = due.get(name).is_none_or(|due| due.at <= now);
+            if !is_due || busy.contains(name) || looking.len() >= AT_A_TIME {
+                continue;
+            }
+            busy.push(name.clone());
+            let (context, aggregator) = (Arc::clone(&context), Arc::clone(&aggregator));
+            let (name, service) = (name.clone(), service.clone());
+            looking.spawn(async move {
+                let passed = look(&context, &aggregator, &name, &service).await;
+                (name, passed)
+            });
+        }
+        let next = due.values().map(|due| due.at).min();
+        let next = next.unwrap_or(now + RESYNC).max(now + SETTLE);
+        tokio::select! {
+            () = aggregator.changed() => {
+                tokio::time::sleep(SETTLE).await;
+                // Whatever changed, everything may have.
+                for due in due.values_mut() {
+                    due.at = due.at.min(Instant::now());
+                }
+            }
+            Some(ended) = looking.join_next() => {
+                let Ok((name, passed)) = ended else {
+                    // What a task did not survive is looked at again.
+                    busy.clear();
+                    continue;
+                };
+                busy.retain(|other| *other != name);
+                let failures = match (passed, due.get(&name)) {
+                    (true, _) => 0,
+                    (false, before) => before.map_or(0, |due| due.failures) + 1,
+                };
+                let pause = match failures {
+                    0 => RESYNC,
+                    failures => RESYNC.min(FIRST_PAUSE * 2_u32.saturating_pow(failures - 1)),
+                };
+                let at = Instant::now() + pause;
+                due.insert(name, Due { at, failures });
+            }
+            () = tokio::time::sleep_until(next) => {}
+        }
+    }
+}
+
+/// Looks at one. Returns false if it is to be looked at again soon.
+async fn look(
+    context: &Context,
+    aggregator: &Aggregator,
+    name: &str,
+    service: &ApiService,
+) -> bool {
+    let (status, reason, message) = match service {
+        ApiService::Local => (
+            "True",
+            "Local",
+            String::from("Local APIServices are always available"),
+        ),
+        ApiService::Remote(remote) => check(aggregator, remote).await,
+    };
+    let stored = store(context, name, status, reason, &message).await;
+    if let Err(failure) = &stored {
+        let error = &failure.0.message;
+        tracing::debug!(name, error, "availability of an APIService not stored");
+    }
+    stored.is_ok() && status == "True"
+}
+
+/// The status, the reason and the message of the condition `Available`.
+async fn check(aggregator: &Aggregator, remote: &Remote) -> (&'static str, &'static str, String) {
+    let (service, namespace) = (&remote.service.name, &remote.service.namespace);
+    let of = format!("service/{service} in {namespace:?}");
+    match aggregator.readiness(remote) {
+        Readiness::NoService => ("False", "ServiceNotFound", format!("{of} is not present")),
+        Readiness::NoPort => (
+            "False",
+            "ServicePortError",
+            format!("{of} is not listening on port {}", remote.service.port),
+        ),
+        Readiness::NoSlices => (
+            "False",
+            "EndpointsNotFound",
+            format!("cannot find endpointslices for {of}"),
+        ),
+        Readiness::NoEndpoints(port) => (
+            "False",
+            "MissingEndpoints",
+            format!("endpointslices for {of} have no addresses with port name {port:?}"),
+        ),
+        Readiness::Ready => match aggregation::fetch(aggregator, remote).await {
+            Ok(()) => ("True", "Passed", String::from("all checks passed")),
+            Err(error) => ("False", "FailedDiscoveryCheck", error.to_string()),
+        },
+    }
+}
+
+/// Stores the condition, if it is another one.
+async fn store(
+    context: &Context,
+    name: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Outcome<()> {
+    let writer = &context.writer;
+    let snapshot = writer.registry.snapshot();
+    let Some(resource) = snapshot.find("apiregistration.k8s.io", "v1", "apiservices") else {
+        return Ok(());
+    };
+    let path = |subresource| ObjectPath {
+        resource,
+        namespace: "",
+        name,
+        subresource,
+    };
+    let stored = match writer.storage.get(path("")).await {
+        Ok(stored) => stored,
+        Err(failure) if failure.is_not_found() => return Ok(()),
+        Err(failure) => return Err(failure),
+    };
+    let conditions = stored
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let mut conditions: Vec<Value> = conditions.cloned().unwrap_or_default();
+    let is_available = |condition: &&mut Value| condition["type"] == "Available";
+    let before = conditions.iter_mut().find(is_available);
+    let mut condition = json!({
+        "type": "Available", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": metadata::now().to_string(),
+    });
+    match before {
+        Some(before) => {
+            if before["status"] == status {
+                condition["lastTransitionTime"] = before["lastTransitionTime"].clone();
+            }
+            if *before == condition {
+                return Ok(());
+            }
+            *before = condition;
+        }
+        None => conditions.push(condition),
+    }
+    let uid = metadata::text(&stored, "uid");
+    let changed = json!({
+        // One of the same name that came meanwhile is another one.
+        "metadata": {"uid": uid},
+        "status": {"conditions": conditions},
+    });
+    let request = Request::internal(user(), Verb::Patch, path("status"));
+    let body = PatchBody {
+        patch: Patch::Merge(changed),
+        findings: Vec::new(),
+        options: WriteOptions::of_program("kube-apiserver"),
+    };
+    match patch::patch(writer, &request, body).await {
+        Ok(_) => {
+            tracing::info!(
+                name,
+                status,
+                reason,
+                message,
+                "APIService availability changed"
+            );
+            Ok(())
+        }
+        Err(failure) if failure.is_not_found() => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The server itself, which has this controller inside.
+fn user() -> UserInfo {
+    let groups = ["system:masters", "system:authenticated"];
+    UserInfo {
+        username: String::from("system:apiserver"),
+        groups: Some(groups.map(String::from).to_vec()),
+        ..UserInfo::default()
+    }
+}

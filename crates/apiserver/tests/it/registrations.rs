@@ -1,0 +1,279 @@
+//! Registrations in both versions over HTTP, and the gate of match conditions in every state.
+
+use std::sync::Arc;
+
+use lockgate_apiserver::{FeatureGates, Running, Settings};
+use lockgate_store::MemoryStore;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+const GROUP: &str = "/apis/admissionregistration.k8s.io";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+/// A webhook that says no more than it must in v1beta1.
+fn bare() -> Value {
+    json!({
+        "name": "hook.lockgate.test",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"operations": ["CREATE"], "apiGroups": ["none"], "apiVersions": ["v1"], "resources": ["none"]}],
+    })
+}
+
+/// The members that only defaults set.
+fn defaults(webhook: &Value) -> Value {
+    let mut shown = json!({});
+    for member in [
+        "failurePolicy",
+        "matchPolicy",
+        "sideEffects",
+        "timeoutSeconds",
+        "admissionReviewVersions",
+    ] {
+        shown[member] = webhook[member].clone();
+    }
+    shown
+}
+
+#[tokio::test]
+async fn both_versions_are_one_object_to_every_verb() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    for (plural, kind) in [
+        (
+            "mutatingwebhookconfigurations",
+            "MutatingWebhookConfiguration",
+        ),
+        (
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+        ),
+    ] {
+        let [v1, beta] = ["v1", "v1beta1"].map(|version| format!("{GROUP}/{version}/{plural}"));
+        let newest = client.get(&v1).await.expect(200)["metadata"]["resourceVersion"].clone();
+        let since = format!("?resourceVersion={}", newest.as_str().unwrap());
+        let mut watches = [
+            ("v1", client.watch(&format!("{v1}{since}")).await),
+            ("v1beta1", client.watch(&format!("{beta}{since}")).await),
+        ];
+        let object = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1beta1", "kind": kind,
+            "metadata": {"name": "a"}, "webhooks": [bare()],
+        });
+        // v1 requires what v1beta1 defaults.
+        let mut strict = object.clone();
+        strict["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+        client.post(&v1, &strict).await.expect(422);
+        let made = client.post(&beta, &object).await;
+        let warning = format!(
+            "admissionregistration.k8s.io/v1beta1 {kind} is deprecated in v1.16+, unavailable in v1.22+; use admissionregistration.k8s.io/v1 {kind}"
+        );
+        assert_eq!(made.warnings(), [warning]);
+        let made = made.expect(201);
+        let own = json!({
+            "failurePolicy": "Ignore", "matchPolicy": "Exact", "sideEffects": "Unknown",
+            "timeoutSeconds": 30, "admissionReviewVersions": ["v1beta1"],
+        });
+        assert_eq!(defaults(&made["webhooks"][0]), own);
+
+        // get and list: the same object, in the version that is asked for.
+        for (path, version) in [(&v1, "v1"), (&beta, "v1beta1")] {
+            let api_version = format!("admissionregistration.k8s.io/{version}");
+            let mut got = client.get(&format!("{path}/a")).await.expect(200);
+            assert_eq!(got["apiVersion"], *api_version);
+            assert_eq!(defaults(&got["webhooks"][0]), own, "{path}");
+            let listed = client.get(path).await.expect(200);
+            assert_eq!(listed["apiVersion"], *api_version);
+            assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+            got["apiVersion"] = made["apiVersion"].clone();
+            assert_eq!(got, made, "{path}");
+        }
+
+        // update in v1beta1 of what v1 could not create, patches in both.
+        let mut changed = client.get(&format!("{beta}/a")).await.expect(200);
+        changed["webhooks"][0]["timeoutSeconds"] = 7.into();
+        let put = client.put(&format!("{beta}/a"), &changed).await.expect(200);
+        assert_eq!(put["metadata"]["generation"], 2);
+        for (path, patch_type, patch) in [
+            (
+                &v1,
+                "json",
+                json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 8}]),
+            ),
+            (
+                &beta,
+                "merge",
+                json!({"metadata": {"labels": {"by": "merge"}}}),
+            ),
+            (
+                &v1,
+                "strategic",
+                json!({"webhooks": [{"name": "hook.lockgate.test", "failurePolicy": "Fail"}]}),
+            ),
+            (
+                &beta,
+                "strategic",
+                json!({"webhooks": [{"name": "hook.lockgate.test", "matchPolicy": "Equivalent"}]}),
+            ),
+        ] {
+            client
+                .patch(&format!("{path}/a"), patch_type, &patch)
+                .await
+                .expect(200);
+        }
+        let applied = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1beta1", "kind": kind,
+            "metadata": {"name": "a"},
+            "webhooks": [{"name": "hook.lockgate.test", "sideEffects": "None",
+                "clientConfig": {"url": "https://127.0.0.1:1/"}, "admissionReviewVersions": ["v1", "v1beta1"]}],
+        });
+        let path = format!("{beta}/a?fieldManager=test&force=true");
+        let applied = client.patch(&path, "apply", &applied).await.expect(200);
+        assert_eq!(
+            defaults(&applied["webhooks"][0]),
+            json!({
+                "failurePolicy": "Fail", "matchPolicy": "Equivalent", "sideEffects": "None",
+                "timeoutSeconds": 8, "admissionReviewVersions": ["v1", "v1beta1"],
+            })
+        );
+        // Now it is what v1 would take, too.
+        let whole = client.get(&format!("{v1}/a")).await.expect(200);
+        client.put(&format!("{v1}/a"), &whole).await.expect(200);
+
+        client.delete(&format!("{beta}/a")).await.expect(200);
+        client.create(&beta, object.clone()).await;
+        client.delete(&beta).await.expect(200);
+        assert_eq!(client.get(&v1).await.expect(200)["items"], json!([]));
+
+        // Both watches saw all of it, each in its version.
+        let events = [
+            "ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED",
+            "DELETED", "ADDED", "DELETED",
+        ];
+        for (version, watch) in &mut watches {
+            for event in events {
+                let (kind, object) = watch.next().await;
+                assert_eq!(kind, event, "{version}");
+                assert_eq!(
+                    object["apiVersion"],
+                    format!("admissionregistration.k8s.io/{version}")
+                );
+            }
+        }
+    }
+    server.stop().await;
+}
+
+/// A server on a store that outlives it.
+async fn with_gate(store: &Arc<MemoryStore>, match_conditions: bool) -> Running {
+    let settings = Settings {
+        secure_port: 0,
+        feature_gates: FeatureGates {
+            match_conditions,
+            ..FeatureGates::default()
+        },
+        ..settings()
+    };
+    Running::start(settings, Arc::clone(store) as _)
+        .await
+        .unwrap()
+}
+
+fn guard(name: &str, conditions: Option<Value>) -> Value {
+    let mut webhook = json!({
+        "name": "never.lockgate.test",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]}],
+        "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    });
+    if let Some(conditions) = conditions {
+        webhook["matchConditions"] = conditions;
+    }
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name}, "webhooks": [webhook],
+    })
+}
+
+/// 201 if no webhook is called, 500 if one is, in vain.
+async fn outcome(client: &Client) -> u16 {
+    let secret = json!({"metadata": {"generateName": "s-"}});
+    client.post(SECRETS, &secret).await.code
+}
+
+#[tokio::test]
+async fn stored_conditions_outlive_a_gate_that_is_off() {
+    let store = Arc::new(MemoryStore::new());
+    let path = format!("{GROUP}/v1/validatingwebhookconfigurations");
+    let object = format!("{path}/guard");
+    let conditions = json!([{"name": "no", "expression": "false"}]);
+
+    // On: the condition spares the secret.
+    let server = with_gate(&store, true).await;
+    let client = Client::admin(&server).await;
+    client
+        .create(&path, guard("guard", Some(conditions.clone())))
+        .await;
+    assert_eq!(outcome(&client).await, 201);
+    server.stop().await;
+
+    // Off: it is ignored and stays, also over an update; what had none gets none.
+    let server = with_gate(&store, false).await;
+    let client = Client::admin(&server).await;
+    assert_eq!(outcome(&client).await, 500);
+    let mut stored = client.get(&object).await.expect(200);
+    assert_eq!(stored["webhooks"][0]["matchConditions"], conditions);
+    stored["webhooks"][0]["timeoutSeconds"] = 3.into();
+    let updated = client.put(&object, &stored).await.expect(200);
+    assert_eq!(updated["webhooks"][0]["matchConditions"], conditions);
+    let bare = client
+        .create(&path, guard("bare", Some(conditions.clone())))
+        .await;
+    assert_eq!(bare["webhooks"][0].get("matchConditions"), None);
+    let mut added = bare.clone();
+    added["webhooks"][0]["matchConditions"] = conditions.clone();
+    let added = client
+        .put(&format!("{path}/bare"), &added)
+        .await
+        .expect(200);
+    assert_eq!(added["webhooks"][0].get("matchConditions"), None);
+    client.delete(&format!("{path}/bare")).await.expect(200);
+    server.stop().await;
+
+    // On again: it counts again.
+    let server = with_gate(&store, true).await;
+    let client = Client::admin(&server).await;
+    assert_eq!(outcome(&client).await, 201);
+    let stored = client.get(&object).await.expect(200);
+    assert_eq!(stored["webhooks"][0]["matchConditions"], conditions);
+    assert_eq!(stored["webhooks"][0]["timeoutSeconds"], 3);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_gate_changes_nothing_without_conditions() {
+    let store = Arc::new(MemoryStore::new());
+    let path = format!("{GROUP}/v1/validatingwebhookconfigurations");
+    let server = with_gate(&store, true).await;
+    let client = Client::admin(&server).await;
+    client.create(&path, guard("guard", None)).await;
+    assert_eq!(outcome(&client).await, 500);
+    let before = client.get(&format!("{path}/guard")).await.expect(200);
+    server.stop().await;
+    for gate in [false, true] {
+        let server = with_gate(&store, gate).await;
+        let client = Client::admin(&server).await;
+        assert_eq!(outcome(&client).await, 500);
+        let after = client.get(&format!("{path}/guard")).await.expect(200);
+        assert_eq!(after, before);
+        let put = client
+            .put(&format!("{path}/guard"), &after)
+            .await
+            .expect(200);
+        assert_eq!(
+            put["metadata"]["generation"],
+            before["metadata"]["generation"]
+        );
+        server.stop().await;
+    }
+}

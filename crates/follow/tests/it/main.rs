@@ -1,0 +1,3 @@
+//! An API server that follows a script, and what is learned from it.
+
+mod watching;

@@ -1,0 +1,249 @@
+//! ConversionReviews: all objects of a review are converted, or none.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::Conversion;
+use crate::review::{ReviewError, lenient, panic_text};
+
+/// Other reviews get their turn after this many objects.
+const TURN: usize = 16;
+
+/// The answer to one ConversionReview.
+#[derive(Debug)]
+pub struct Converted {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The body: a review, or a text when there is none to send.
+    pub body: Vec<u8>,
+    /// The uid of the review, if it could be read.
+    pub uid: Option<String>,
+    /// The objects that were converted, or the reason why none was.
+    pub outcome: Result<Vec<ConvertedObjects>, ReviewError>,
+}
+
+/// Objects of one review that had the same kind and version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConvertedObjects {
+    /// Their kind.
+    pub kind: &'static str,
+    /// The version they had.
+    pub from: &'static str,
+    /// The version they have now.
+    pub to: &'static str,
+    /// How many there were.
+    pub count: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'b> {
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    api_version: Cow<'b, str>,
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    kind: Cow<'b, str>,
+    #[serde(default, borrow)]
+    request: Option<&'b RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Uid<'b> {
+    #[serde(borrow)]
+    uid: Cow<'b, str>,
+}
+
+#[derive(Deserialize)]
+struct Question<'b> {
+    uid: String,
+    #[serde(default, rename = "desiredAPIVersion", deserialize_with = "lenient")]
+    desired_api_version: String,
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    objects: Vec<&'b RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeMeta<'b> {
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    api_version: Cow<'b, str>,
+    #[serde(default, borrow, deserialize_with = "lenient")]
+    kind: Cow<'b, str>,
+}
+
+/// Answers one review with the conversions that are served at a path.
+pub(crate) async fn answer(
+    conversions: &[Arc<Conversion>],
+    body: Bytes,
+    deadline: Option<Instant>,
+) -> Converted {
+    let malformed = |message: String| Converted {
+        code: 400,
+        body: format!("{message}\n").into_bytes(),
+        uid: None,
+        outcome: Err(ReviewError::Malformed(message)),
+    };
+    let text = match std::str::from_utf8(&body) {
+        Ok(text) => text,
+        Err(error) => return malformed(format!("the body is not UTF-8: {error}")),
+    };
+    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        Ok(envelope) => envelope,
+        Err(error) => return malformed(format!("the body is not a ConversionReview: {error}")),
+    };
+    let api_version = match (&*envelope.api_version, &*envelope.kind) {
+        ("apiextensions.k8s.io/v1", "ConversionReview") => "apiextensions.k8s.io/v1",
+        ("apiextensions.k8s.io/v1beta1", "ConversionReview") => "apiextensions.k8s.io/v1beta1",
+        (version, kind) => {
+            return malformed(format!(
+                "want a ConversionReview of apiextensions.k8s.io/v1 or v1beta1, got kind `{kind}` of `{version}`"
+            ));
+        }
+    };
+    let Some(request) = envelope.request.map(RawValue::get) else {
+        return malformed(String::from("the ConversionReview has no request"));
+    };
+    let question: Question<'_> = match serde_json::from_str(request) {
+        Ok(question) => question,
+        Err(error) => {
+            let message = format!("the request of the ConversionReview cannot be read: {error}");
+            let Ok(known) = serde_json::from_str::<Uid<'_>>(request) else {
+                return malformed(message);
+            };
+            return failed(
+                api_version,
+                known.uid.into_owned(),
+                ReviewError::Malformed(message),
+            );
+        }
+    };
+    let converting = convert(conversions, &question, deadline);
+    let outcome = AssertUnwindSafe(converting).catch_unwind().await;
+    let outcome = outcome
+        .map_err(|panic| ReviewError::Panicked(panic_text(&*panic)))
+        .flatten();
+    match outcome {
+        Err(error) => failed(api_version, question.uid, error),
+        Ok((objects, counts)) => {
+            let response = json!({
+                "uid": question.uid,
+                "convertedObjects": objects,
+                "result": {"status": "Success"},
+            });
+            Converted {
+                code: 200,
+                body: written(api_version, &response),
+                uid: Some(question.uid),
+                outcome: Ok(counts),
+            }
+        }
+    }
+}
+
+/// The API server shows the text of a failure to its client.
+fn failed(api_version: &str, uid: String, error: ReviewError) -> Converted {
+    let message = match &error {
+        ReviewError::Malformed(message) | ReviewError::Fault(message) => message.clone(),
+        // What went wrong inside is for our log.
+        ReviewError::Panicked(_) | ReviewError::TooLate => {
+            format!("the webhook could not convert; its log has the reason under uid {uid}")
+        }
+    };
+    let response = json!({
+        "uid": uid,
+        "convertedObjects": [],
+        "result": {"status": "Failure", "message": message},
+    });
+    Converted {
+        code: 200,
+        body: written(api_version, &response),
+        uid: Some(uid),
+        outcome: Err(error),
+    }
+}
+
+fn written(api_version: &str, response: &Value) -> Vec<u8> {
+    let review = json!({
+        "apiVersion": api_version,
+        "kind": "ConversionReview",
+        "response": response,
+    });
+    review.to_string().into_bytes()
+}
+
+async fn convert(
+    conversions: &[Arc<Conversion>],
+    question: &Question<'_>,
+    deadline: Option<Instant>,
+) -> Result<(Vec<Value>, Vec<ConvertedObjects>), ReviewError> {
+    let desired = question.desired_api_version.as_str();
+    let mut objects = Vec::with_capacity(question.objects.len());
+    let mut counts: Vec<ConvertedObjects> = Vec::new();
+    for (index, object) in question.objects.iter().enumerate() {
+        if index % TURN == TURN - 1 {
+            give_way().await;
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(ReviewError::TooLate);
+        }
+        let at = |message: String| ReviewError::Fault(format!("objects[{index}]: {message}"));
+        let meta: TypeMeta<'_> =
+            serde_json::from_str(object.get()).map_err(|error| at(error.to_string()))?;
+        let known = |conversion: &&Arc<Conversion>| {
+            conversion.kind == meta.kind && conversion.api_versions().contains(&&*meta.api_version)
+        };
+        let conversion = conversions.iter().find(known).ok_or_else(|| {
+            at(format!(
+                "no conversion of kind `{}` in version `{}` is served here",
+                meta.kind, meta.api_version
+            ))
+        })?;
+        let converted = conversion.convert(object.get(), desired);
+        objects.push(converted.map_err(|fault| at(format!("{fault:#}")))?);
+        count(&mut counts, conversion, &meta.api_version, desired);
+    }
+    Ok((objects, counts))
+}
+
+fn count(counts: &mut Vec<ConvertedObjects>, conversion: &Conversion, from: &str, to: &str) {
+    let known = conversion.api_versions();
+    let find = |version: &str| known.iter().copied().find(|known| *known == version);
+    // Both are known, since the conversion between them succeeded.
+    let (Some(from), Some(to)) = (find(from), find(to)) else {
+        return;
+    };
+    let kind = conversion.kind;
+    let same = |one: &&mut ConvertedObjects| (one.kind, one.from, one.to) == (kind, from, to);
+    match counts.iter_mut().find(same) {
+        Some(found) => found.count += 1,
+        None => counts.push(ConvertedObjects {
+            kind,
+            from,
+            to,
+            count: 1,
+        }),
+    }
+}
+
+/// Lets other tasks run.
+async fn give_way() {
+    let mut gave = false;
+    poll_fn(|context| {
+        if gave {
+            return Poll::Ready(());
+        }
+        gave = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

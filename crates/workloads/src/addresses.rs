@@ -1,0 +1,86 @@
+//! The addresses of Pods. Nothing listens on them; they are distinct, as those of a cluster are.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+
+/// The network of Pods, as kubeadm's users have it.
+const FIRST: u32 = u32::from_be_bytes([10, 244, 0, 1]);
+const LAST: u32 = u32::from_be_bytes([10, 244, 255, 254]);
+
+#[derive(Debug)]
+struct State {
+    next: u32,
+    /// The Pods that have addresses, by uid.
+    used: HashMap<Ipv4Addr, String>,
+}
+
+/// The addresses that are in use.
+#[derive(Debug)]
+pub(crate) struct Addresses(Mutex<State>);
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            next: FIRST,
+            used: HashMap::new(),
+        }))
+    }
+}
+
+impl Addresses {
+    /// An address for a Pod, which is free afterwards only when it is given back. None if all are in use.
+    pub(crate) fn allocate(&self, uid: &str) -> Option<Ipv4Addr> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in FIRST..=LAST {
+            let address = Ipv4Addr::from(state.next);
+            state.next = if state.next == LAST {
+                FIRST
+            } else {
+                state.next + 1
+            };
+            // Addresses that end like networks and broadcasts look wrong in tests.
+            let is_plain = !matches!(address.octets()[3], 0 | 255);
+            if is_plain && !state.used.contains_key(&address) {
+                state.used.insert(address, uid.to_owned());
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    /// Notes that a Pod has an address.
+    pub(crate) fn take(&self, address: &str, uid: &str) {
+        if let Ok(address) = address.parse() {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.used.insert(address, uid.to_owned());
+        }
+    }
+
+    /// Gives an address back, if it is still this Pod's.
+    pub(crate) fn release(&self, address: &str, uid: &str) {
+        if let Ok(address) = address.parse() {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.used.get(&address).is_some_and(|user| user == uid) {
+                state.used.remove(&address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_distinct() {
+        let addresses = Addresses::default();
+        addresses.take("10.244.0.2", "old");
+        let first = addresses.allocate("a").unwrap();
+        assert_eq!(first, Ipv4Addr::new(10, 244, 0, 1));
+        assert_eq!(addresses.allocate("b"), Some(Ipv4Addr::new(10, 244, 0, 3)));
+        addresses.release("10.244.0.1", "another");
+        addresses.release("10.244.0.1", "a");
+        assert!(!addresses.0.lock().unwrap().used.contains_key(&first));
+    }
+}

@@ -1,0 +1,166 @@
+//! The server around this crate, as a trait.
+
+use async_trait::async_trait;
+use lockgate_api::admission::UserInfo;
+use lockgate_api::meta::status::Status;
+use serde_json::Value;
+
+use crate::kind::Kind;
+
+/// The component that writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Author {
+    /// A controller, by the name of its service account and that of its events.
+    Controller {
+        /// The service account in `kube-system`.
+        account: &'static str,
+        /// The component in events.
+        component: &'static str,
+    },
+    /// The scheduler.
+    Scheduler,
+    /// The kubelet of a node.
+    Kubelet(String),
+}
+
+impl Author {
+    /// The user that admission sees.
+    #[must_use]
+    pub fn user(&self) -> UserInfo {
+        let (username, groups): (String, &[&str]) = match self {
+            Self::Controller { account, .. } => (
+                format!("system:serviceaccount:kube-system:{account}"),
+                &[
+                    "system:serviceaccounts",
+                    "system:serviceaccounts:kube-system",
+                ],
+            ),
+            Self::Scheduler => (String::from("system:kube-scheduler"), &[]),
+            Self::Kubelet(node) => (format!("system:node:{node}"), &["system:nodes"]),
+        };
+        let groups = groups.iter().chain(&["system:authenticated"]);
+        UserInfo {
+            username,
+            groups: Some(groups.map(|group| (*group).to_owned()).collect()),
+            ..UserInfo::default()
+        }
+    }
+
+    /// The program, which is the field manager.
+    #[must_use]
+    pub fn program(&self) -> &'static str {
+        match self {
+            Self::Controller { .. } => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet(_) => "kubelet",
+        }
+    }
+
+    /// The component in events.
+    pub(crate) fn component(&self) -> &'static str {
+        match self {
+            Self::Controller { component, .. } => component,
+            Self::Scheduler => "default-scheduler",
+            Self::Kubelet(_) => "kubelet",
+        }
+    }
+}
+
+/// The object that is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'t> {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for objects of the cluster.
+    pub namespace: &'t str,
+    /// Its name.
+    pub name: &'t str,
+    /// The uid it must have; empty for any.
+    pub uid: &'t str,
+    /// The subresource; empty for the object itself.
+    pub subresource: &'t str,
+}
+
+/// A write that was refused.
+#[derive(Debug, Clone)]
+pub struct Refused(pub Box<Status>);
+
+impl Refused {
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.0.code == 404
+    }
+
+    pub(crate) fn is_already_exists(&self) -> bool {
+        self.0.reason == "AlreadyExists"
+    }
+
+    /// The object is another one by now, or at another version.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.0.reason == "Conflict"
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The namespace is being deleted and takes no objects.
+    ///
+    /// UPSTREAM: core/v1 types.go (NamespaceTerminatingCause)
+    pub(crate) fn is_namespace_terminating(&self) -> bool {
+        let details = self.0.details.as_ref();
+        let causes = details.and_then(|details| details.causes.as_ref());
+        let mut causes = causes.into_iter().flatten();
+        causes.any(|cause| cause.reason == "NamespaceTerminating")
+    }
+}
+
+/// The change of an object, which is made again when somebody else changed it meanwhile.
+pub type Edit<'e> = &'e (dyn Fn(&mut Value) + Sync);
+
+/// Writes objects through admission.
+#[async_trait]
+pub trait Api: Send + Sync + 'static {
+    /// Creates an object and returns it as it was stored.
+    ///
+    /// # Errors
+    ///
+    /// The server refused it.
+    async fn create(&self, by: &Author, kind: Kind, object: Value) -> Result<Value, Refused>;
+
+    /// Changes an object.
+    ///
+    /// # Errors
+    ///
+    /// The server refused it, or the object is gone.
+    async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Refused>;
+
+    /// Deletes an object, in the background. Without a grace period the object's own is used.
+    ///
+    /// # Errors
+    ///
+    /// The server refused it, or the object is gone.
+    async fn delete(&self, by: &Author, at: Target<'_>, grace: Option<i64>) -> Result<(), Refused>;
+
+    /// Binds a Pod to a node.
+    ///
+    /// # Errors
+    ///
+    /// The server refused it, or the Pod is bound or gone.
+    async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Refused>;
+
+    /// Signs the certificate signing request of a client or a server with the authority of the cluster.
+    /// None if there is no authority at hand or the request cannot be read.
+    fn sign(&self, request_pem: &str, request: SigningTerms<'_>) -> Option<String>;
+
+    /// Returns when the parts of the server that are made from stored objects have caught up.
+    async fn settled(&self);
+}
+
+/// What a certificate that is signed may be used for.
+#[derive(Debug, Clone, Copy)]
+pub struct SigningTerms<'t> {
+    /// The usages of the request, such as `client auth`.
+    pub usages: &'t [String],
+    /// The seconds it is valid.
+    pub seconds: i64,
+}

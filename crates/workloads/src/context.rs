@@ -1,0 +1,88 @@
+//! The parts that every controller works with.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::addresses::Addresses;
+use crate::api::{Api, Author, Edit, Refused};
+use crate::cache::Cache;
+use crate::clocks::Clocks;
+use crate::events::Recorder;
+use crate::kind::Kind;
+use crate::object::Object;
+use crate::queue::Next;
+use crate::settings::Settings;
+
+/// The result of a look.
+pub(crate) type Looked = Result<Next, Refused>;
+
+/// The parts that every controller works with.
+pub(crate) struct Context {
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) cache: Cache,
+    pub(crate) events: Recorder,
+    pub(crate) settings: Settings,
+    pub(crate) clocks: Clocks,
+    pub(crate) addresses: Addresses,
+}
+
+impl Context {
+    /// Makes the status of an object this one, unless it is. If the object was changed since it was looked
+    /// at, nothing is written: the change is an event, and another look follows it.
+    pub(crate) async fn set_status(
+        &self,
+        by: &Author,
+        object: &Object,
+        status: Value,
+    ) -> Result<(), Refused> {
+        if object.get("status") == Some(&status) {
+            return Ok(());
+        }
+        let seen = &object["metadata"]["resourceVersion"];
+        let edit = |object: &mut Value| {
+            object["metadata"]["resourceVersion"] = seen.clone();
+            object["status"] = status.clone();
+        };
+        let edited = self.api.edit(by, object.status(), &edit).await;
+        unless_gone(edited.map(drop))
+    }
+
+    /// Changes an object, if it is still there.
+    pub(crate) async fn edit(
+        &self,
+        by: &Author,
+        object: &Object,
+        edit: Edit<'_>,
+    ) -> Result<(), Refused> {
+        let edited = self.api.edit(by, object.target(), edit).await;
+        unless_gone(edited.map(drop))
+    }
+
+    /// Deletes an object, if it is still there.
+    pub(crate) async fn delete(&self, by: &Author, object: &Object) -> Result<(), Refused> {
+        unless_gone(self.api.delete(by, object.target(), None).await)
+    }
+
+    /// Creates an object. Returns false if there is one of that name.
+    pub(crate) async fn create_missing(
+        &self,
+        by: &Author,
+        kind: Kind,
+        object: Value,
+    ) -> Result<bool, Refused> {
+        match self.api.create(by, kind, object).await {
+            Ok(_) => Ok(true),
+            Err(refused) if refused.is_already_exists() => Ok(false),
+            Err(refused) => Err(refused),
+        }
+    }
+}
+
+/// An object that is gone, or another one by now, needs nothing any more.
+pub(crate) fn unless_gone(result: Result<(), Refused>) -> Result<(), Refused> {
+    match result {
+        Err(refused) if refused.is_not_found() || refused.is_conflict() => Ok(()),
+        other => other,
+    }
+}

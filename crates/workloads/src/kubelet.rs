@@ -1,0 +1,403 @@
+//! The kubelet of simulated nodes: Pods start, become ready, complete, restart and stop as their plan says.
+//!
+//! A look at a Pod finds the stage it is in and the time that is left of it, and takes the next step when
+//! there is none.
+//!
+//! UPSTREAM: kubernetes pkg/kubelet/kubelet_pods.go, pkg/kubelet/status
+
+mod status;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::api::{Author, Refused};
+use crate::context::{Context, Looked, unless_gone};
+use crate::kind::Kind;
+use crate::node;
+use crate::object::{Object, count, flag, is_deleting, list, number, text};
+use crate::plan::{Behaviour, Plan};
+use crate::pod;
+use crate::queue::Next;
+use status::{Condition, Images, is_sidecar};
+
+/// The first pause before a container is restarted; every further one is twice as long.
+///
+/// UPSTREAM: kubernetes pkg/kubelet/kubelet.go (backOffPeriod, MaxContainerBackOff)
+const FIRST_BACKOFF: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
+/// The time that a Pod stays whose node was never there.
+///
+/// UPSTREAM: kubernetes pkg/controller/podgc/gc_controller.go (quarantineTime)
+const QUARANTINE: Duration = Duration::from_secs(40);
+
+const POD_GC: Author = Author::Controller {
+    account: "pod-garbage-collector",
+    component: "pod-garbage-collector",
+};
+
+/// The stage that a Pod is in, as its status says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is on the node, and nothing runs.
+    Pending,
+    /// The init container of this number runs.
+    Initializing(usize),
+    Running,
+    /// A container waits to be restarted.
+    BackingOff,
+    Finished,
+}
+
+fn stage(pod: &Value) -> Stage {
+    match pod::phase(pod) {
+        "Succeeded" | "Failed" => return Stage::Finished,
+        "Running" => {
+            let waits = list(pod, "/status/containerStatuses")
+                .any(|status| status.pointer("/state/waiting").is_some());
+            return if waits {
+                Stage::BackingOff
+            } else {
+                Stage::Running
+            };
+        }
+        _ => {}
+    }
+    let runs = list(pod, "/status/initContainerStatuses")
+        .enumerate()
+        .filter(|(number, _)| !is_sidecar(pod, *number))
+        .find(|(_, status)| status.pointer("/state/running").is_some());
+    runs.map_or(Stage::Pending, |(number, _)| Stage::Initializing(number))
+}
+
+/// A Pod on a simulated node.
+struct Sandbox<'s> {
+    context: &'s Context,
+    pod: &'s Object,
+    node: Arc<Object>,
+    by: Author,
+    plan: Plan,
+}
+
+/// Takes the next step of a Pod on a simulated node.
+pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+    let Some(pod) = context.cache.at(Kind::Pod, path) else {
+        return Ok(Next::Done);
+    };
+    let name = text(&pod, "/spec/nodeName");
+    let node = context.cache.get(Kind::Node, "", name);
+    let Some(node) = node.filter(|node| !name.is_empty() && node::is_simulated(node)) else {
+        return Ok(Next::Done);
+    };
+    let sandbox = Sandbox {
+        context,
+        pod: &pod,
+        by: Author::Kubelet(name.to_owned()),
+        node,
+        plan: Plan::of(&pod, &context.settings),
+    };
+    sandbox.step().await
+}
+
+impl Sandbox<'_> {
+    /// The time that is left of a stage; none if it is over.
+    fn waits(&self, stage: &str, lasts: Duration) -> Option<Next> {
+        let clocks = &self.context.clocks;
+        let left = clocks.left(self.pod.uid(), stage, lasts, Instant::now());
+        (!left.is_zero()).then_some(Next::After(left))
+    }
+
+    async fn step(&self) -> Looked {
+        if is_deleting(self.pod) {
+            return self.stop().await;
+        }
+        match stage(self.pod) {
+            Stage::Finished => Ok(Next::Done),
+            Stage::Pending => self.start().await,
+            Stage::Initializing(number) => self.initialize(number).await,
+            Stage::Running => self.run().await,
+            Stage::BackingOff => self.restart().await,
+        }
+    }
+
+    /// The events of a container that is started.
+    fn record_start(&self, of: &str, container: &Value) {
+        let field = format!("spec.{of}{{{}}}", text(container, "/name"));
+        let image = text(container, "/image");
+        let pulled = format!(
+            "Container image \"{image}\" already present on machine and can be accessed by the pod"
+        );
+        for (reason, message) in [
+            ("Pulled", pulled),
+            ("Created", String::from("Container created")),
+            ("Started", String::from("Container started")),
+        ] {
+            let events = &self.context.events;
+            events.of_container(&self.by, self.pod, &field, reason, message);
+        }
+    }
+
+    async fn write(&self, status: Value) -> Looked {
+        self.context.set_status(&self.by, self.pod, status).await?;
+        Ok(Next::Done)
+    }
+
+    fn status(&self) -> Images<'_> {
+        Images {
+            pod: self.pod,
+            status: self.pod.get("status").cloned().unwrap_or_else(|| json!({})),
+        }
+    }
+
+    /// The status with addresses and the time the Pod was accepted.
+    fn accepted(&self) -> Option<Images<'_>> {
+        let mut images = self.status();
+        let host = node::address(&self.node);
+        let is_on_host = flag(self.pod, "/spec/hostNetwork");
+        let known = text(self.pod, "/status/podIP");
+        let address = if is_on_host {
+            host.clone()
+        } else if known.is_empty() {
+            let addresses = &self.context.addresses;
+            addresses.allocate(self.pod.uid())?.to_string()
+        } else {
+            known.to_owned()
+        };
+        images.accept(&host, &address);
+        Some(images)
+    }
+
+    async fn start(&self) -> Looked {
+        if let Some(next) = self.waits("pending", self.plan.start_after) {
+            return Ok(next);
+        }
+        let Some(mut images) = self.accepted() else {
+            return Ok(Next::Retry);
+        };
+        if self.plan.behaviour == Behaviour::ImagePullError {
+            images.fail_to_pull();
+            let container = &self.pod["spec"]["containers"][0];
+            let image = text(container, "/image");
+            let message = format!("Failed to pull image \"{image}\": not found");
+            let events = &self.context.events;
+            events.warning(&self.by, self.pod, "Failed", message);
+            return self.write(images.finish()).await;
+        }
+        self.start_from(images, 0).await
+    }
+
+    /// Starts the init containers from a number on: sidecars at once, one of the others at a time. After
+    /// the last one the containers are started.
+    async fn start_from(&self, mut images: Images<'_>, from: usize) -> Looked {
+        let containers: Vec<&Value> = list(self.pod, "/spec/initContainers").collect();
+        for (number, container) in containers.iter().enumerate().skip(from) {
+            images.run_init(number);
+            self.record_start("initContainers", container);
+            if !is_sidecar(self.pod, number) {
+                images.set_uninitialized();
+                return self.write(images.finish()).await;
+            }
+        }
+        for container in list(self.pod, "/spec/containers") {
+            self.record_start("containers", container);
+        }
+        let is_ready = self.plan.ready_after.is_zero() && self.may_be_ready();
+        images.run(is_ready);
+        self.write(images.finish()).await
+    }
+
+    fn may_be_ready(&self) -> bool {
+        self.plan.behaviour != Behaviour::NotReady
+    }
+
+    async fn initialize(&self, number: usize) -> Looked {
+        let name = format!("init {number}");
+        if let Some(next) = self.waits(&name, self.plan.start_after) {
+            return Ok(next);
+        }
+        let mut images = self.status();
+        images.end_init(number);
+        self.start_from(images, number + 1).await
+    }
+
+    async fn run(&self) -> Looked {
+        if self.plan.behaviour == Behaviour::Evict {
+            let mut images = self.status();
+            images.evict();
+            let message = String::from("The node was low on resource: memory. ");
+            let events = &self.context.events;
+            events.warning(&self.by, self.pod, "Evicted", message);
+            return self.write(images.finish()).await;
+        }
+        let is_ready = pod::is_ready(self.pod);
+        if is_ready != self.may_be_ready() {
+            if !is_ready && let Some(next) = self.waits("running", self.plan.ready_after) {
+                return Ok(next);
+            }
+            let mut images = self.status();
+            images.run(!is_ready);
+            return self.write(images.finish()).await;
+        }
+        if !self.gates_hold() {
+            let mut images = self.status();
+            images.set_ready_condition();
+            return self.write(images.finish()).await;
+        }
+        let Some(code) = self.plan.exit_code(self.pod) else {
+            return Ok(Next::Done);
+        };
+        let stage = format!("runs {}", self.restarts());
+        if let Some(next) = self.waits(&stage, self.plan.complete_after) {
+            return Ok(next);
+        }
+        let mut images = self.status();
+        let policy = text(self.pod, "/spec/restartPolicy");
+        if policy == "Never" || policy == "OnFailure" && code == 0 {
+            images.complete(code);
+        } else {
+            images.back_off(code);
+            let name = text(&self.pod["spec"]["containers"][0], "/name");
+            let message = format!(
+                "Back-off restarting failed container {name} in pod {}_{}({})",
+                self.pod.name(),
+                self.pod.namespace(),
+                self.pod.uid()
+            );
+            let events = &self.context.events;
+            events.warning(&self.by, self.pod, "BackOff", message);
+        }
+        self.write(images.finish()).await
+    }
+
+    /// Returns true if the condition `Ready` agrees with the readiness gates.
+    fn gates_hold(&self) -> bool {
+        pod::is_ready(self.pod) == (self.may_be_ready() && status::are_gates_open(self.pod))
+            || list(self.pod, "/spec/readinessGates").next().is_none()
+    }
+
+    fn restarts(&self) -> i64 {
+        let statuses = list(self.pod, "/status/containerStatuses");
+        let counts = statuses.map(|status| count(status, "/restartCount"));
+        counts.max().unwrap_or_default()
+    }
+
+    async fn restart(&self) -> Looked {
+        let restarts = self.restarts();
+        let doublings = u32::try_from(restarts - 1).unwrap_or_default().min(16);
+        let pause = (FIRST_BACKOFF * 2_u32.pow(doublings)).min(LONGEST_BACKOFF);
+        if let Some(next) = self.waits(&format!("backs off {restarts}"), pause) {
+            return Ok(next);
+        }
+        let mut images = self.status();
+        let is_ready = self.plan.ready_after.is_zero() && self.may_be_ready();
+        images.run(is_ready);
+        self.write(images.finish()).await
+    }
+
+    /// Stops a Pod that is deleted, and then lets it go.
+    async fn stop(&self) -> Looked {
+        let grace = number(self.pod, "/metadata/deletionGracePeriodSeconds").unwrap_or_default();
+        if self.plan.behaviour == Behaviour::Hang && grace > 0 {
+            return Ok(Next::Done);
+        }
+        let runs = !matches!(stage(self.pod), Stage::Finished);
+        let grace_time = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
+        if runs {
+            let lasts = self.plan.stop_after.min(grace_time);
+            if let Some(next) = self.waits("stops", lasts) {
+                return Ok(next);
+            }
+            for container in list(self.pod, "/spec/containers") {
+                let name = text(container, "/name");
+                let field = format!("spec.containers{{{name}}}");
+                let message = format!("Stopping container {name}");
+                let events = &self.context.events;
+                events.of_container(&self.by, self.pod, &field, "Killing", message);
+            }
+            let mut images = self.status();
+            images.stop();
+            self.context
+                .set_status(&self.by, self.pod, images.finish())
+                .await?;
+        } else if grace == 0 {
+            // Finalizers hold it.
+            return Ok(Next::Done);
+        }
+        let deleted = self
+            .context
+            .api
+            .delete(&self.by, self.pod.target(), Some(0))
+            .await;
+        unless_gone(deleted)?;
+        Ok(Next::Done)
+    }
+}
+
+/// Deletes a Pod whose node is gone. One that was never there may come yet.
+pub(crate) async fn collect(context: &Context, path: &str) -> Looked {
+    let Some(pod) = context.cache.at(Kind::Pod, path) else {
+        return Ok(Next::Done);
+    };
+    let node = text(&pod, "/spec/nodeName");
+    if node.is_empty() || context.cache.get(Kind::Node, "", node).is_some() {
+        return Ok(Next::Done);
+    }
+    let ran = !text(&pod, "/status/startTime").is_empty();
+    let quarantine = if ran { Duration::ZERO } else { QUARANTINE };
+    let left = context
+        .clocks
+        .left(pod.uid(), "orphaned", quarantine, Instant::now());
+    if !left.is_zero() {
+        return Ok(Next::After(left));
+    }
+    fail_orphan(context, &pod).await?;
+    if is_deleting(&pod) && number(&pod, "/metadata/deletionGracePeriodSeconds") == Some(0) {
+        return Ok(Next::Done);
+    }
+    unless_gone(context.api.delete(&POD_GC, pod.target(), Some(0)).await)?;
+    Ok(Next::Done)
+}
+
+/// UPSTREAM: kubernetes pkg/controller/podgc/gc_controller.go (markFailedAndDeletePodWithCondition)
+async fn fail_orphan(context: &Context, pod: &Object) -> Result<(), Refused> {
+    if pod::is_finished(pod) {
+        return Ok(());
+    }
+    let mut status = pod.get("status").cloned().unwrap_or_else(|| json!({}));
+    status["phase"] = "Failed".into();
+    let mut conditions = crate::object::conditions(pod);
+    let reason = "DeletionByPodGC";
+    let message = "PodGC: node no longer exists";
+    Condition::set(&mut conditions, "DisruptionTarget", "True", reason, message);
+    status["conditions"] = conditions.into();
+    context.set_status(&POD_GC, pod, status).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_tells_the_stage() {
+        assert_eq!(
+            stage(&json!({"status": {"phase": "Pending"}})),
+            Stage::Pending
+        );
+        assert_eq!(
+            stage(&json!({"status": {"phase": "Failed"}})),
+            Stage::Finished
+        );
+        let pod = json!({
+            "spec": {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup"}]},
+            "status": {"phase": "Pending", "initContainerStatuses": [
+                {"state": {"running": {}}}, {"state": {"running": {}}}]},
+        });
+        assert_eq!(stage(&pod), Stage::Initializing(1));
+        let pod = json!({"status": {"phase": "Running", "containerStatuses": [
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}});
+        assert_eq!(stage(&pod), Stage::BackingOff);
+        let pod = json!({"status": {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}});
+        assert_eq!(stage(&pod), Stage::Running);
+    }
+}

@@ -1,0 +1,85 @@
+//! Adoption and release: a controller takes the objects that it selects and nobody has, and lets go of
+//! those it no longer selects.
+//!
+//! UPSTREAM: kubernetes pkg/controller/controller_ref_manager.go
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::api::{Author, Refused};
+use crate::context::Context;
+use crate::kind::Kind;
+use crate::object::{self, Object, entry, flag, text};
+
+/// The objects of a kind that a controller has, after adoption and release.
+pub(crate) async fn claim(
+    context: &Context,
+    by: &Author,
+    owner: &Object,
+    kind: Kind,
+    selects: impl Fn(&Object) -> bool,
+) -> Result<Vec<Arc<Object>>, Refused> {
+    let mut claimed = Vec::new();
+    let is_deleting = object::is_deleting(owner);
+    for object in context.cache.controlled(owner.uid(), kind) {
+        if selects(&object) {
+            claimed.push(object);
+        } else if !is_deleting {
+            release(context, by, owner, &object).await?;
+        }
+    }
+    if is_deleting {
+        return Ok(claimed);
+    }
+    for object in context.cache.orphans(kind, owner.namespace()) {
+        if selects(&object) && !object::is_deleting(&object) {
+            adopt(context, by, owner, &object).await?;
+            claimed.push(object);
+        }
+    }
+    Ok(claimed)
+}
+
+async fn adopt(
+    context: &Context,
+    by: &Author,
+    owner: &Object,
+    object: &Object,
+) -> Result<(), Refused> {
+    let reference = owner.as_owner();
+    let edit = |object: &mut Value| {
+        let metadata = entry(object, "metadata");
+        let references = metadata
+            .entry("ownerReferences")
+            .or_insert_with(|| json!([]));
+        let Some(references) = references.as_array_mut() else {
+            return;
+        };
+        let taken = references.iter().any(|owner| flag(owner, "/controller"));
+        if !taken {
+            references.push(reference.clone());
+        }
+    };
+    context.edit(by, object, &edit).await
+}
+
+async fn release(
+    context: &Context,
+    by: &Author,
+    owner: &Object,
+    object: &Object,
+) -> Result<(), Refused> {
+    let uid = owner.uid();
+    let edit = |object: &mut Value| {
+        let metadata = entry(object, "metadata");
+        let references = metadata.get_mut("ownerReferences");
+        if let Some(references) = references.and_then(Value::as_array_mut) {
+            references.retain(|owner| text(owner, "/uid") != uid);
+            if references.is_empty() {
+                metadata.remove("ownerReferences");
+            }
+        }
+    };
+    context.edit(by, object, &edit).await
+}

@@ -1,0 +1,305 @@
+//! The work queue: each object once per controller, again when it changed meanwhile, and later when a look
+//! failed or asked for it.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The first pause after a failure; every further one is twice as long.
+///
+/// UPSTREAM: client-go util/workqueue/default_rate_limiters.go begins with 5 ms.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause after a failure. Upstream's is a thousand seconds; here tests wait.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Looks of one controller at a time: a slow webhook of one kind does not hold up the others.
+const RUNNING: usize = 10;
+
+/// A controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Lane {
+    Certificate,
+    CronJob,
+    DaemonSet,
+    Deployment,
+    Disruption,
+    Endpoints,
+    EndpointSlice,
+    Job,
+    Kubelet,
+    Node,
+    PersistentVolume,
+    PodGarbage,
+    ReplicaSet,
+    ReplicationController,
+    Scheduler,
+    StatefulSet,
+    Volume,
+}
+
+/// An object for a controller to look at, by its path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Work {
+    pub(crate) lane: Lane,
+    pub(crate) path: Arc<str>,
+}
+
+/// The result of a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is nothing to do until something changes.
+    Done,
+    /// Another look is due after some time.
+    After(Duration),
+    /// It failed, and is tried again.
+    Retry,
+}
+
+impl Next {
+    /// The earlier of two.
+    pub(crate) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Retry, _) | (_, Self::Retry) => Self::Retry,
+            (Self::Done, other) => other,
+            (own, Self::Done) => own,
+            (Self::After(own), Self::After(other)) => Self::After(own.min(other)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Item {
+    state: State,
+    /// Failures in a row.
+    failures: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    Running { again: bool },
+    Later(Instant),
+}
+
+/// The objects to look at.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    ready: HashMap<Lane, VecDeque<Arc<str>>>,
+    running: HashMap<Lane, usize>,
+    later: BTreeSet<(Instant, Work)>,
+    items: HashMap<Work, Item>,
+}
+
+impl Queue {
+    /// Adds an object about which there are news.
+    pub(crate) fn add(&mut self, lane: Lane, path: &str) {
+        self.enqueue(lane, path, true);
+    }
+
+    /// Adds an object that may have been changed by its own controller. After a failure it waits for its
+    /// time, lest the controller hear itself and never rest.
+    pub(crate) fn add_quietly(&mut self, lane: Lane, path: &str) {
+        self.enqueue(lane, path, false);
+    }
+
+    fn enqueue(&mut self, lane: Lane, path: &str, hurries: bool) {
+        let work = Work {
+            lane,
+            path: path.into(),
+        };
+        let state = match self.items.get_mut(&work) {
+            None => {
+                self.items.insert(
+                    work.clone(),
+                    Item {
+                        state: State::Ready,
+                        failures: 0,
+                    },
+                );
+                State::Ready
+            }
+            Some(item) => match &mut item.state {
+                State::Ready => return,
+                State::Running { again } => {
+                    *again = true;
+                    return;
+                }
+                State::Later(at) => {
+                    let at = *at;
+                    if item.failures > 0 && !hurries {
+                        return;
+                    }
+                    self.later.remove(&(at, work.clone()));
+                    item.state = State::Ready;
+                    State::Ready
+                }
+            },
+        };
+        if state == State::Ready {
+            self.ready.entry(lane).or_default().push_back(work.path);
+        }
+    }
+
+    /// The next object to look at now, of a controller that has room.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Work> {
+        while let Some((at, _)) = self.later.first()
+            && *at <= now
+            && let Some((_, work)) = self.later.pop_first()
+        {
+            if let Some(item) = self.items.get_mut(&work) {
+                item.state = State::Ready;
+            }
+            self.ready
+                .entry(work.lane)
+                .or_default()
+                .push_back(work.path);
+        }
+        let running = &self.running;
+        let has_room = |lane: &Lane| running.get(lane).is_none_or(|count| *count < RUNNING);
+        let (lane, path) = self
+            .ready
+            .iter_mut()
+            .filter(|(lane, _)| has_room(lane))
+            .find_map(|(lane, paths)| Some((*lane, paths.pop_front()?)))?;
+        *self.running.entry(lane).or_default() += 1;
+        let work = Work { lane, path };
+        if let Some(item) = self.items.get_mut(&work) {
+            item.state = State::Running { again: false };
+        }
+        Some(work)
+    }
+
+    /// When the next object is due that is put off.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// Takes note of the result of a look.
+    pub(crate) fn finish(&mut self, work: Work, next: Next, now: Instant) {
+        if let Some(count) = self.running.get_mut(&work.lane) {
+            *count = count.saturating_sub(1);
+        }
+        let Some(item) = self.items.get_mut(&work) else {
+            return;
+        };
+        let again = item.state == State::Running { again: true };
+        let pause = match next {
+            Next::Retry => {
+                item.failures = item.failures.saturating_add(1);
+                Some(pause(item.failures))
+            }
+            Next::Done | Next::After(_) if again => {
+                item.failures = 0;
+                None
+            }
+            Next::After(pause) => {
+                item.failures = 0;
+                Some(pause)
+            }
+            Next::Done => {
+                self.items.remove(&work);
+                return;
+            }
+        };
+        match pause {
+            None => {
+                item.state = State::Ready;
+                self.ready
+                    .entry(work.lane)
+                    .or_default()
+                    .push_back(work.path);
+            }
+            Some(pause) => {
+                let at = now + pause;
+                item.state = State::Later(at);
+                self.later.insert((at, work));
+            }
+        }
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(path: &str) -> Work {
+        Work {
+            lane: Lane::Kubelet,
+            path: path.into(),
+        }
+    }
+
+    #[test]
+    fn looks_once_and_again_when_told_meanwhile() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(Lane::Kubelet, "a");
+        queue.add(Lane::Kubelet, "a");
+        assert_eq!(queue.take(now), Some(pod("a")));
+        assert_eq!(queue.take(now), None);
+        queue.add(Lane::Kubelet, "a");
+        assert_eq!(queue.take(now), None, "one at a time");
+        queue.finish(pod("a"), Next::Done, now);
+        assert_eq!(queue.take(now), Some(pod("a")));
+        queue.finish(pod("a"), Next::Done, now);
+        assert_eq!(queue.take(now), None);
+        assert!(queue.items.is_empty());
+    }
+
+    #[test]
+    fn news_do_not_wait_but_echoes_do() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(Lane::Kubelet, "a");
+        let work = queue.take(now).unwrap();
+        queue.finish(work, Next::After(Duration::from_secs(9)), now);
+        queue.add(Lane::Kubelet, "a");
+        let work = queue.take(now).unwrap();
+        queue.finish(work, Next::Retry, now);
+        queue.add_quietly(Lane::Kubelet, "a");
+        assert_eq!(queue.take(now), None);
+        assert_eq!(queue.next_due(), Some(now + FIRST_PAUSE));
+        queue.add(Lane::Kubelet, "a");
+        let work = queue.take(now).unwrap();
+        queue.finish(work, Next::Retry, now);
+        let mut due = now;
+        for _ in 0..30 {
+            due = queue.next_due().unwrap();
+            let work = queue.take(due).unwrap();
+            queue.finish(work, Next::Retry, due);
+        }
+        assert_eq!(queue.next_due(), Some(due + LONGEST_PAUSE));
+    }
+
+    #[test]
+    fn a_busy_controller_holds_up_no_other() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        for number in 0..=RUNNING {
+            queue.add(Lane::Kubelet, &number.to_string());
+        }
+        for _ in 0..RUNNING {
+            assert!(queue.take(now).is_some());
+        }
+        assert_eq!(queue.take(now), None);
+        queue.add(Lane::Job, "j");
+        assert_eq!(queue.take(now).map(|work| work.lane), Some(Lane::Job));
+        queue.finish(pod("0"), Next::Done, now);
+        assert_eq!(queue.take(now), Some(pod(&RUNNING.to_string())));
+    }
+
+    #[test]
+    fn the_earlier_of_two_looks_is_due() {
+        let second = Next::After(Duration::from_secs(1));
+        assert_eq!(Next::Done.or(second), second);
+        assert_eq!(
+            second.or(Next::After(Duration::ZERO)),
+            Next::After(Duration::ZERO)
+        );
+        assert_eq!(second.or(Next::Retry), Next::Retry);
+    }
+}

@@ -1,0 +1,71 @@
+//! The settings of the simulation.
+
+use std::time::Duration;
+
+/// The most nodes that are made.
+const NODES_MAX: u16 = 1000;
+
+/// The settings of the simulated cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name of the node; of several, the names are numbered from 0.
+    pub node_name: String,
+    /// How many nodes there are.
+    pub nodes: u16,
+    /// The time from being scheduled to running. Short, so that tests do not wait, and not zero, so that
+    /// they see Pods that are pending.
+    pub start_after: Duration,
+    /// The time from running to ready, for Pods with readiness probes.
+    pub ready_after: Duration,
+    /// The time that the containers of a Pod run whose restart policy is not `Always`.
+    pub complete_after: Duration,
+    /// The time that a Pod takes to stop, but never more than its grace period.
+    pub stop_after: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let short = Duration::from_millis(100);
+        Self {
+            node_name: String::from("lockgate-node"),
+            nodes: 1,
+            start_after: short,
+            ready_after: short,
+            complete_after: short,
+            stop_after: short,
+        }
+    }
+}
+
+impl Settings {
+    /// The names of the nodes.
+    pub(crate) fn node_names(&self) -> Vec<String> {
+        match self.nodes {
+            1 => vec![self.node_name.clone()],
+            many => {
+                let numbers = 0..many.min(NODES_MAX);
+                numbers
+                    .map(|number| format!("{}-{number}", self.node_name))
+                    .collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_nodes_are_numbered() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.node_names(), ["lockgate-node"]);
+        settings.nodes = 2;
+        assert_eq!(
+            settings.node_names(),
+            ["lockgate-node-0", "lockgate-node-1"]
+        );
+        settings.nodes = 0;
+        assert!(settings.node_names().is_empty());
+    }
+}

@@ -1,0 +1,84 @@
+//! The webhooks of kubebuilder's tutorial: CronJobs get defaults, are validated, and are served in two
+//! versions between which they are converted.
+
+pub mod schedule;
+pub mod v1;
+pub mod v2;
+
+use lockgate_webhook::field::{FieldError, Path, Shown};
+use lockgate_webhook::{
+    Context, Conversion, FieldErrors, Mutator, Object, Validator, Verdict, Webhooks, webhook,
+};
+
+/// Jobs get the name of the CronJob and a suffix of 11 characters.
+const LONGEST_NAME: usize = 63 - 11;
+
+/// The CustomResourceDefinition, without its conversion.
+pub const DEFINITION: &str = include_str!("../crd.yaml");
+
+/// Defaults and validates CronJobs. Requests in v2 are converted to v1 before they come here
+/// (`matchPolicy` is `Equivalent`), so that both are written once.
+#[derive(Debug, Clone, Copy)]
+pub struct CronJobs;
+
+#[webhook(
+    name = "mcronjob-v1.kb.io",
+    path = "/mutate-batch-tutorial-kubebuilder-io-v1-cronjob",
+    match_policy = equivalent
+)]
+impl Mutator<v1::CronJob> for CronJobs {
+    async fn mutate(&self, _: &Context, job: &mut v1::CronJob) -> Verdict {
+        let rest = &mut job.spec.rest;
+        rest.concurrency_policy
+            .get_or_insert_with(|| "Allow".into());
+        rest.suspend.get_or_insert(false);
+        rest.successful_jobs_history_limit.get_or_insert(3);
+        rest.failed_jobs_history_limit.get_or_insert(1);
+        // One space between fields: v2 has no place for more.
+        let fields: Vec<&str> = job.spec.schedule.split_whitespace().collect();
+        job.spec.schedule = fields.join(" ");
+        Ok(())
+    }
+}
+
+#[webhook(
+    name = "vcronjob-v1.kb.io",
+    path = "/validate-batch-tutorial-kubebuilder-io-v1-cronjob",
+    match_policy = equivalent
+)]
+impl Validator<v1::CronJob> for CronJobs {
+    async fn create_or_update(
+        &self,
+        ctx: &Context,
+        _: Option<&Object<v1::CronJob>>,
+        new: &Object<v1::CronJob>,
+    ) -> Verdict {
+        let mut errors = FieldErrors::default();
+        if ctx.name().len() > LONGEST_NAME {
+            let metadata = Path::root("metadata");
+            errors.push(FieldError::invalid(
+                &metadata.child("name"),
+                Shown::Text(ctx.name()),
+                format!("must be no more than {LONGEST_NAME} characters"),
+            ));
+        }
+        if let Err(problem) = schedule::check(&new.spec.schedule) {
+            let spec = Path::root("spec");
+            errors.push(FieldError::invalid(
+                &spec.child("schedule"),
+                Shown::Text(&new.spec.schedule),
+                problem.to_string(),
+            ));
+        }
+        errors.into_verdict()
+    }
+}
+
+/// The webhooks of this server.
+#[must_use]
+pub fn webhooks() -> Webhooks {
+    Webhooks::new()
+        .mutating(CronJobs)
+        .validating(CronJobs)
+        .converting(Conversion::of::<v1::CronJob>("cronjobs").spoke::<v2::CronJob>())
+}

@@ -1,0 +1,81 @@
+//! Version 1, the hub: the schedule is one text.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::JobTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockgate_webhook::Hub;
+use serde::{Deserialize, Serialize};
+
+/// A job that runs on a schedule.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CronJob {
+    /// Standard metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The desired state.
+    #[serde(default)]
+    pub spec: CronJobSpec,
+}
+
+/// The desired state of a [`CronJob`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CronJobSpec {
+    /// Five fields of cron.
+    #[serde(default)]
+    pub schedule: String,
+    /// Everything else.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// The fields that both versions have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rest {
+    /// How late a job may start, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting_deadline_seconds: Option<i64>,
+    /// `Allow`, `Forbid` or `Replace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_policy: Option<String>,
+    /// Starts no more jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// The job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_template: Option<JobTemplateSpec>,
+    /// How many completed jobs are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successful_jobs_history_limit: Option<i32>,
+    /// How many failed jobs are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_jobs_history_limit: Option<i32>,
+}
+
+impl Hub for CronJob {
+    const KIND: &str = "CronJob";
+    const API_VERSION: &str = "batch.tutorial.kubebuilder.io/v1";
+}
+
+// From these the attribute `#[webhook]` knows group, version, resource and scope.
+impl k8s_openapi::Resource for CronJob {
+    const API_VERSION: &'static str = <Self as Hub>::API_VERSION;
+    const GROUP: &'static str = "batch.tutorial.kubebuilder.io";
+    const KIND: &'static str = <Self as Hub>::KIND;
+    const VERSION: &'static str = "v1";
+    const URL_PATH_SEGMENT: &'static str = "cronjobs";
+    type Scope = NamespaceResourceScope;
+}
+
+impl k8s_openapi::Metadata for CronJob {
+    type Ty = ObjectMeta;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
