@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{ERROR, WARNING, levels, list};
 use crate::finding::Grade;
 use crate::matching::{Labels, Operation, Target};
-use crate::resource;
+use crate::resource::{self, Resource};
 use crate::rule::{Context, Reporter, Rule};
 use crate::set::{Hook, Set};
 
@@ -36,14 +36,50 @@ impl<'s> Pods<'s> {
     }
 
     /// The first needed create that the webhook is called for.
-    fn guarded_by(&self, hook: &Hook) -> Option<&'static str> {
-        NEEDED.iter().find_map(|(group, plural)| {
-            let resource = resource::find(group, plural)?;
+    fn guarded_by(&self, guard: &Guard<'_>) -> Option<&'static str> {
+        let Guard {
+            hook,
+            needed,
+            fixed,
+        } = guard;
+        needed.iter().find_map(|resource| {
             let namespace = Some((self.namespace, &self.namespace_labels));
             let target = Target::of(resource, Operation::Create, namespace).labelled(&self.labels);
-            let covered = hook.builtin_operations(resource).has(Operation::Create);
-            (covered && hook.selects(&target)).then_some(*plural)
+            let selected = if *fixed {
+                hook.selects_labels(&target)
+            } else {
+                hook.selects(&target)
+            };
+            selected.then_some(resource.plural)
         })
+    }
+}
+
+/// A webhook in the way of needed creates.
+struct Guard<'s> {
+    hook: &'s Hook,
+    /// The resources whose creates its rules match.
+    needed: Vec<&'static Resource>,
+    /// Its conditions let these through in every namespace, so that nobody evaluates them again.
+    fixed: bool,
+}
+
+impl<'s> Guard<'s> {
+    fn new(hook: &'s Hook) -> Self {
+        let fixed = hook.has_fixed_conditions();
+        let needed = NEEDED
+            .iter()
+            .filter_map(|(group, plural)| resource::find(group, plural))
+            .filter(|resource| hook.builtin_operations(resource).has(Operation::Create))
+            .filter(|resource| {
+                !fixed || Target::of(resource, Operation::Create, None).passes(&hook.conditions)
+            })
+            .collect();
+        Self {
+            hook,
+            needed,
+            fixed,
+        }
     }
 }
 
@@ -93,7 +129,7 @@ webhooks:
             let pods = known
                 .entry(service)
                 .or_insert_with(|| Pods::of(context.set, service));
-            let Some(plural) = pods.guarded_by(hook) else {
+            let Some(plural) = pods.guarded_by(&Guard::new(hook)) else {
                 continue;
             };
             let (namespace, name) = service;
@@ -188,10 +224,10 @@ webhooks:
 
 fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
     let set = context.set;
-    let mut guards: BTreeMap<Service<'_>, Vec<&Hook>> = BTreeMap::new();
+    let mut guards: BTreeMap<Service<'_>, Vec<Guard<'_>>> = BTreeMap::new();
     for hook in set.hooks.iter().filter(|hook| hook.fails_closed()) {
         if let Some(service) = hook.service() {
-            guards.entry(service).or_default().push(hook);
+            guards.entry(service).or_default().push(Guard::new(hook));
         }
     }
     let services: Vec<Service<'_>> = guards.keys().copied().collect();
@@ -239,7 +275,7 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
             };
             let message =
                 format!("services whose pods need each other's webhooks to be created: {shown}");
-            report.hook(hook, "namespaceSelector", message);
+            report.hook(hook.hook, "namespaceSelector", message);
         }
     }
 }
