@@ -55,19 +55,17 @@ impl StoredList {
         self
     }
 
-    /// A table instead of the list. Kinds whose rows have an order of their own need all objects at once
-    /// for it, and keep the list.
-    pub(super) fn into_table(mut self, tables: Tables) -> Result<Self, Self> {
-        let sorts = self
-            .resource
-            .shape
-            .row()
-            .is_none_or(|row| row.rules.sort_key(&Value::Null).is_some());
-        if sorts {
-            return Err(self);
-        }
+    /// Returns true if the rows of a table can be written one by one. Kinds whose rows have an order of
+    /// their own need all objects at once.
+    pub(super) fn has_rows(&self) -> bool {
+        let row = self.resource.shape.row();
+        row.is_some_and(|row| row.rules.sort_key(&Value::Null).is_none())
+    }
+
+    /// A table instead of the list.
+    pub(super) fn into_table(mut self, tables: Tables) -> Self {
         self.form = Form::Rows(tables);
-        Ok(self)
+        self
     }
 
     /// About how many bytes the list has.
