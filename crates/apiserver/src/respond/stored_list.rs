@@ -26,7 +26,7 @@ pub(crate) struct StoredList {
     /// How many are written; none before the head is.
     written: Option<usize>,
     /// The stored bytes that are left of the last one: large objects are not copied for each of their readers.
-    rest: Bytes,
+    rest: Box<Bytes>,
 }
 
 /// The form of the items.
@@ -45,7 +45,7 @@ impl StoredList {
             entries,
             form: Form::Objects,
             written: None,
-            rest: Bytes::new(),
+            rest: Box::default(),
         }
     }
 
@@ -185,7 +185,7 @@ impl Pieces for StoredList {
         };
         while at < self.entries.len() && text.len() < size && self.rest.is_empty() {
             match self.begin_item(&mut text, at, size) {
-                Ok(rest) => self.rest = rest,
+                Ok(rest) => *self.rest = rest,
                 // The answer has begun: a list that ends in the middle is no list to any client.
                 Err(_) => {
                     tracing::error!("cannot encode a stored object, list truncated");
