@@ -246,6 +246,14 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
             guarded.map(|(to, _)| to).collect()
         })
         .collect();
+    let mut reversed = vec![Vec::new(); edges.len()];
+    for (from, guarded) in edges.iter().enumerate() {
+        for &to in guarded {
+            if let Some(guards) = reversed.get_mut(to) {
+                guards.push(from);
+            }
+        }
+    }
     let mut seen = BTreeSet::new();
     for start in 0..services.len() {
         if seen.contains(&start) {
@@ -254,7 +262,13 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
         let Some(circle) = shortest_circle(&edges, start) else {
             continue;
         };
-        seen.extend(circle.iter().copied());
+        // Whoever needs them and is needed by them is part of the same knot, reported once.
+        let knot: Vec<usize> = reachable(&edges, start)
+            .intersection(&reachable(&reversed, start))
+            .copied()
+            .collect();
+        let others = knot.len().saturating_sub(circle.len());
+        seen.extend(knot);
         let names: Vec<String> = circle
             .iter()
             .chain(circle.first())
@@ -273,11 +287,28 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
             } else {
                 names.join(" → ")
             };
-            let message =
-                format!("services whose pods need each other's webhooks to be created: {shown}");
+            let more = match others {
+                0 => String::new(),
+                1 => String::from(", and 1 more service in circles with these"),
+                others => format!(", and {others} more services in circles with these"),
+            };
+            let message = format!(
+                "services whose pods need each other's webhooks to be created: {shown}{more}"
+            );
             report.hook(hook.hook, "namespaceSelector", message);
         }
     }
+}
+
+/// The nodes that a way leads to from a node.
+fn reachable(edges: &[Vec<usize>], start: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![start];
+    while let Some(at) = open.pop() {
+        let next = edges.get(at).into_iter().flatten();
+        open.extend(next.copied().filter(|to| found.insert(*to)));
+    }
+    found
 }
 
 /// The shortest way from a node back to itself, without its end.
