@@ -96,15 +96,22 @@ pub(crate) fn aggregate(snapshot: &Snapshot, core: bool) -> Value {
     })
 }
 
-fn response_kind(group: &str, version: &str, kind: &str) -> Value {
-    json!({"group": group, "version": version, "kind": kind})
+/// The kind of an answer. Built-in resources leave out the group and the version they are in.
+///
+/// UPSTREAM: apiserver pkg/endpoints/installer.go (ConvertGroupVersionIntoToDiscovery)
+fn response_kind(resource: &Resource, [group, version, kind]: [&str; 3]) -> Value {
+    let is_own = (group, version) == (resource.group(), resource.version.as_str());
+    match is_own && !resource.is_custom() {
+        true => json!({"group": "", "version": "", "kind": kind}),
+        false => json!({"group": group, "version": version, "kind": kind}),
+    }
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
     let names = &resource.names;
     let mut value = json!({
         "resource": names.plural,
-        "responseKind": response_kind(resource.group(), &resource.version, resource.kind()),
+        "responseKind": response_kind(resource, [resource.group(), &resource.version, resource.kind()]),
         "scope": if names.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": names.singular,
         "verbs": names.verbs,
@@ -121,7 +128,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .map(|part| {
             json!({
                 "subresource": part.name,
-                "responseKind": response_kind(&part.group, &part.version, &part.kind),
+                "responseKind": response_kind(resource, [&part.group, &part.version, &part.kind]),
                 "verbs": part.verbs,
             })
         })

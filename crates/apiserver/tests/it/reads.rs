@@ -1051,3 +1051,31 @@ async fn component_statuses_are_looked_at_when_asked_for() {
     );
     server.stop().await;
 }
+
+#[tokio::test]
+async fn aggregated_discovery_leaves_out_what_is_the_same() {
+    let server = start().await;
+    let admin = Client::admin(&server).await;
+    let accept = "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList";
+    let headers = [("accept", accept)];
+    let answer = admin.request(Method::GET, "/apis", &headers, "").await;
+    let list = answer.expect(200);
+    let groups = list["items"].as_array().unwrap();
+    let apps = groups
+        .iter()
+        .find(|group| group["metadata"]["name"] == "apps")
+        .unwrap();
+    let resources = apps["versions"][0]["resources"].as_array().unwrap();
+    let deployments = resources
+        .iter()
+        .find(|resource| resource["resource"] == "deployments")
+        .unwrap();
+    assert_eq!(
+        deployments["responseKind"],
+        json!({"group": "", "version": "", "kind": "Deployment"})
+    );
+    let scale = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+    let parts = deployments["subresources"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part["responseKind"] == scale));
+    server.stop().await;
+}
