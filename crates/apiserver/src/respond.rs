@@ -110,13 +110,11 @@ impl Reply {
             Payload::Object(object) => (object, false),
             Payload::Text(text) => (parse(&text)?, false),
             Payload::List(text) => (parse(&text)?, true),
-            Payload::Stored(list) => match list.into_table(tables) {
-                Ok(table) => {
-                    self.payload = Payload::Stored(table);
-                    return Ok(self);
-                }
-                Err(list) => (parse(&list.text()?)?, true),
-            },
+            Payload::Stored(list) if list.has_rows() => {
+                self.payload = Payload::Stored(list.into_table(tables));
+                return Ok(self);
+            }
+            Payload::Stored(list) => (parse(&list.text()?)?, true),
             plain @ Payload::Plain(_) => {
                 self.payload = plain;
                 return Ok(self);

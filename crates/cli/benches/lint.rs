@@ -51,7 +51,11 @@ fn lint(criterion: &mut Criterion) {
                         conditions: &MatchConditionChecker,
                         policies: &PolicyExpressionChecker,
                     };
-                    let report = check(sources, expressions);
+                    let report = check(
+                        sources,
+                        expressions,
+                        Some(&lockgate_lint::Options::default()),
+                    );
                     let options = human::Options {
                         color: false,
                         max_findings: 100,

@@ -397,8 +397,21 @@ impl Hook {
         by_rules && self.selects(target)
     }
 
+    /// The conditions say the same in every namespace and for every object.
+    pub(crate) fn has_fixed_conditions(&self) -> bool {
+        // Texts by which an expression may look at either; a false alarm costs time alone.
+        let looks = ["bject", "namespace", ".name", ".?", "request["];
+        let mut conditions = self.webhook.match_conditions.iter().flatten();
+        !conditions.any(|one| looks.iter().any(|text| one.expression.contains(text)))
+    }
+
     /// The same without the rules.
     pub(crate) fn selects(&self, target: &Target<'_>) -> bool {
+        self.selects_labels(target) && target.passes(&self.conditions)
+    }
+
+    /// The selectors alone.
+    pub(crate) fn selects_labels(&self, target: &Target<'_>) -> bool {
         let (Some(namespaces), Some(objects)) = (&self.namespaces, &self.objects) else {
             return false;
         };
@@ -406,7 +419,6 @@ impl Hook {
             .namespace
             .is_none_or(|(_, labels)| namespaces.matches(labels))
             && objects.matches(target.labels)
-            && target.passes(&self.conditions)
     }
 
     /// Any of the rule's operations on a built-in resource reaches the webhook.

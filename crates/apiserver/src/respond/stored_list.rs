@@ -26,7 +26,7 @@ pub(crate) struct StoredList {
     /// How many are written; none before the head is.
     written: Option<usize>,
     /// The stored bytes that are left of the last one: large objects are not copied for each of their readers.
-    rest: Bytes,
+    rest: Box<Bytes>,
 }
 
 /// The form of the items.
@@ -45,7 +45,7 @@ impl StoredList {
             entries,
             form: Form::Objects,
             written: None,
-            rest: Bytes::new(),
+            rest: Box::default(),
         }
     }
 
@@ -55,19 +55,17 @@ impl StoredList {
         self
     }
 
-    /// A table instead of the list. Kinds whose rows have an order of their own need all objects at once
-    /// for it, and keep the list.
-    pub(super) fn into_table(mut self, tables: Tables) -> Result<Self, Self> {
-        let sorts = self
-            .resource
-            .shape
-            .row()
-            .is_none_or(|row| row.rules.sort_key(&Value::Null).is_some());
-        if sorts {
-            return Err(self);
-        }
+    /// Returns true if the rows of a table can be written one by one. Kinds whose rows have an order of
+    /// their own need all objects at once.
+    pub(super) fn has_rows(&self) -> bool {
+        let row = self.resource.shape.row();
+        row.is_some_and(|row| row.rules.sort_key(&Value::Null).is_none())
+    }
+
+    /// A table instead of the list.
+    pub(super) fn into_table(mut self, tables: Tables) -> Self {
         self.form = Form::Rows(tables);
-        Ok(self)
+        self
     }
 
     /// About how many bytes the list has.
@@ -185,7 +183,7 @@ impl Pieces for StoredList {
         };
         while at < self.entries.len() && text.len() < size && self.rest.is_empty() {
             match self.begin_item(&mut text, at, size) {
-                Ok(rest) => self.rest = rest,
+                Ok(rest) => *self.rest = rest,
                 // The answer has begun: a list that ends in the middle is no list to any client.
                 Err(_) => {
                     tracing::error!("cannot encode a stored object, list truncated");

@@ -1,15 +1,18 @@
 //! `lockgate lint`
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_lint::{Options, Suppressions, docs};
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
+use crate::input;
 use crate::lint::finding::Severity;
-use crate::lint::render::{github, human, json, sarif, summary};
+use crate::lint::render::{github, human, json, junit, markdown, sarif, summary};
 use crate::lint::source;
 use crate::lint::{Report, check};
 use crate::output::Printer;
@@ -24,15 +27,22 @@ Examples:
   helm template my-release ./chart | lockgate lint -f -
   kubectl get validatingwebhookconfigurations -o yaml | lockgate lint -f - -o json
   lockgate lint -f deploy/ -o github            # in a workflow, beside the changed lines
+  helm template ./chart | lockgate lint -f - --require 1 --profile availability --exclude W001
+  lockgate lint --explain W011
 
 Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
-4 a document is neither YAML nor JSON.")]
+4 a document is neither YAML nor JSON, or there are fewer objects than --require.")]
 #[command(long_about = "\
-Validate webhook configurations and policies as an API server would
+Validate webhook configurations and policies as an API server would, and find risks
 
 Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations (v1 and v1beta1) from files,
 directories and standard input, in YAML or JSON, single or in lists. Reports decoding errors, unknown and
-duplicate fields, validation errors and the warnings an API server would return. Other kinds are ignored.")]
+duplicate fields, validation errors and the warnings an API server would return.
+
+What an API server accepts is then checked for risks to availability and security, over all files together: how long
+one request can take, webhooks that match their own pods, checks that a label bypasses. Services, workloads,
+Namespaces, CustomResourceDefinitions and RBAC among the files make more of these rules possible. The annotation
+lint.lockgate.dev/ignore: W001,W004 leaves rules out for an object.")]
 pub struct LintArgs {
     /// File, directory to search for .yaml, .yml and .json files, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
@@ -57,6 +67,51 @@ pub struct LintArgs {
     /// Also show defaults that differ between v1 and v1beta1
     #[arg(long)]
     defaults: bool,
+
+    /// Goal that sets the severities of risks
+    #[arg(long, value_enum, default_value_t, value_name = "PROFILE")]
+    profile: RiskProfile,
+
+    /// Rules of risks to leave out, as in W001,W004; repeatable
+    #[arg(long, value_delimiter = ',', value_name = "RULE")]
+    exclude: Vec<String>,
+
+    /// File with lines of `RULE` or `RULE KIND/NAME` to leave out
+    #[arg(long, value_name = "FILE")]
+    ignore_file: Option<PathBuf>,
+
+    /// Fail if there are fewer configurations, policies and bindings than this
+    #[arg(long, default_value_t, hide_default_value = true, value_name = "N")]
+    require: usize,
+
+    /// Print what a rule is about, with examples, and exit
+    #[arg(long, value_name = "RULE")]
+    explain: Option<String>,
+}
+
+/// The goal that sets the severities of risks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum RiskProfile {
+    /// Neither goal is preferred
+    #[default]
+    Balanced,
+    /// The cluster keeps working when webhooks do not
+    Availability,
+    /// Nothing passes unchecked
+    Security,
+    /// Only what an API server would say
+    None,
+}
+
+impl RiskProfile {
+    fn profile(self) -> Option<lockgate_lint::Profile> {
+        match self {
+            Self::Balanced => Some(lockgate_lint::Profile::Balanced),
+            Self::Availability => Some(lockgate_lint::Profile::Availability),
+            Self::Security => Some(lockgate_lint::Profile::Security),
+            Self::None => None,
+        }
+    }
 }
 
 /// Output format.
@@ -71,6 +126,10 @@ pub enum OutputFormat {
     Sarif,
     /// GitHub workflow commands
     Github,
+    /// JUnit XML, an object for each test case
+    Junit,
+    /// A table in Markdown
+    Markdown,
 }
 
 /// The severity from which findings fail the command.
@@ -91,11 +150,15 @@ pub enum FailOn {
 ///
 /// A file cannot be read, or standard output cannot be written.
 pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    if let Some(id) = &args.explain {
+        return explain(id, printer);
+    }
+    let risks = risks(args)?;
     let expressions = check::Expressions {
         conditions: &MatchConditionChecker,
         policies: &PolicyExpressionChecker,
     };
-    let report = check::check(read(args)?, expressions);
+    let report = check::check(read(args)?, expressions, risks.as_ref());
     let text = match args.output {
         OutputFormat::Table => human::render(
             &report,
@@ -108,11 +171,57 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         OutputFormat::Json => json::render(&report),
         OutputFormat::Sarif => sarif::render(&report),
         OutputFormat::Github => github::render(&report),
+        OutputFormat::Junit => junit::render(&report),
+        OutputFormat::Markdown => markdown::render(&report),
     };
     printer.text(&text)?;
     printer.flush()?;
     Printer::note(&summary(&report));
+    let found = report.objects.len();
+    if found < args.require && !report.has_unreadable() {
+        let message = format!("found {found} objects, and --require is {}", args.require);
+        let help = "check what was rendered: an empty stream has nothing to lint";
+        return Err(CommandError::invalid_input(message).with_help(help).into());
+    }
     Ok(exit_code(&report, args.fail_on))
+}
+
+fn explain(id: &str, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let Some(rule) = lockgate_lint::find(id) else {
+        return Err(unknown_rule(id).into());
+    };
+    printer.text(&format!("# {}\n\n{}", rule.id, docs::section(rule)))?;
+    printer.flush()?;
+    Ok(ExitCode::Done)
+}
+
+fn unknown_rule(id: &str) -> CommandError {
+    let ids: Vec<&str> = lockgate_lint::RULES.iter().map(|rule| rule.id).collect();
+    CommandError::usage(format!("unknown rule `{id}`"))
+        .with_help(format!("the rules are {}", ids.join(", ")))
+}
+
+/// The options of risks; none when they are not asked for.
+fn risks(args: &LintArgs) -> Result<Option<Options>, CommandError> {
+    let mut suppressions = Suppressions::default();
+    for rule in &args.exclude {
+        let excluded = suppressions.exclude(rule.trim());
+        excluded.map_err(|_| unknown_rule(rule))?;
+    }
+    if let Some(file) = &args.ignore_file {
+        let source = input::read(file)?;
+        suppressions.read(&source.text).map_err(|(line, error)| {
+            CommandError::invalid_input(format!("{}:{line}: {error}", source.name))
+                .with_help("write `RULE` or `RULE KIND/NAME` on each line, and comments after #")
+        })?;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map(|since| since.as_secs()).unwrap_or_default();
+    Ok(args.profile.profile().map(|profile| Options {
+        profile,
+        suppressions,
+        now: i64::try_from(now).unwrap_or_default(),
+    }))
 }
 
 fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {

@@ -17,6 +17,8 @@ use lockgate_api::registration::{
     Configuration, ConfigurationKind, GROUP, Version, Webhook, codec,
 };
 
+use lockgate_lint::Set;
+
 use super::finding::{Finding, Rule, Severity};
 use super::locate::Locator;
 use super::suggest::nearest;
@@ -41,29 +43,91 @@ impl std::fmt::Debug for Expressions<'_> {
     }
 }
 
-/// Checks every source.
+/// Checks every source as an API server would, and for risks if options for these are given.
 #[must_use]
-pub fn check(sources: Vec<Source>, expressions: Expressions<'_>) -> Report {
+pub fn check(
+    sources: Vec<Source>,
+    expressions: Expressions<'_>,
+    risks: Option<&lockgate_lint::Options>,
+) -> Report {
+    let parsed: Vec<Vec<Part>> = sources.iter().map(parse).collect();
     let mut report = Report::default();
-    for source in sources {
-        Checker {
-            report: &mut report,
-            source: &source,
-            base: 0,
-            expressions,
+    let mut checker = Checker {
+        report: &mut report,
+        source: 0,
+        text: "",
+        base: 0,
+        expressions,
+        set: risks.map(|_| Set::default()),
+        located: Vec::new(),
+    };
+    for (index, (source, parts)) in sources.iter().zip(&parsed).enumerate() {
+        checker.source = index;
+        checker.text = &source.text;
+        for part in parts {
+            checker.base = part.base;
+            match &part.documents {
+                Ok(documents) => documents
+                    .iter()
+                    .for_each(|document| checker.document(document)),
+                Err(error) => checker.unreadable(error),
+            }
         }
-        .source();
-        report.sources.push(source);
     }
+    if let Some(options) = risks {
+        checker.risks(options);
+    }
+    report.sources = sources;
     report
 }
 
-struct Checker<'c> {
+/// A part of a source that was read by itself, so that a mistake in it does not hide the others.
+struct Part {
+    /// Where the part starts in the source.
+    base: usize,
+    documents: Result<Vec<Document>, SyntaxError>,
+}
+
+fn parse(source: &Source) -> Vec<Part> {
+    let text = &source.text;
+    let is_json_file = source.name.to_ascii_lowercase().ends_with(".json");
+    if is_json_file || text.trim_start().starts_with('{') {
+        let documents = json_stream(text.as_bytes());
+        // What starts like JSON may still be YAML in flow style.
+        if documents.is_ok() || is_json_file {
+            return vec![Part { base: 0, documents }];
+        }
+    }
+    let parts = yaml::split(text).into_iter();
+    parts
+        .map(|part| Part {
+            base: part.start,
+            documents: yaml::parse_all(&text[part]),
+        })
+        .collect()
+}
+
+struct Checker<'c, 'd> {
     report: &'c mut Report,
-    source: &'c Source,
+    /// The source at hand.
+    source: usize,
+    text: &'d str,
     /// Where the document at hand starts in the source.
     base: usize,
     expressions: Expressions<'c>,
+    /// Everything that is judged together, unless risks are not asked for.
+    set: Option<Set>,
+    /// Where the objects of the set are.
+    located: Vec<Located<'d>>,
+}
+
+/// The place of an object of the set.
+struct Located<'d> {
+    locator: Locator<'d>,
+    source: usize,
+    base: usize,
+    /// Its index in the report; none for other kinds.
+    object: Option<usize>,
 }
 
 /// A kind that is checked.
@@ -88,35 +152,9 @@ struct Candidate<'d> {
     depth: usize,
 }
 
-impl Checker<'_> {
-    fn source(&mut self) {
-        let text = &self.source.text;
-        let is_json_file = self.source.name.to_ascii_lowercase().ends_with(".json");
-        if is_json_file || text.trim_start().starts_with('{') {
-            match json_stream(text.as_bytes()) {
-                Ok(documents) => {
-                    return documents
-                        .iter()
-                        .for_each(|document| self.document(document));
-                }
-                // What starts like JSON may still be YAML in flow style.
-                Err(error) if is_json_file => return self.unreadable(&error),
-                Err(_) => {}
-            }
-        }
-        for part in yaml::split(text) {
-            self.base = part.start;
-            match yaml::parse_all(&text[part]) {
-                Ok(documents) => documents
-                    .iter()
-                    .for_each(|document| self.document(document)),
-                Err(error) => self.unreadable(&error),
-            }
-        }
-    }
-
+impl<'d> Checker<'_, 'd> {
     fn unreadable(&mut self, error: &SyntaxError) {
-        let part = self.source.text.get(self.base..).unwrap_or_default();
+        let part = self.text.get(self.base..).unwrap_or_default();
         let help = part.contains("{{").then(|| {
             String::from(
                 "this looks like a template: render it first, as in `helm template … | lockgate lint -f -`",
@@ -132,7 +170,7 @@ impl Checker<'_> {
         );
     }
 
-    fn document(&mut self, document: &Document) {
+    fn document(&mut self, document: &'d Document) {
         let mut work = vec![Candidate {
             value: document.root(),
             inherited: None,
@@ -146,7 +184,7 @@ impl Checker<'_> {
     }
 
     /// Checks a configuration, or adds the items of a list to `work`.
-    fn candidate<'d>(&mut self, candidate: Candidate<'d>, work: &mut Vec<Candidate<'d>>) {
+    fn candidate(&mut self, candidate: Candidate<'d>, work: &mut Vec<Candidate<'d>>) {
         let Candidate {
             value,
             inherited,
@@ -199,6 +237,57 @@ impl Checker<'_> {
             return self.unknown_version(value, api_version, kind);
         }
         self.report.ignored += 1;
+        if let Some(set) = &mut self.set {
+            set.add_manifest(value);
+            self.locate(value, None);
+        }
+    }
+
+    /// Remembers where the object is that the set was given last.
+    fn locate(&mut self, value: Value<'d>, object: Option<usize>) {
+        self.located.push(Located {
+            locator: Locator::new(value),
+            source: self.source,
+            base: self.base,
+            object,
+        });
+    }
+
+    /// Adds the risks, except about what the API rejects anyway.
+    fn risks(&mut self, options: &lockgate_lint::Options) {
+        let Some(set) = self.set.take() else {
+            return;
+        };
+        let mut rejected = vec![false; self.report.objects.len()];
+        for finding in &self.report.findings {
+            let object = finding.object.and_then(|object| rejected.get_mut(object));
+            if let Some(rejected) = object {
+                *rejected |= finding.severity == Severity::Error;
+            }
+        }
+        for risk in lockgate_lint::check(&set, options) {
+            let Some(place) = self.located.get(risk.object) else {
+                continue;
+            };
+            let is_rejected = |object| rejected.get(object) == Some(&true);
+            if place.object.is_some_and(is_rejected) {
+                continue;
+            }
+            let message = match &risk.webhook {
+                Some(name) => format!("`{name}`: {}", risk.message),
+                None => risk.message,
+            };
+            self.report.findings.push(Finding {
+                rule: Rule::Risk(risk.rule),
+                severity: risk.severity,
+                message,
+                help: Some(risk.rule.advice.to_owned()),
+                source: place.source,
+                span: shifted(place.locator.locate(&risk.path, ""), place.base),
+                path: risk.path,
+                object: place.object,
+            });
+        }
     }
 
     fn unknown_version(&mut self, value: Value<'_>, api_version: &str, kind: &str) {
@@ -217,9 +306,9 @@ impl Checker<'_> {
         );
     }
 
-    fn configuration(&mut self, value: Value<'_>, kind: ConfigurationKind, version: Version) {
+    fn configuration(&mut self, value: Value<'d>, kind: ConfigurationKind, version: Version) {
         let mut object = LintedObject {
-            source: self.report.sources.len(),
+            source: self.source,
             api_version: version.api_version(),
             kind: kind.name(),
             name: written_name(value),
@@ -241,6 +330,10 @@ impl Checker<'_> {
                 for strict in &decoded.findings {
                     self.add(about.strict(strict));
                 }
+                if let Some(set) = &mut self.set {
+                    set.add_configuration(decoded.value.clone(), version);
+                    self.locate(value, Some(index));
+                }
                 self.rules(&about, decoded.value, version);
             }
         }
@@ -255,9 +348,9 @@ impl Checker<'_> {
     }
 
     /// Checks a policy or a binding.
-    fn policy(&mut self, value: Value<'_>, what: Registered) {
+    fn policy(&mut self, value: Value<'d>, what: Registered) {
         self.report.objects.push(LintedObject {
-            source: self.report.sources.len(),
+            source: self.source,
             api_version: Version::V1.api_version(),
             kind: what.name(),
             name: written_name(value),
@@ -270,11 +363,17 @@ impl Checker<'_> {
         let checked = match what {
             Registered::Policy(kind) => decode_policy(value, kind).map(|mut decoded| {
                 complete(&mut decoded.value.metadata);
+                if let Some(set) = &mut self.set {
+                    set.add_policy(decoded.value.clone());
+                }
                 let errors = validate_policy(&decoded.value, self.expressions.policies);
                 (decoded.findings, errors, decoded.value.metadata.name)
             }),
             Registered::Binding(kind) => decode_binding(value, kind).map(|mut decoded| {
                 complete(&mut decoded.value.metadata);
+                if let Some(set) = &mut self.set {
+                    set.add_binding(decoded.value.clone());
+                }
                 let errors = validate_binding(&decoded.value);
                 (decoded.findings, errors, decoded.value.metadata.name)
             }),
@@ -282,6 +381,9 @@ impl Checker<'_> {
         match checked {
             Err(error) => self.undecodable(&about, error),
             Ok((findings, errors, name)) => {
+                if self.set.is_some() {
+                    self.locate(value, Some(about.index));
+                }
                 for strict in &findings {
                     self.add(about.strict(strict));
                 }
@@ -321,7 +423,7 @@ impl Checker<'_> {
 
     /// YAML takes `n`, `on` and `1.0` for booleans and numbers, which surprises where a text is wanted.
     fn quoting_help(&self, error: &DecodeError) -> Option<String> {
-        let document = self.source.text.get(self.base..)?;
+        let document = self.text.get(self.base..)?;
         let written = document.get(error.span.range())?;
         let is_surprise = error.message.ends_with("of type string") && written.len() < 40;
         let what = match () {
@@ -391,7 +493,7 @@ impl Checker<'_> {
         span: Span,
         help: Option<String>,
     ) {
-        let source = self.report.sources.len();
+        let source = self.source;
         self.add(Finding {
             rule,
             severity,
@@ -406,11 +508,14 @@ impl Checker<'_> {
 
     /// Keeps a finding, its place moved from the document to the source.
     fn add(&mut self, mut finding: Finding) {
-        let shift = |offset: u32| offset as usize + self.base;
-        finding.source = self.report.sources.len();
-        finding.span = Span::new(shift(finding.span.start), shift(finding.span.end));
+        finding.source = self.source;
+        finding.span = shifted(finding.span, self.base);
         self.report.findings.push(finding);
     }
+}
+
+fn shifted(span: Span, base: usize) -> Span {
+    Span::new(span.start as usize + base, span.end as usize + base)
 }
 
 /// The object at hand.

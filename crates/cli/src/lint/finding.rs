@@ -1,35 +1,11 @@
 //! Findings of the linter.
 
 use lockgate_api::document::Span;
-use serde::Serialize;
-
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Good to know.
-    Note,
-    /// Accepted, with a warning.
-    Warning,
-    /// Refused.
-    Error,
-}
-
-impl Severity {
-    /// The word for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
+pub use lockgate_lint::Severity;
+use serde::{Serialize, Serializer};
 
 /// Which check speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// The document is not YAML or JSON.
     Syntax,
@@ -49,11 +25,13 @@ pub enum Rule {
     DeprecatedVersion,
     /// A default depends on the version.
     VersionedDefault,
+    /// The API accepts it, and it is a risk to the cluster.
+    Risk(&'static lockgate_lint::Rule),
 }
 
 impl Rule {
-    /// Every rule.
-    pub const ALL: [Self; 9] = [
+    /// The rules of the API.
+    const API: [Self; 9] = [
         Self::Syntax,
         Self::Decode,
         Self::UnknownField,
@@ -64,6 +42,18 @@ impl Rule {
         Self::DeprecatedVersion,
         Self::VersionedDefault,
     ];
+
+    /// Every rule.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let risks = lockgate_lint::RULES.iter().copied().map(Self::Risk);
+        Self::API.into_iter().chain(risks)
+    }
+
+    /// Returns true for what an API server accepts without a word.
+    #[must_use]
+    pub fn is_risk(self) -> bool {
+        matches!(self, Self::Risk(_))
+    }
 
     /// The name that stands in reports.
     #[must_use]
@@ -78,6 +68,7 @@ impl Rule {
             Self::ApiWarning => "api-warning",
             Self::DeprecatedVersion => "deprecated-version",
             Self::VersionedDefault => "versioned-default",
+            Self::Risk(rule) => rule.id,
         }
     }
 
@@ -104,7 +95,14 @@ impl Rule {
             Self::VersionedDefault => {
                 "A field is left out, and its default depends on the version."
             }
+            Self::Risk(rule) => rule.title,
         }
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod github;
 pub mod human;
 pub mod json;
+pub mod junit;
+pub mod markdown;
 pub mod sarif;
 
 use super::Report;

@@ -16,7 +16,9 @@ fn underlines_every_problem() {
 
 #[test]
 fn says_what_v1beta1_means() {
-    insta::assert_snapshot!(lockgate(&["lint", "-f", "v1beta1.yaml"]).transcript());
+    insta::assert_snapshot!(
+        lockgate(&["lint", "-f", "v1beta1.yaml", "--profile", "none"]).transcript()
+    );
 }
 
 #[test]
@@ -93,7 +95,18 @@ fn reads_standard_input() {
 fn ends_as_the_threshold_says() {
     for (args, code) in [
         (&["lint", "v1beta1.yaml"][..], 3),
-        (&["lint", "v1beta1.yaml", "--fail-on", "error"], 0),
+        (&["lint", "v1beta1.yaml", "--fail-on", "error"], 3),
+        (
+            &[
+                "lint",
+                "v1beta1.yaml",
+                "--fail-on",
+                "error",
+                "--profile",
+                "none",
+            ],
+            0,
+        ),
         (&["lint", "many-problems.yaml", "--fail-on", "error"], 3),
         (&["lint", "many-problems.yaml", "--fail-on", "never"], 0),
         (&["lint", "template.yaml", "--fail-on", "never"], 4),
@@ -188,7 +201,7 @@ fn explains_texts_that_yaml_takes_for_something_else() {
 
 #[test]
 fn checks_policies_and_bindings() {
-    let run = lockgate(&["lint", "-o", "json", "policies.yaml"]);
+    let run = lockgate(&["lint", "-o", "json", "policies.yaml", "--exclude", "W046"]);
     assert_eq!(run.code, Some(3));
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     let findings = report["findings"].as_array().unwrap();
@@ -223,4 +236,152 @@ fn checks_policies_and_bindings() {
         ]
     );
     assert_eq!(report["objects"].as_array().unwrap().len(), 3);
+}
+
+/// A webhook that an API server accepts and nobody should.
+const RISKY: &str = "apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: everything}
+webhooks:
+- name: everything.example.com
+  clientConfig: {service: {namespace: hooks, name: webhook}}
+  rules: [{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*/*']}]
+  timeoutSeconds: 30
+  sideEffects: None
+  admissionReviewVersions: [v1]
+";
+
+fn risks(args: &[&str], stdin: &str) -> Vec<String> {
+    let args = [&["lint", "-f", "-", "-o", "json"], args].concat();
+    let run = lockgate_with_stdin(&args, stdin);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let rules = findings
+        .iter()
+        .map(|finding| finding["rule"].as_str().unwrap().to_owned());
+    rules.collect()
+}
+
+#[test]
+fn finds_risks_that_an_api_server_accepts() {
+    let found = risks(&[], RISKY);
+    for rule in [
+        "W001", "W003", "W004", "W005", "W006", "W007", "W008", "W010",
+    ] {
+        assert!(found.iter().any(|id| id == rule), "{rule}: {found:?}");
+    }
+    assert!(risks(&["--profile", "none"], RISKY).is_empty());
+    let run = lockgate_with_stdin(&["lint", "-"], RISKY);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stdout.contains("error[W001]"), "{}", run.stdout);
+    assert!(run.stdout.contains("<stdin>:8:19"), "{}", run.stdout);
+    // The API accepts it.
+    assert!(!run.stdout.contains("refused"), "{}", run.stdout);
+}
+
+#[test]
+fn profiles_and_exclusions_choose_rules() {
+    let has = |args: &[&str], rule: &str| risks(args, RISKY).iter().any(|id| id == rule);
+    assert!(has(&["--profile", "availability"], "W043"));
+    assert!(!has(&["--profile", "security"], "W043"));
+    assert!(!has(
+        &["--exclude", "w001,W004", "--exclude", "W007"],
+        "W001"
+    ));
+    assert!(!has(
+        &["--exclude", "w001,W004", "--exclude", "W007"],
+        "W007"
+    ));
+    assert!(has(&["--exclude", "W001"], "W007"));
+    let annotated = RISKY.replace(
+        "metadata: {name: everything}",
+        "metadata: {name: everything, annotations: {lint.lockgate.dev/ignore: '*'}}",
+    );
+    assert!(risks(&[], &annotated).is_empty());
+}
+
+#[test]
+fn a_file_suppresses_what_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("accepted");
+    let path = file.to_str().unwrap();
+    std::fs::write(
+        &file,
+        "W001 ValidatingWebhookConfiguration/everything # until 2.0\n",
+    )
+    .unwrap();
+    let found = risks(&["--ignore-file", path], RISKY);
+    assert!(!found.contains(&String::from("W001")) && found.contains(&String::from("W007")));
+    std::fs::write(&file, "\nW999\n").unwrap();
+    let run = lockgate_with_stdin(&["lint", "-", "--ignore-file", path], RISKY);
+    assert_eq!(run.code, Some(4));
+    assert!(
+        run.stderr.contains("accepted:2: unknown rule `W999`"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn an_empty_stream_does_not_pass_when_something_is_required() {
+    assert_eq!(lockgate_with_stdin(&["lint", "-f", "-"], "").code, Some(0));
+    let run = lockgate_with_stdin(&["lint", "-f", "-", "--require", "1"], "");
+    assert_eq!(run.code, Some(4));
+    assert!(
+        run.stderr.contains("found 0 objects, and --require is 1"),
+        "{}",
+        run.stderr
+    );
+    let run = lockgate(&["lint", "good.yaml", "--require", "1"]);
+    assert_eq!(run.code, Some(0), "{}", run.transcript());
+}
+
+#[test]
+fn explains_a_rule() {
+    let run = lockgate(&["lint", "--explain", "w011"]);
+    assert_eq!(run.code, Some(0));
+    assert!(
+        run.stdout
+            .starts_with("# W011\n\n**webhooks that need each other to start.**")
+    );
+    assert!(run.stdout.contains("Bad:") && run.stdout.contains("Good:"));
+    let run = lockgate(&["lint", "--explain", "W999"]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.stderr.contains("unknown rule `W999`"), "{}", run.stderr);
+}
+
+#[test]
+fn reports_as_junit_and_markdown() {
+    let junit = lockgate(&["lint", "-o", "junit", "good.yaml", "many-problems.yaml"]);
+    assert_eq!(junit.code, Some(3));
+    assert!(
+        junit.stdout.contains("tests=\"2\" failures=\"1\""),
+        "{}",
+        junit.stdout
+    );
+    assert!(
+        junit
+            .stdout
+            .contains("Invalid value: &quot;not a key&quot;")
+    );
+    assert!(
+        junit.stdout.contains("expression: Invalid value") && !junit.stdout.contains("<input>")
+    );
+    let markdown = lockgate_with_stdin(&["lint", "-", "-o", "markdown"], RISKY);
+    assert!(markdown.stdout.starts_with("**lockgate lint**: "));
+    assert!(
+        markdown.stdout.contains(
+            "| error | W001 | &lt;stdin>:8 | `everything.example.com`: a call may take 30 s |"
+        ),
+        "{}",
+        markdown.stdout
+    );
+}
+
+#[test]
+fn manifests_around_a_webhook_are_judged_with_it() {
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: hooks}\n";
+    let found = risks(&[], &format!("{RISKY}{service}"));
+    assert!(found.contains(&String::from("W041")), "{found:?}");
+    assert!(!risks(&[], RISKY).contains(&String::from("W041")));
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{ERROR, WARNING, levels, list};
 use crate::finding::Grade;
 use crate::matching::{Labels, Operation, Target};
-use crate::resource;
+use crate::resource::{self, Resource};
 use crate::rule::{Context, Reporter, Rule};
 use crate::set::{Hook, Set};
 
@@ -36,14 +36,50 @@ impl<'s> Pods<'s> {
     }
 
     /// The first needed create that the webhook is called for.
-    fn guarded_by(&self, hook: &Hook) -> Option<&'static str> {
-        NEEDED.iter().find_map(|(group, plural)| {
-            let resource = resource::find(group, plural)?;
+    fn guarded_by(&self, guard: &Guard<'_>) -> Option<&'static str> {
+        let Guard {
+            hook,
+            needed,
+            fixed,
+        } = guard;
+        needed.iter().find_map(|resource| {
             let namespace = Some((self.namespace, &self.namespace_labels));
             let target = Target::of(resource, Operation::Create, namespace).labelled(&self.labels);
-            let covered = hook.builtin_operations(resource).has(Operation::Create);
-            (covered && hook.selects(&target)).then_some(*plural)
+            let selected = if *fixed {
+                hook.selects_labels(&target)
+            } else {
+                hook.selects(&target)
+            };
+            selected.then_some(resource.plural)
         })
+    }
+}
+
+/// A webhook in the way of needed creates.
+struct Guard<'s> {
+    hook: &'s Hook,
+    /// The resources whose creates its rules match.
+    needed: Vec<&'static Resource>,
+    /// Its conditions let these through in every namespace, so that nobody evaluates them again.
+    fixed: bool,
+}
+
+impl<'s> Guard<'s> {
+    fn new(hook: &'s Hook) -> Self {
+        let fixed = hook.has_fixed_conditions();
+        let needed = NEEDED
+            .iter()
+            .filter_map(|(group, plural)| resource::find(group, plural))
+            .filter(|resource| hook.builtin_operations(resource).has(Operation::Create))
+            .filter(|resource| {
+                !fixed || Target::of(resource, Operation::Create, None).passes(&hook.conditions)
+            })
+            .collect();
+        Self {
+            hook,
+            needed,
+            fixed,
+        }
     }
 }
 
@@ -93,7 +129,7 @@ webhooks:
             let pods = known
                 .entry(service)
                 .or_insert_with(|| Pods::of(context.set, service));
-            let Some(plural) = pods.guarded_by(hook) else {
+            let Some(plural) = pods.guarded_by(&Guard::new(hook)) else {
                 continue;
             };
             let (namespace, name) = service;
@@ -188,10 +224,10 @@ webhooks:
 
 fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
     let set = context.set;
-    let mut guards: BTreeMap<Service<'_>, Vec<&Hook>> = BTreeMap::new();
+    let mut guards: BTreeMap<Service<'_>, Vec<Guard<'_>>> = BTreeMap::new();
     for hook in set.hooks.iter().filter(|hook| hook.fails_closed()) {
         if let Some(service) = hook.service() {
-            guards.entry(service).or_default().push(hook);
+            guards.entry(service).or_default().push(Guard::new(hook));
         }
     }
     let services: Vec<Service<'_>> = guards.keys().copied().collect();
@@ -210,6 +246,14 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
             guarded.map(|(to, _)| to).collect()
         })
         .collect();
+    let mut reversed = vec![Vec::new(); edges.len()];
+    for (from, guarded) in edges.iter().enumerate() {
+        for &to in guarded {
+            if let Some(guards) = reversed.get_mut(to) {
+                guards.push(from);
+            }
+        }
+    }
     let mut seen = BTreeSet::new();
     for start in 0..services.len() {
         if seen.contains(&start) {
@@ -218,7 +262,13 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
         let Some(circle) = shortest_circle(&edges, start) else {
             continue;
         };
-        seen.extend(circle.iter().copied());
+        // Whoever needs them and is needed by them is part of the same knot, reported once.
+        let knot: Vec<usize> = reachable(&edges, start)
+            .intersection(&reachable(&reversed, start))
+            .copied()
+            .collect();
+        let others = knot.len().saturating_sub(circle.len());
+        seen.extend(knot);
         let names: Vec<String> = circle
             .iter()
             .chain(circle.first())
@@ -237,11 +287,28 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
             } else {
                 names.join(" → ")
             };
-            let message =
-                format!("services whose pods need each other's webhooks to be created: {shown}");
-            report.hook(hook, "namespaceSelector", message);
+            let more = match others {
+                0 => String::new(),
+                1 => String::from(", and 1 more service in circles with these"),
+                others => format!(", and {others} more services in circles with these"),
+            };
+            let message = format!(
+                "services whose pods need each other's webhooks to be created: {shown}{more}"
+            );
+            report.hook(hook.hook, "namespaceSelector", message);
         }
     }
+}
+
+/// The nodes that a way leads to from a node.
+fn reachable(edges: &[Vec<usize>], start: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![start];
+    while let Some(at) = open.pop() {
+        let next = edges.get(at).into_iter().flatten();
+        open.extend(next.copied().filter(|to| found.insert(*to)));
+    }
+    found
 }
 
 /// The shortest way from a node back to itself, without its end.

@@ -186,6 +186,22 @@ fn longer_circles_are_found_and_open_chains_are_not() {
             "error: services whose pods need each other's webhooks to be created: a/webhook → b/webhook → c/webhook → a/webhook"
         ]
     );
+    // Those in circles with the first one are no findings of their own.
+    let second = |name: &str, guarded: &str| {
+        let metadata = format!("metadata: {{name: {name}}}");
+        guard(name, guarded).replace(&metadata, &format!("metadata: {{name: {name}-2}}"))
+    };
+    let knot = [
+        circle.clone(),
+        guard("d", "a"),
+        guard("e", "d"),
+        second("c", "d"),
+        second("d", "e"),
+    ];
+    let found = messages("W011", &knot.concat());
+    assert_eq!(found.len(), 1, "{found:?}");
+    let end = ", and 2 more services in circles with these";
+    assert!(found[0].ends_with(end), "{found:?}");
     let open = circle.replacen(
         "sideEffects: None",
         "sideEffects: None\n  failurePolicy: Ignore",

@@ -53,8 +53,10 @@ pub fn render(report: &Report, options: &Options) -> String {
 
 fn objects(report: &Report, options: &Options) -> String {
     let mut counts = vec![[0_usize; 2]; report.objects.len()];
+    let mut rejected = vec![false; report.objects.len()];
     for finding in &report.findings {
         if let Some(index) = finding.object {
+            rejected[index] |= finding.severity == Severity::Error && !finding.rule.is_risk();
             match finding.severity {
                 Severity::Error => counts[index][0] += 1,
                 Severity::Warning => counts[index][1] += 1,
@@ -65,9 +67,9 @@ fn objects(report: &Report, options: &Options) -> String {
     let rows: Vec<Vec<String>> = report
         .objects
         .iter()
-        .zip(&counts)
-        .map(|(object, [errors, warnings])| {
-            let status = if *errors > 0 { "refused" } else { "ok" };
+        .zip(counts.iter().zip(&rejected))
+        .map(|(object, ([errors, warnings], rejected))| {
+            let status = if *rejected { "refused" } else { "ok" };
             vec![
                 report.sources[object.source].name.clone(),
                 object.title(),

@@ -9,15 +9,7 @@ use crate::lint::finding::{Finding, Rule};
 /// Renders the report.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let rules: Vec<Value> = Rule::ALL
-        .into_iter()
-        .map(|rule| {
-            json!({
-                "id": rule.name(),
-                "shortDescription": { "text": rule.description() },
-            })
-        })
-        .collect();
+    let rules: Vec<Value> = Rule::all().map(described).collect();
     let results: Vec<Value> = report
         .findings
         .iter()
@@ -38,13 +30,25 @@ pub fn render(report: &Report) -> String {
     format!("{log:#}\n")
 }
 
+fn described(rule: Rule) -> Value {
+    let mut described = json!({
+        "id": rule.name(),
+        "shortDescription": { "text": rule.description() },
+    });
+    if let Rule::Risk(rule) = rule {
+        described["fullDescription"] = json!({ "text": rule.summary });
+        described["help"] = json!({ "text": rule.advice });
+    }
+    described
+}
+
 fn result(report: &Report, finding: &Finding) -> Value {
     let (start, end) = range(report, finding);
     let text = match &finding.help {
         Some(help) => format!("{}\n{help}", finding.message),
         None => finding.message.clone(),
     };
-    let rule_index = Rule::ALL.iter().position(|rule| *rule == finding.rule);
+    let rule_index = Rule::all().position(|rule| rule == finding.rule);
     let mut result = json!({
         "ruleId": finding.rule.name(),
         "ruleIndex": rule_index,
