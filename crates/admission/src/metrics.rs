@@ -5,7 +5,7 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/metrics/metrics.go
 
-mod family;
+pub mod family;
 mod summary;
 
 use std::sync::{Mutex, PoisonError};

@@ -395,13 +395,11 @@ impl Trace {
         annotations
     }
 
-    /// The latency annotations for webhooks of a request that took longer than half a second
-    /// in all: mutating ones one after the other, validating ones at once. A host adds what it spent
-    /// in its other layers, and the total if there is any.
+    /// The time spent in webhooks, mutating ones one after the other, validating ones at once.
     ///
-    /// UPSTREAM: apiserver pkg/endpoints/{filters/audit,request/webhook_duration}.go
+    /// UPSTREAM: apiserver pkg/endpoints/request/webhook_duration.go
     #[must_use]
-    pub fn latency_annotations(&self, total: Duration) -> Vec<(&'static str, String)> {
+    pub fn webhook_latencies(&self) -> (Duration, Duration) {
         let mut mutating = Duration::ZERO;
         let mut validating = Duration::ZERO;
         for (step, _, _, call) in self.calls() {
@@ -410,9 +408,19 @@ impl Trace {
                 Step::Validate => validating = validating.max(call.round_trip),
             }
         }
+        (mutating, validating)
+    }
+
+    /// The latency annotations for webhooks of a request that took longer than half a second
+    /// in all. A host adds what it spent in its other layers, and the total if there is any.
+    ///
+    /// UPSTREAM: apiserver pkg/endpoints/{filters/audit,request/webhook_duration}.go
+    #[must_use]
+    pub fn latency_annotations(&self, total: Duration) -> Vec<(&'static str, String)> {
         if total <= SLOW_REQUEST {
             return Vec::new();
         }
+        let (mutating, validating) = self.webhook_latencies();
         [
             ("apiserver.latency.k8s.io/mutating-webhook", mutating),
             ("apiserver.latency.k8s.io/validating-webhook", validating),

@@ -51,7 +51,7 @@ use crate::http::listen::Peer;
 use crate::http::negotiate::{self, Encoding, Offer, Wanted};
 use crate::http::query::{Query, unescape};
 use crate::http::request_info::{RequestInfo, Target, Verb};
-use crate::metrics::Requests;
+use crate::metrics::{Labels, Requests, Served};
 use crate::non_resource::NonResource;
 use crate::read::watch::Shown;
 use crate::read::{components, get, list, watch};
@@ -272,17 +272,29 @@ impl Received {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
+        let arrived = Instant::now();
         let entered = match &self.pipeline.flow_control {
             Some(control) => self.enter_level(control, &user, &info).await,
             None => self.enter(&user, &info).map(|permit| (None, permit)),
         };
         let (classified, permit) = match entered {
             Ok(entered) => entered,
-            Err(refused) => return *refused,
+            Err(refused) => {
+                self.observe_refused(&info);
+                return *refused;
+            }
         };
+        let queued = arrived.elapsed();
+        let requests = &self.pipeline.requests;
+        let in_flight = (!info.is_long_running()).then(|| requests.enter(&self.head.method));
         // A watch has begun once it is answered.
         let is_watch = matches!(&info, RequestInfo::Resource(target) if target.verb == Verb::Watch);
-        let mut response = self.route(info, user, connection, encoding, event).await;
+        let mut response = self
+            .route(info, user, connection, encoding, event, queued)
+            .await;
+        if let Some(in_flight) = in_flight {
+            response.body_mut().keep(in_flight);
+        }
         if let Some(classified) = classified {
             classified.add_headers(response.headers_mut());
         }
@@ -365,6 +377,7 @@ impl Received {
         (incoming, upgrade): (&mut Incoming, &mut Option<OnUpgrade>),
         encoding: Encoding,
         event: &mut Event,
+        queued: Duration,
     ) -> Response {
         let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
@@ -377,12 +390,14 @@ impl Received {
                         .forward(&remote, &user, connection, false, encoding, event)
                         .await;
                 }
-                return self.pipeline.non_resource.serve(
+                let response = self.pipeline.non_resource.serve(
                     &self.head.method,
                     &segments,
                     &self.head.headers,
                     &self.query,
                 );
+                self.observe_probe(&path, &response, queued);
+                return response;
             }
             RequestInfo::Resource(target) => (target, true),
             RequestInfo::Unrouted(target) => (target, false),
@@ -415,10 +430,64 @@ impl Received {
             Ok(response) => response,
             Err(failure) => self.fail(&failure, encoding, event),
         };
+        let waited = queued + request.notes.webhook_latency();
+        self.observe(&request, &mut response, waited);
         let notes = request.notes.into_recorded();
         respond::add_warnings(&mut response, &notes);
         event.notes(&notes);
         response
+    }
+
+    /// Counts and measures a request for a resource, now or when all of its answer is sent.
+    fn observe(&self, request: &Request, response: &mut Response, waited: Duration) {
+        let target = request.target();
+        if !serves(&request.resource, target) {
+            return;
+        }
+        let labels = Labels::of_resource(&self.head, &self.query, target);
+        let served = Served {
+            code: response.status(),
+            started: self.started,
+            waited,
+        };
+        let requests = &self.pipeline.requests;
+        match response.body().size_hint().exact() {
+            Some(bytes) => requests.observe(labels, served, bytes),
+            None => {
+                let sending = requests.sending(target, labels, served);
+                response.body_mut().measure(sending);
+            }
+        }
+    }
+
+    fn observe_probe(&self, path: &str, response: &Response, waited: Duration) {
+        let Some(labels) = Labels::of_probe(&self.head, &self.query, path) else {
+            return;
+        };
+        let served = Served {
+            code: response.status(),
+            started: self.started,
+            waited,
+        };
+        let bytes = response.body().size_hint().exact();
+        let requests = &self.pipeline.requests;
+        requests.observe(labels, served, bytes.unwrap_or_default());
+    }
+
+    /// Counts a request that was turned away. Whoever sends it has made its path up, for all that is known.
+    fn observe_refused(&self, info: &RequestInfo) {
+        let snapshot = self.pipeline.registry.snapshot();
+        let is_served = |target: &Target| {
+            let found = snapshot.find(&target.group, &target.version, &target.resource);
+            found.is_some_and(|resource| serves(resource, target))
+        };
+        let labels = match info {
+            RequestInfo::Resource(target) if is_served(target) => {
+                Labels::of_resource(&self.head, &self.query, target)
+            }
+            _ => Labels::of_path(&self.head, &self.query),
+        };
+        self.pipeline.requests.refuse(labels);
     }
 
     /// The server of a discovery or OpenAPI document of one version of a group, if it is not this one.
@@ -711,6 +780,11 @@ impl Received {
         let options = connect::decode(part, &self.query, &request.target().rest)?;
         connect::connect(&self.pipeline.writer, request, part, options).await
     }
+}
+
+/// Returns true if the resource has the subresource that is asked for, if any is.
+fn serves(resource: &Resource, target: &Target) -> bool {
+    target.subresource.is_empty() || resource.subresource(&target.subresource).is_some()
 }
 
 /// Returns true if the request may last as long as its connection.

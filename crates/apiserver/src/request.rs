@@ -2,7 +2,7 @@
 //! know a request as this, never as headers, a query or bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockgate_admission::audit::Annotations;
 use lockgate_admission::plugin::Admission;
@@ -115,6 +115,7 @@ pub(crate) struct Recorded {
     pub(crate) warnings: Warnings,
     pub(crate) annotations: Vec<Annotations>,
     empties: Empties,
+    webhook_latency: Duration,
 }
 
 impl Notes {
@@ -144,6 +145,13 @@ impl Notes {
             recorded.warnings.add(text);
         }
         recorded.annotations.push(admission.annotations());
+        let (mutating, validating) = admission.trace().webhook_latencies();
+        recorded.webhook_latency += mutating + validating;
+    }
+
+    /// The time spent in webhooks so far.
+    pub(crate) fn webhook_latency(&self) -> Duration {
+        self.lock().webhook_latency
     }
 
     pub(crate) fn into_recorded(self) -> Recorded {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use foldhash::fast::RandomState;
 
-/// No metric has more series than this; what would make another is not counted. Names of webhooks
-/// come from users.
+/// No metric has more series than this; what would make another is not counted. Names of webhooks and
+/// resources come from users.
 const MAX_SERIES: usize = 10_000;
 
 /// Stands between the values of labels in a key. It sorts before everything else, and no name has it.
@@ -14,7 +14,7 @@ const SEPARATOR: char = '\0';
 
 /// Metrics of one name.
 #[derive(Debug)]
-pub(super) struct Family<V> {
+pub struct Family<V> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
@@ -27,7 +27,7 @@ pub(super) struct Family<V> {
 
 /// Observations by size.
 #[derive(Debug, Default)]
-pub(super) struct Histogram {
+pub struct Histogram {
     bounds: &'static [f64],
     /// For each bound, how many were not above it and above the one before.
     counts: Vec<u64>,
@@ -36,11 +36,9 @@ pub(super) struct Histogram {
 }
 
 impl<V> Family<V> {
-    pub(super) fn new(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Self {
+    /// No series yet. Labels are in the order of their names.
+    #[must_use]
+    pub fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
         Self {
             name,
             help,
@@ -52,7 +50,7 @@ impl<V> Family<V> {
     }
 
     /// The series with these labels, made when there is none.
-    pub(super) fn series(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<&mut V> {
+    pub fn series(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<&mut V> {
         self.key.clear();
         for (at, value) in values.iter().enumerate() {
             if at > 0 {
@@ -113,21 +111,40 @@ impl Family<u64> {
         family
     }
 
-    pub(super) fn count(&mut self, values: &[&str]) {
+    /// Counts one more.
+    pub fn count(&mut self, values: &[&str]) {
         if let Some(count) = self.series(values, || 0) {
             *count += 1;
         }
     }
 
-    pub(super) fn render(&self, out: &mut String) {
+    /// Writes all series.
+    pub fn render(&self, out: &mut String) {
         self.render_with(out, "counter", |out, count, line| {
             let _ = writeln!(out, "{} {count}", line("", ""));
         });
     }
 }
 
+impl Family<i64> {
+    /// Adds to a gauge.
+    pub fn add(&mut self, values: &[&str], change: i64) {
+        if let Some(gauge) = self.series(values, || 0) {
+            *gauge += change;
+        }
+    }
+
+    /// Writes all series.
+    pub fn render(&self, out: &mut String) {
+        self.render_with(out, "gauge", |out, gauge, line| {
+            let _ = writeln!(out, "{} {gauge}", line("", ""));
+        });
+    }
+}
+
 impl Family<Histogram> {
-    pub(super) fn observe(&mut self, values: &[&str], value: f64, bounds: &'static [f64]) {
+    /// Adds an observation. The bounds of a family are always the same.
+    pub fn observe(&mut self, values: &[&str], value: f64, bounds: &'static [f64]) {
         let make = || Histogram {
             bounds,
             counts: vec![0; bounds.len()],
@@ -144,7 +161,8 @@ impl Family<Histogram> {
         histogram.sum += value;
     }
 
-    pub(super) fn render(&self, out: &mut String) {
+    /// Writes all series.
+    pub fn render(&self, out: &mut String) {
         self.render_with(out, "histogram", |out, histogram, line| {
             let mut below = 0;
             for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {

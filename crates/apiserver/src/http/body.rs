@@ -1,6 +1,7 @@
 //! The body of an answer: whole, a list that is written while it is sent, a stream of events, or that of
 //! another server.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -23,6 +24,8 @@ pub(crate) struct Body {
     /// The place of the request among those in flight and its memory, until all of the body is handed
     /// over.
     permits: Vec<Permit>,
+    /// Told of what is handed over, and dropped when all of it was.
+    meter: Option<Box<dyn Meter>>,
 }
 
 #[derive(Debug)]
@@ -41,6 +44,12 @@ enum Content {
 pub(crate) trait Connection: std::fmt::Debug + Send + Sync {
     /// Called when the body was read to its end.
     fn ended(self: Box<Self>);
+}
+
+/// Measures a body while it is sent.
+pub(crate) trait Meter: std::fmt::Debug + Send + Sync {
+    /// Called when so many bytes were handed over.
+    fn sent(&mut self, bytes: usize);
 }
 
 /// A piece of a stream that waits for its client, and the room it takes.
@@ -62,6 +71,7 @@ impl Body {
         Self {
             content: Content::Whole(bytes.into()),
             permits: Vec::new(),
+            meter: None,
         }
     }
 
@@ -70,6 +80,7 @@ impl Body {
         Self {
             content: Content::Pieces(Box::new(pieces)),
             permits: Vec::new(),
+            meter: None,
         }
     }
 
@@ -78,6 +89,7 @@ impl Body {
         Self {
             content: Content::Stream(receiver),
             permits: Vec::new(),
+            meter: None,
         }
     }
 
@@ -86,6 +98,7 @@ impl Body {
         Self {
             content: Content::Forwarded(incoming, connection),
             permits: Vec::new(),
+            meter: None,
         }
     }
 
@@ -96,6 +109,18 @@ impl Body {
             permit.release_in_time();
         }
         self.permits.push(permit);
+    }
+
+    /// Keeps something until all of a body is handed over that is made while it is sent.
+    pub(crate) fn keep(&mut self, kept: impl Any + Send) {
+        if !matches!(&self.content, Content::Whole(_)) {
+            self.permits.push(Permit::holding(kept));
+        }
+    }
+
+    /// Measures the body while it is sent.
+    pub(crate) fn measure(&mut self, meter: impl Meter + 'static) {
+        self.meter = Some(Box::new(meter));
     }
 
     /// Keeps the memory of the body until all of it is handed over. One that is small, or is made while
@@ -139,6 +164,7 @@ impl hyper::body::Body for Body {
                 };
                 if frame.is_none() {
                     this.permits.clear();
+                    this.meter = None;
                     if let Some(connection) = connection.take() {
                         connection.ended();
                     }
@@ -146,8 +172,13 @@ impl hyper::body::Body for Body {
                 return Poll::Ready(frame);
             }
         };
-        if piece.is_none() {
-            this.permits.clear();
+        match (&piece, &mut this.meter) {
+            (Some(bytes), Some(meter)) => meter.sent(bytes.len()),
+            (Some(_), None) => {}
+            (None, _) => {
+                this.permits.clear();
+                this.meter = None;
+            }
         }
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }

@@ -109,8 +109,7 @@ impl RequestInfo {
     pub(crate) fn is_long_running(&self) -> bool {
         match self {
             Self::Resource(target) | Self::Unrouted(target) => {
-                matches!(target.verb, Verb::Watch | Verb::Proxy)
-                    || LONG_RUNNING.contains(&target.subresource.as_str())
+                matches!(target.verb, Verb::Watch | Verb::Proxy) || target.is_connection()
             }
             Self::NonResource { .. } => false,
         }
@@ -177,6 +176,11 @@ impl RequestInfo {
 }
 
 impl Target {
+    /// Returns true if it is a subresource whose requests last as long as their connection.
+    pub(crate) fn is_connection(&self) -> bool {
+        LONG_RUNNING.contains(&self.subresource.as_str())
+    }
+
     /// The name that authorization and audit are told: that of the path, or the only one that the
     /// field selector of a list or a watch admits.
     pub(crate) fn asked_name(&self, query: &Query) -> String {

@@ -508,7 +508,7 @@ fn build(
     });
     let audit = audit(&settings)?;
     let addresses = Arc::new(Addresses::new(settings.service_range));
-    let requests = Arc::new(Requests::default());
+    let requests = Arc::new(Requests::new());
     let in_flight = settings
         .max_requests_inflight
         .saturating_add(settings.max_mutating_requests_inflight);

@@ -194,6 +194,12 @@ async fn a_level_without_seats_sends_away() {
     let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"own\",\
                     priority_level=\"mine\",reason=\"concurrency-limit\"} 1\n";
     assert!(metrics.contains(rejected), "{metrics}");
+    let counted = "apiserver_request_total{code=\"429\",component=\"apiserver\",dry_run=\"\",group=\"\",\
+                   resource=\"secrets\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
+    // Those who are sent away cannot make series either.
+    assert_eq!(ann.get("/api/v1/made-up").await.code, 429);
+    assert!(!admin.get("/metrics").await.text().contains("made-up"));
     server.stop().await;
 }
 

@@ -32,6 +32,7 @@ mod hostile_work;
 mod introspection;
 mod kube_rs;
 mod kubectl;
+mod metrics;
 mod namespaces;
 mod policy_params;
 mod policy_status;
