@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_store::{Entry, Event, List, ReadAt, ReadError, Revision};
+use lockgate_store::{Entry, Event, Filter, List, ReadAt, ReadError, Revision};
 
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
@@ -42,11 +42,10 @@ const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 const FLOW_CONTROL: &str = "/flowcontrol.apiserver.k8s.io/";
 
 /// The resources whose changes make work, whatever is in them.
-const WATCHED: [&str; 11] = [
+const WATCHED: [&str; 10] = [
     NAMESPACES,
     CLUSTER_ROLES,
     POLICIES,
-    DEFINITIONS,
     "/core/persistentvolumeclaims/",
     "/core/persistentvolumes/",
     "/core/pods/",
@@ -110,7 +109,10 @@ impl Controllers {
             Err(error) => return error,
         };
         let store = Arc::clone(self.context.writer.storage.store());
-        let watching = store.watch_if(self.prefix, revision, Some(Arc::new(concerns)));
+        // Who watches a few resources is about all of their changes.
+        let is_picky = self.prefix == EVERYTHING;
+        let filter = is_picky.then(|| Arc::new(concerns) as Filter);
+        let watching = store.watch_if(self.prefix, revision, filter);
         let mut watch = match watching.await {
             Ok(watch) => watch,
             Err(error) => return error,
