@@ -203,6 +203,10 @@ impl<R: Rules> Plugin for InTree<R> {
     }
 
     fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        // Whoever asks: rules see nothing but what they list.
+        if !self.concerns(Step::Admit, admission.request()) {
+            return Box::pin(async { Decision::Allow });
+        }
         Box::pin(async move {
             match mutate(&self.0, admission).await {
                 Ok(()) => Decision::Allow,
@@ -212,6 +216,9 @@ impl<R: Rules> Plugin for InTree<R> {
     }
 
     fn validate<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
+        if !self.concerns(Step::Validate, admission.request()) {
+            return Box::pin(async { Decision::Allow });
+        }
         Box::pin(async move {
             match validate(&self.0, admission).await {
                 Ok(()) => Decision::Allow,
