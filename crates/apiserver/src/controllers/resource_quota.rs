@@ -32,6 +32,11 @@ const SHRINKING: [&str; 4] = [
     "/resource.k8s.io/resourceclaims/",
 ];
 
+/// Returns true if a change at a key may make work, be it no deletion.
+pub(super) fn is_watched(key: &str) -> bool {
+    key.starts_with(QUOTAS) || SHRINKING.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// The namespaces that have quotas.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces(HashMap<String, HashSet<String>>);

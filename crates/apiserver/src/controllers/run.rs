@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_store::{Entry, Event, Filter, List, ReadAt, ReadError, Revision};
+use lockgate_store::{Event, Filter, List, ReadAt, ReadError, Revision};
 
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
@@ -40,20 +40,6 @@ const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
 const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicies/";
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 const FLOW_CONTROL: &str = "/flowcontrol.apiserver.k8s.io/";
-
-/// The resources whose changes make work, whatever is in them.
-const WATCHED: [&str; 10] = [
-    NAMESPACES,
-    CLUSTER_ROLES,
-    POLICIES,
-    "/core/persistentvolumeclaims/",
-    "/core/persistentvolumes/",
-    "/core/pods/",
-    "/core/resourcequotas/",
-    "/core/services/",
-    "/resource.k8s.io/resourceclaims/",
-    "/storage.k8s.io/volumeattributesclasses/",
-];
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
 /// own: requests wait for them, and nothing slow may be in front of them.
@@ -109,9 +95,8 @@ impl Controllers {
             Err(error) => return error,
         };
         let store = Arc::clone(self.context.writer.storage.store());
-        // Who watches a few resources is about all of their changes.
-        let is_picky = self.prefix == EVERYTHING;
-        let filter = is_picky.then(|| Arc::new(concerns) as Filter);
+        // Loops that watch a few resources act on every change of them.
+        let filter = (self.prefix == EVERYTHING).then(|| Arc::new(concerns) as Filter);
         let watching = store.watch_if(self.prefix, revision, filter);
         let mut watch = match watching.await {
             Ok(watch) => watch,
@@ -290,14 +275,17 @@ impl Controllers {
 fn concerns(event: &Event) -> bool {
     let key = event.key();
     let is_watched = || {
-        namespace_defaults::namespace_of(key).is_some()
-            || WATCHED.iter().any(|prefix| key.starts_with(prefix))
+        let prefixes = [NAMESPACES, CLUSTER_ROLES, POLICIES];
+        prefixes.iter().any(|prefix| key.starts_with(prefix))
+            || namespace_defaults::namespace_of(key).is_some()
+            || resource_quota::is_watched(key)
+            || protection::is_watched(key)
     };
-    let is_mentioned = |entry: &Entry| garbage_collector::may_concern(entry);
     match event {
         Event::Delete { .. } => true,
         Event::Put { entry, previous } => {
-            is_watched() || is_mentioned(entry) || previous.as_ref().is_some_and(is_mentioned)
+            let mut entries = std::iter::once(entry).chain(previous);
+            is_watched() || entries.any(garbage_collector::may_concern)
         }
     }
 }

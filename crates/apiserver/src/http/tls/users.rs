@@ -113,42 +113,39 @@ impl Shown {
 
     /// The certificate of the client, if it is a proxy in front of the server.
     pub(crate) fn front_proxy(&self, now: UnixTime) -> Option<&CertificateDer<'static>> {
-        let certificate = self.chain.first()?;
-        let verdict = self.proxy_verdict.lock();
-        let mut verdict = verdict.unwrap_or_else(PoisonError::into_inner);
-        match *verdict {
-            Verdict::GoodUntil(end) if now <= end => return Some(certificate),
-            Verdict::Refused => return None,
-            Verdict::None | Verdict::GoodUntil(_) => {}
-        }
-        let is_front_proxy = self.users.is_front_proxy(&self.chain, now);
-        *verdict = match is_front_proxy {
-            true => Verdict::GoodUntil(soonest_end(&self.chain)),
-            false => Verdict::Refused,
-        };
-        is_front_proxy.then_some(certificate)
+        let verify = || self.users.is_front_proxy(&self.chain, now);
+        self.decide(&self.proxy_verdict, now, verify)
     }
 
     /// The certificate of the client. None if nobody trusts it now, for the rest of the connection.
     pub(crate) fn verified(&self, now: UnixTime) -> Option<&CertificateDer<'static>> {
+        self.decide(&self.verdict, now, || {
+            let verified = self.users.verify(&self.chain, now);
+            verified
+                .inspect_err(|error| tracing::debug!(%error, "client certificate rejected"))
+                .is_ok()
+        })
+    }
+
+    /// The certificate of the client, unless it is or was refused.
+    fn decide(
+        &self,
+        verdict: &Mutex<Verdict>,
+        now: UnixTime,
+        verify: impl FnOnce() -> bool,
+    ) -> Option<&CertificateDer<'static>> {
         let certificate = self.chain.first()?;
-        let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        match *verdict {
+        let mut verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_good = match *verdict {
             Verdict::GoodUntil(end) if now <= end => return Some(certificate),
-            Verdict::Refused => return None,
-            Verdict::None | Verdict::GoodUntil(_) => {}
-        }
-        match self.users.verify(&self.chain, now) {
-            Ok(()) => {
-                *verdict = Verdict::GoodUntil(soonest_end(&self.chain));
-                Some(certificate)
-            }
-            Err(error) => {
-                tracing::debug!(%error, "client certificate rejected");
-                *verdict = Verdict::Refused;
-                None
-            }
-        }
+            Verdict::Refused => false,
+            Verdict::None | Verdict::GoodUntil(_) => verify(),
+        };
+        *verdict = match is_good {
+            true => Verdict::GoodUntil(soonest_end(&self.chain)),
+            false => Verdict::Refused,
+        };
+        is_good.then_some(certificate)
     }
 }
 
