@@ -174,6 +174,13 @@ impl Conditions {
         self.0.conditions.is_empty()
     }
 
+    /// The expression of the condition with this name.
+    pub(crate) fn expression(&self, name: &str) -> Option<&str> {
+        let mut all = self.0.conditions.conditions().iter();
+        all.find(|condition| condition.name == name)
+            .map(|condition| condition.expression.as_str())
+    }
+
     /// Evaluates all conditions. The caller fills in the time.
     pub(crate) fn evaluate(
         &self,

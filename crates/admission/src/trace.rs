@@ -22,6 +22,7 @@ use crate::configuration::{CompiledBinding, CompiledHook, CompiledPolicy, Failur
 use crate::decision::Cause;
 use crate::host::Namespace;
 use crate::matching::{ConditionsTrace, Predicates};
+use crate::object::Object;
 use crate::request::Operation;
 use crate::warnings::Warnings;
 
@@ -75,6 +76,12 @@ pub struct StepTrace {
     pub elapsed: Duration,
     /// Why the request was refused, if it was.
     pub denied: Option<Cause>,
+    /// The status the client gets for it. Recorded with objects only.
+    pub status: Option<Box<Status>>,
+    /// The object when the step began. Recorded only by [`Admission::record_objects`].
+    ///
+    /// [`Admission::record_objects`]: crate::plugin::Admission::record_objects
+    pub object: Option<Object>,
     /// The plugins that ran, in order; in a second round they appear again.
     pub plugins: Vec<PluginTrace>,
 }
@@ -102,6 +109,8 @@ pub struct PluginTrace {
     pub hooks: Vec<HookTrace>,
     /// The policies that could match, in the order they were evaluated.
     pub policies: Vec<PolicyTrace>,
+    /// The object it left, if it changed it. Recorded with objects only.
+    pub object: Option<Object>,
 }
 
 /// The outcome of one policy.
@@ -142,12 +151,16 @@ pub struct EvaluationTrace {
     /// The results of the expressions: validations other than those that simply hold, and every
     /// mutation.
     pub outcomes: Vec<PolicyOutcome>,
+    /// The object that the mutations left, in the version of the policy. Recorded with objects only.
+    pub object: Option<Object>,
 }
 
 /// The result of one expression of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyOutcome {
-    /// The place of the expression among those of the policy.
+    /// The list of the policy that has the expression.
+    pub list: ExpressionList,
+    /// The place of the expression in that list.
     pub index: usize,
     /// The failure; `None` for a mutation that succeeded.
     pub error: Option<String>,
@@ -155,6 +168,44 @@ pub struct PolicyOutcome {
     pub enforcement: Enforcement,
     /// How long it took.
     pub elapsed: Duration,
+}
+
+/// A list of expressions in a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExpressionList {
+    /// `validations`.
+    Validations,
+    /// `auditAnnotations`.
+    AuditAnnotations,
+    /// `mutations`.
+    Mutations,
+}
+
+impl ExpressionList {
+    /// The name of the field.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validations => "validations",
+            Self::AuditAnnotations => "auditAnnotations",
+            Self::Mutations => "mutations",
+        }
+    }
+}
+
+impl PolicyOutcome {
+    /// The expression as it was written.
+    #[must_use]
+    pub fn expression<'p>(&self, policy: &'p CompiledPolicy) -> Option<&'p str> {
+        let at = self.index;
+        match self.list {
+            ExpressionList::Validations => policy.validations.get(at).map(|one| &*one.expression),
+            ExpressionList::AuditAnnotations => {
+                policy.annotations.get(at).map(|one| &*one.expression)
+            }
+            ExpressionList::Mutations => policy.mutations.get(at).map(|one| &*one.expression),
+        }
+    }
 }
 
 /// The enforcement of an outcome.
@@ -258,6 +309,8 @@ pub struct CallTrace {
     pub annotations: BTreeMap<String, String>,
     /// The how manieth call of the plugin's run this was to end.
     pub finished: usize,
+    /// The object that the patch left, in the version of the webhook. Recorded with objects only.
+    pub object: Option<Object>,
 }
 
 /// A patch that was applied.

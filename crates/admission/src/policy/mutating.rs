@@ -23,7 +23,9 @@ use crate::plugin::{self, Admission};
 use crate::reinvocation::PolicyKey;
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{BindingTrace, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
+use crate::trace::{
+    BindingTrace, Enforcement, EvaluationTrace, ExpressionList, PolicyOutcome, PolicyTrace,
+};
 use crate::webhook::convert;
 
 /// The plugin `MutatingAdmissionPolicy`.
@@ -254,6 +256,7 @@ impl Pass<'_> {
                         conditions: None,
                         not_reinvoked: false,
                         outcomes: Vec::new(),
+                        object: None,
                     });
                 }
             }
@@ -362,6 +365,11 @@ impl Pass<'_> {
                 _ => true,
             };
             if is_changed {
+                if admission.records_objects
+                    && let Some(told) = told_of(admission, invocation)
+                {
+                    told.object = after;
+                }
                 admission.policy_reinvocation.rerun();
                 admission.request_reinvocation();
             }
@@ -477,6 +485,7 @@ fn note(
     };
     if let Some(told) = told_of(admission, invocation) {
         told.outcomes.push(PolicyOutcome {
+            list: ExpressionList::Mutations,
             index,
             error,
             enforcement,

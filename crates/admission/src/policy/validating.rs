@@ -24,7 +24,7 @@ use crate::matching::Target;
 use crate::plugin::{self, Admission};
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
+use crate::trace::{Enforcement, EvaluationTrace, ExpressionList, PolicyOutcome, PolicyTrace};
 
 /// The annotation that tells of failed validations.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -271,6 +271,7 @@ impl Judge<'_> {
                     conditions: evaluated.conditions.clone(),
                     not_reinvoked: false,
                     outcomes: told_of,
+                    object: None,
                 });
             }
             trace.bindings.push(told);
@@ -346,6 +347,7 @@ impl Judge<'_> {
                 Err(error) => {
                     self.deny(policy, Some(binding), error.to_string(), None);
                     outcomes.push(PolicyOutcome {
+                        list: ExpressionList::AuditAnnotations,
                         index: annotated.index,
                         error: Some(error.to_string()),
                         enforcement: Enforcement::Deny,
@@ -360,6 +362,7 @@ impl Judge<'_> {
 
 fn told(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> PolicyOutcome {
     PolicyOutcome {
+        list: ExpressionList::Validations,
         index: decided.index,
         error: Some(decided.message.clone()),
         enforcement,

@@ -209,6 +209,9 @@ impl Pass<'_> {
                 patch.changed |= std::mem::take(&mut admission.request.fine_times);
             }
             let changed = call.patch.as_ref().is_some_and(|patch| patch.changed);
+            if admission.records_objects && call.patch.is_some() {
+                call.object = self.current(&admission.request).cloned();
+            }
             admission.reinvocation.called(hook, changed);
             let decision = self.conclude(hook, &admission.request, &call);
             if let Some(trace) = admission.running.hooks.last_mut() {
@@ -430,6 +433,7 @@ impl CallTrace {
             warnings: Vec::new(),
             annotations: std::collections::BTreeMap::new(),
             finished,
+            object: None,
         }
     }
 
