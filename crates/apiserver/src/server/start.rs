@@ -52,7 +52,7 @@ use crate::error::Failure;
 use crate::flow_control::FlowControl;
 use crate::heavy::{Heavy, Work};
 use crate::host::ServedKinds;
-use crate::http::in_flight::{InFlight, ROOM};
+use crate::http::in_flight::{InFlight, ROOM, TREES};
 use crate::http::listen::Secure;
 use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
 use crate::metrics::Requests;
@@ -587,6 +587,7 @@ fn build(
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
         room: InFlight::new(ROOM),
+        trees: InFlight::new(TREES),
         heavy: threads(Work::LargeWrites)?,
         tasks,
         request_timeout: settings.request_timeout,
