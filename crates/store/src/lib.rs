@@ -53,9 +53,6 @@ mod disk;
 mod etcd;
 mod memory;
 
-#[cfg(any(test, feature = "contract-tests"))]
-pub mod history;
-
 #[cfg(feature = "contract-tests")]
 pub mod contract;
 
