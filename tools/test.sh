@@ -11,6 +11,8 @@ kubectl_tests=(kubectl:: chain::installed_by_helm_it_does_what_the_original_prom
 client_tests=(helm:: python:: charts:: chain::installed_by_helm chain::the_paths_of_kubebuilder)
 # Tests that run a browser.
 browser_tests=(browser::)
+# Tests that run etcd.
+etcd_tests=(on_etcd::)
 missing=()
 
 step() { printf '\n== %s\n' "$*" >&2; }
@@ -31,16 +33,21 @@ check() {
     step "tests without clients"
     # The suites that take minutes are left to `make test`: recorded scenarios, kills, and compiling
     # every wrong attribute.
-    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" durability:: messages_are_as_recorded)
+    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" durability:: messages_are_as_recorded)
     cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
 }
 
 all() {
-    local kubectl clients deny chromium
+    local kubectl clients deny chromium etcd
     if kubectl=$(tools/need.sh kubectl); then
         export PATH="$kubectl:$PATH"
     else
         missing+=("kubectl: ${kubectl_tests[*]}")
+    fi
+    if etcd=$(tools/need.sh etcd); then
+        export LOCKGATE_ETCD=$etcd
+    else
+        missing+=("etcd: ${etcd_tests[*]}")
     fi
     if ! clients=$(tools/need.sh clients) || [[ -z $clients ]]; then
         missing+=("Helm and the Python client: ${client_tests[*]}")
@@ -103,19 +110,13 @@ all() {
         missing+=("the package for vitest: there is no Node.js")
     fi
 
-    # With the debug build as the payload, which is larger than a release: hence the limit.
-    step "ways to install"
-    LOCKGATE=$lockgate LIMIT=120 tests/install/run.sh | tee "$target/install.log"
-    case "$(tail -n 1 "$target/install.log")" in
-        skipped:*) missing+=("ways to install, $(tail -n 1 "$target/install.log")") ;;
-    esac
-
     # Last, so that the output ends with cargo's own summary.
     step "tests"
     local skipped=()
     case "${missing[*]-}" in *kubectl:*) mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}") ;; esac
     case "${missing[*]-}" in *Helm*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${client_tests[@]}") ;; esac
     case "${missing[*]-}" in *Chromium*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${browser_tests[@]}") ;; esac
+    case "${missing[*]-}" in *etcd:*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${etcd_tests[@]}") ;; esac
     cargo test --workspace --locked -- "${skipped[@]}"
 
     if [[ ${#missing[@]} -gt 0 ]]; then

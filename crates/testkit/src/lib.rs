@@ -21,11 +21,15 @@ mod answer;
 mod blackhole;
 mod browser;
 pub mod certs;
+mod cut;
+mod etcd;
 mod gate;
 mod webhook;
 
 pub use answer::{Answer, Ending};
 pub use blackhole::Blackhole;
 pub use browser::Browser;
+pub use cut::{CutProxy, Network};
+pub use etcd::EtcdCluster;
 pub use gate::Gate;
 pub use webhook::{Builder, Recorded, WebhookServer};
