@@ -51,6 +51,9 @@ mod watch;
 mod disk;
 mod memory;
 
+#[cfg(any(test, feature = "contract-tests"))]
+pub mod history;
+
 #[cfg(feature = "contract-tests")]
 pub mod contract;
 
