@@ -51,9 +51,6 @@ mod watch;
 mod disk;
 mod memory;
 
-#[cfg(any(test, feature = "contract-tests"))]
-pub mod history;
-
 #[cfg(feature = "contract-tests")]
 pub mod contract;
 
