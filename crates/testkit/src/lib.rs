@@ -19,10 +19,14 @@
 mod answer;
 mod blackhole;
 pub mod certs;
+mod cut;
+mod etcd;
 mod gate;
 mod webhook;
 
 pub use answer::{Answer, Ending};
 pub use blackhole::Blackhole;
+pub use cut::{CutProxy, Network};
+pub use etcd::EtcdCluster;
 pub use gate::Gate;
 pub use webhook::{Builder, Recorded, WebhookServer};
