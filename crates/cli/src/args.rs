@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::envtest::Entry;
 use crate::commands::{
-    Stop, cel, completions, demo, dev, envtest, lint, manifests, plugins, serve,
+    Stop, cel, completions, demo, dev, envtest, explain, lint, manifests, plugins, serve,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
@@ -53,6 +53,8 @@ pub enum Command {
     Envtest(envtest::EnvtestArgs),
     /// Validate webhook configurations and policies as an API server would
     Lint(lint::LintArgs),
+    /// Explain which webhooks and policies apply to a request, and why
+    Explain(Box<explain::ExplainArgs>),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
@@ -107,6 +109,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
+        Command::Explain(args) => explain::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
         Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),

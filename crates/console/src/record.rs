@@ -9,12 +9,12 @@ use lockgate_admission::matching::{
 use lockgate_admission::object::Object;
 use lockgate_admission::request::Request;
 use lockgate_admission::trace::{
-    BindingTrace, CallOutcome, CallTrace, Enforcement, EvaluationTrace, HookTrace, PluginTrace,
-    PolicyTrace, Step, StepTrace, Trace,
+    self, BindingTrace, CallOutcome, CallTrace, Enforcement, EvaluationTrace, HookTrace,
+    PluginTrace, PolicyTrace, Step, StepTrace, Trace,
 };
 use serde_json::{Value, json};
 
-use crate::changes::{Blame, changes};
+use crate::changes::{Blame, Change, changes};
 use crate::redact::{is_sensitive, redacted};
 
 /// Records with a longer text are kept without their objects.
@@ -259,7 +259,7 @@ fn evaluation_result(policy: &CompiledPolicy, evaluation: &EvaluationTrace) -> V
                 (Enforcement::Allow, _) => Verdict::Allowed,
             });
     let worst = outcomes.max().unwrap_or(Verdict::Allowed);
-    if worst == Verdict::Allowed && evaluation.object.is_some() {
+    if worst == Verdict::Allowed && evaluation.change.is_some() {
         return Verdict::Patched;
     }
     worst
@@ -377,7 +377,7 @@ impl Writer<'_> {
     }
 
     /// The differences between two versions of the object, credentials left out of both.
-    fn changes(&self, before: Option<&Object>, after: &Object) -> Vec<crate::changes::Change> {
+    fn changes(&self, before: Option<&Object>, after: &Object) -> Vec<Change> {
         let none = Value::Null;
         let before = before.map_or(&none, Object::value);
         let before = redacted(self.group, self.kind, before);
@@ -412,8 +412,8 @@ impl Writer<'_> {
         let round = plugin.round + 1;
         let hooks = plugin.hooks.iter().map(|hook| {
             let author = json!({"type": "webhook", "name": hook.hook.name(), "configuration": hook.hook.configuration(), "round": round});
-            let left = hook.call.as_ref().and_then(|call| call.object.as_ref());
-            let changes = self.advance(current, left, blame, &author);
+            let change = hook.call.as_ref().and_then(|call| call.change.as_ref());
+            let changes = self.follow(current, change, blame, &author);
             self.hook(hook, changes)
         });
         let hooks: Vec<Value> = hooks.collect();
@@ -431,7 +431,9 @@ impl Writer<'_> {
                 *current = Some(left.clone());
             } else {
                 *current = before;
-                changes = self.advance(current, Some(left), blame, &author);
+                changes = self.changes(current.as_ref(), left);
+                blame.note(&changes, &author);
+                *current = Some(left.clone());
             }
         }
         json!({
@@ -449,24 +451,24 @@ impl Writer<'_> {
         })
     }
 
-    /// Goes on to the object that somebody left.
-    fn advance(
+    /// Goes on to the object that a webhook or policy left.
+    fn follow(
         &self,
         current: &mut Option<Object>,
-        left: Option<&Object>,
+        change: Option<&trace::Change>,
         blame: &mut Blame,
         author: &Value,
-    ) -> Vec<crate::changes::Change> {
-        let Some(left) = left else {
+    ) -> Vec<Change> {
+        let Some(trace::Change { before, after }) = change else {
             return Vec::new();
         };
-        let changes = self.changes(current.as_ref(), left);
+        let changes = self.changes(Some(before), after);
         blame.note(&changes, author);
-        *current = Some(left.clone());
+        *current = Some(after.clone());
         changes
     }
 
-    fn hook(&self, hook: &HookTrace, changes: Vec<crate::changes::Change>) -> Value {
+    fn hook(&self, hook: &HookTrace, changes: Vec<Change>) -> Value {
         let webhook = hook.hook.webhook();
         let condition = hook.conditions.as_ref().map(|conditions| {
             let expression = |name: &str| {
@@ -496,7 +498,7 @@ impl Writer<'_> {
         told
     }
 
-    fn call(&self, call: &CallTrace, changes: Vec<crate::changes::Change>, told: &mut Value) {
+    fn call(&self, call: &CallTrace, changes: Vec<Change>, told: &mut Value) {
         let (code, message) = match &call.outcome {
             CallOutcome::Denied(status) | CallOutcome::Refused(status) => {
                 (Some(status.code), Some(status.message.clone()))
@@ -540,8 +542,8 @@ impl Writer<'_> {
         let bindings = trace.bindings.iter().map(|binding| {
             let author = json!({"type": "policy", "name": policy.name(), "binding": binding.binding.name(), "round": round});
             let evaluations = binding.evaluations.iter().map(|evaluation| {
-                let left = evaluation.object.as_ref();
-                let changes = self.advance(current, left, blame, &author);
+                let change = evaluation.change.as_ref();
+                let changes = self.follow(current, change, blame, &author);
                 told_evaluation(policy, evaluation, changes)
             });
             let evaluations: Vec<Value> = evaluations.collect();
@@ -576,11 +578,11 @@ impl Writer<'_> {
 fn told_evaluation(
     policy: &CompiledPolicy,
     evaluation: &EvaluationTrace,
-    changes: Vec<crate::changes::Change>,
+    changes: Vec<Change>,
 ) -> Value {
     let outcomes = evaluation.outcomes.iter().map(|outcome| {
         json!({
-            "list": outcome.list.name(),
+            "list": outcome.role.list(),
             "index": outcome.index,
             "expression": outcome.expression(policy),
             "message": outcome.error,

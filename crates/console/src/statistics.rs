@@ -101,7 +101,7 @@ impl Statistics {
                     let denies = |enforcement| enforcement == Enforcement::Deny;
                     let mut enforced = outcomes.iter().map(|outcome| outcome.enforcement);
                     counts.denied += u64::from(enforced.any(denies));
-                    counts.changed += u64::from(evaluation.object.is_some());
+                    counts.changed += u64::from(evaluation.change.is_some());
                 }
                 let bindings = trace.bindings.iter().map(|binding| &binding.failure);
                 let failures = bindings.chain([&trace.failure]).flatten();

@@ -3,6 +3,7 @@
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/mutating/dispatcher.go and
 //! pkg/admission/plugin/policy/generic/policy_dispatcher.go
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use lockgate_go::quote::quote;
 use super::mutation::{MutationError, Subject, shown};
 use super::version::Versions;
 use super::{Plugin, Run, misconfigured};
-use crate::conditions::ConditionsVerdict;
+use crate::conditions::{ConditionsVerdict, ExpressionRole};
 use crate::configuration::{BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host, Param};
@@ -24,7 +25,7 @@ use crate::reinvocation::PolicyKey;
 use crate::request::{Operation, Request};
 use crate::status;
 use crate::trace::{
-    BindingTrace, Enforcement, EvaluationTrace, ExpressionList, PolicyOutcome, PolicyTrace,
+    BindingTrace, Change, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace,
 };
 use crate::webhook::convert;
 
@@ -256,7 +257,8 @@ impl Pass<'_> {
                         conditions: None,
                         not_reinvoked: false,
                         outcomes: Vec::new(),
-                        object: None,
+                        expressions: Vec::new(),
+                        change: None,
                     });
                 }
             }
@@ -337,10 +339,16 @@ impl Pass<'_> {
                     policy,
                     namespace: namespace.as_deref(),
                     params: params.as_ref(),
+                    index,
+                    records: version.is_recording().then(RefCell::default),
                 };
                 let started = host.clock.now();
                 let outcome = subject.mutate(mutation, version, &object);
                 let elapsed = host.clock.now().saturating_duration_since(started);
+                let records = subject.records.map(RefCell::into_inner);
+                if let (Some(records), Some(told)) = (records, told_of(admission, invocation)) {
+                    told.expressions.extend(records);
+                }
                 let error = outcome.as_ref().err().map(ToString::to_string);
                 note(admission, invocation, index, error, elapsed);
                 match outcome {
@@ -365,13 +373,14 @@ impl Pass<'_> {
                 _ => true,
             };
             if is_changed {
-                if admission.records_objects
-                    && let Some(told) = told_of(admission, invocation)
-                {
-                    told.object = after;
-                }
                 admission.policy_reinvocation.rerun();
                 admission.request_reinvocation();
+            }
+            if let (Some(before), Some(after)) = (before, after)
+                && is_changed
+                && let Some(told) = told_of(admission, invocation)
+            {
+                told.change = Some(Change { before, after });
             }
             if policy.reinvocable() {
                 admission.policy_reinvocation.ran(key);
@@ -485,7 +494,7 @@ fn note(
     };
     if let Some(told) = told_of(admission, invocation) {
         told.outcomes.push(PolicyOutcome {
-            list: ExpressionList::Mutations,
+            role: ExpressionRole::Mutation,
             index,
             error,
             enforcement,

@@ -15,6 +15,7 @@ use super::evaluate::{Decided, Evaluated, evaluate};
 use super::version::{VersionError, Versions};
 use super::{Plugin, Run, misconfigured};
 use crate::audit::Level;
+use crate::conditions::ExpressionRole;
 use crate::configuration::{
     Action, BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies,
 };
@@ -24,7 +25,7 @@ use crate::matching::Target;
 use crate::plugin::{self, Admission};
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{Enforcement, EvaluationTrace, ExpressionList, PolicyOutcome, PolicyTrace};
+use crate::trace::{Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
 
 /// The annotation that tells of failed validations.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -271,7 +272,8 @@ impl Judge<'_> {
                     conditions: evaluated.conditions.clone(),
                     not_reinvoked: false,
                     outcomes: told_of,
-                    object: None,
+                    expressions: evaluated.expressions.clone(),
+                    change: None,
                 });
             }
             trace.bindings.push(told);
@@ -347,7 +349,7 @@ impl Judge<'_> {
                 Err(error) => {
                     self.deny(policy, Some(binding), error.to_string(), None);
                     outcomes.push(PolicyOutcome {
-                        list: ExpressionList::AuditAnnotations,
+                        role: ExpressionRole::AuditAnnotation,
                         index: annotated.index,
                         error: Some(error.to_string()),
                         enforcement: Enforcement::Deny,
@@ -362,7 +364,7 @@ impl Judge<'_> {
 
 fn told(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> PolicyOutcome {
     PolicyOutcome {
-        list: ExpressionList::Validations,
+        role: ExpressionRole::Validation,
         index: decided.index,
         error: Some(decided.message.clone()),
         enforcement,

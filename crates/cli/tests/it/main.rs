@@ -12,6 +12,7 @@ mod console;
 mod dev;
 mod durability;
 mod envtest;
+mod guides;
 mod hostile;
 mod lint;
 mod logging;
