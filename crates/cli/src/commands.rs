@@ -7,6 +7,7 @@ pub mod dev;
 pub mod envtest;
 pub mod explain;
 pub mod lint;
+pub mod man;
 pub mod manifests;
 pub mod plugins;
 pub mod serve;

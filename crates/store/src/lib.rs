@@ -53,6 +53,9 @@ mod disk;
 mod etcd;
 mod memory;
 
+#[cfg(any(test, feature = "contract-tests"))]
+pub mod history;
+
 #[cfg(feature = "contract-tests")]
 pub mod contract;
 
