@@ -8,11 +8,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::envtest::Entry;
 use crate::commands::{
-<<<<<<< ours
-    Stop, cel, completions, demo, dev, envtest, explain, lint, manifests, plugins, serve,
-=======
-    Stop, cel, completions, demo, dev, envtest, lint, man, manifests, plugins, serve,
->>>>>>> theirs
+    Stop, cel, completions, demo, dev, envtest, explain, lint, man, manifests, plugins, serve,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
