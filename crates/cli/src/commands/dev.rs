@@ -188,7 +188,7 @@ impl Development<'_> {
     /// Runs the webhook until it is to start again or to stop.
     async fn run(
         &mut self,
-        mut told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
+        told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
         printer: &mut Printer,
     ) -> Result<Next, Stop> {
         let port = self.args.webhook_port.to_string();
@@ -228,14 +228,14 @@ impl Development<'_> {
                     Err(Stop::Command(error)) if is_watched => {
                         // The next change may mend it.
                         Printer::complain(&error.message, error.help.as_deref());
-                        wait(&mut told_to_stop, &mut changed).await
+                        wait(told_to_stop, &mut changed).await
                     }
                     other => other,
                 },
                 ended = process.ended() => {
                     if is_watched {
                         Printer::note(&format!("webhook exited ({ended}); waiting for a change"));
-                        wait(&mut told_to_stop, &mut changed).await
+                        wait(told_to_stop, &mut changed).await
                     } else {
                         Err(CommandError::failed(format!("webhook exited ({ended})")).into())
                     }
