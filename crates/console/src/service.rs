@@ -12,6 +12,7 @@
 //! | `POST /api/capture` | requests as AdmissionReviews |
 //! | `POST /api/clear` | forgets all requests |
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -425,8 +426,9 @@ impl Console {
 
     fn capture(&self, body: &[u8]) -> Result<Response, Failure> {
         let Wanted { requests } = parse(body)?;
-        let records = requests.iter().take(MAX_ROWS);
-        let records = records.filter_map(|number| self.kept.get(*number));
+        // Each once: what is kept is bounded, and so is the answer.
+        let requests: BTreeSet<u64> = requests.into_iter().take(MAX_ROWS).collect();
+        let records = requests.iter().filter_map(|number| self.kept.get(*number));
         let mut text = String::new();
         for review in records.filter_map(|record| capture::review(&record)) {
             text.push_str(&review.to_string());
