@@ -49,6 +49,8 @@ mod published;
 mod watch;
 
 mod disk;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod memory;
 
 #[cfg(any(test, feature = "contract-tests"))]
@@ -65,6 +67,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use disk::{DiskStore, OpenError};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdError, EtcdOptions, EtcdStore, Layout, PlainLayout};
 pub use memory::{MemoryOptions, MemoryStore};
 
 /// A point in the history of a store.

@@ -11,12 +11,14 @@ use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
 pub(crate) type Keys = OrdMap<Arc<str>, Entry>;
 
-/// A revision of the store. INVARIANT: the changes in `history` have consecutive revisions, the last
-/// of which is `revision`.
+/// A revision of the store. INVARIANT: `history` has every change after `oldest` and up to `revision`, in
+/// order. Where others share the counter there are revisions without a change, and a revision may have several.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) revision: Revision,
     pub(crate) keys: Keys,
+    /// The oldest revision whose keys are known.
+    oldest: Revision,
     history: Vector<Arc<Change>>,
     /// The bytes of all changes in `history`.
     history_bytes: usize,
@@ -48,6 +50,7 @@ impl State {
         Self {
             revision,
             keys,
+            oldest: revision,
             history: Vector::new(),
             history_bytes: 0,
         }
@@ -131,11 +134,10 @@ impl State {
             event,
             bytes,
             at: now,
-            keys_before: revision
-                .0
-                .is_multiple_of(CHECKPOINT)
+            keys_before: (revision.0 / CHECKPOINT > self.revision.0 / CHECKPOINT)
                 .then(|| self.keys.clone()),
         }));
+        let mut first = self.oldest;
         // Old changes go in twos at most, so that no single write pays for all of them; only a large
         // one makes room for itself.
         let mut freed = 0;
@@ -147,14 +149,25 @@ impl State {
                 break;
             }
             history_bytes = history_bytes.saturating_sub(oldest.bytes);
+            first = oldest.event.revision();
             history.pop_front();
             freed += 1;
         }
         Self {
             revision,
             keys,
+            oldest: first,
             history,
             history_bytes,
+        }
+    }
+
+    /// The same state at a later revision, up to which nothing changed.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn advanced(&self, revision: Revision) -> Self {
+        Self {
+            revision,
+            ..self.clone()
         }
     }
 
@@ -217,36 +230,60 @@ impl State {
             .map(|change| &change.event)
     }
 
-    /// The first change after a revision that is wanted.
-    pub(crate) fn next_event(
+    /// The wanted changes of the first revision after `after` that has any. One, unless several keys were
+    /// changed at once.
+    pub(crate) fn next_events(
         &self,
         after: Revision,
         is_wanted: impl Fn(&Event) -> bool,
-    ) -> Option<&Event> {
-        self.events_after(after).find(|event| is_wanted(event))
+    ) -> impl Iterator<Item = &Event> {
+        let mut events = self.events_after(after);
+        let first = events.find(|event| is_wanted(event));
+        let revision = first.map(Event::revision);
+        let others = events.take_while(move |event| Some(event.revision()) == revision);
+        first
+            .into_iter()
+            .chain(others.filter(move |event| is_wanted(event)))
     }
 
     /// The state without history before `oldest`.
     pub(crate) fn compacted(&self, oldest: Revision) -> Self {
         let mut state = self.clone();
-        while state.oldest() < oldest {
-            if let Some(change) = state.history.pop_front() {
-                state.history_bytes = state.history_bytes.saturating_sub(change.bytes);
-            }
+        while let Some(change) = state.history.front()
+            && change.event.revision() <= oldest
+        {
+            state.history_bytes = state.history_bytes.saturating_sub(change.bytes);
+            state.history.pop_front();
         }
+        state.oldest = state.oldest.max(oldest);
         state
     }
 
     /// The oldest revision whose keys are known.
-    fn oldest(&self) -> Revision {
-        let changes = u64::try_from(self.history.len()).unwrap_or(u64::MAX);
-        Revision(self.revision.0.saturating_sub(changes))
+    pub(crate) fn oldest(&self) -> Revision {
+        self.oldest
     }
 
-    /// The index of the change after `revision` in the history.
+    /// The index of the first change after `revision` in the history.
     fn index_after(&self, revision: Revision) -> usize {
-        let index = revision.0.saturating_sub(self.oldest().0);
-        usize::try_from(index).unwrap_or(usize::MAX)
+        let is_later = |index: usize| Some(self.history.get(index)?.event.revision() > revision);
+        // Right where every revision is a change, which it mostly is.
+        let guess = revision.0.saturating_sub(self.oldest.0);
+        let guess = usize::try_from(guess).unwrap_or(usize::MAX);
+        let guess = guess.min(self.history.len());
+        let before = guess.checked_sub(1).and_then(is_later);
+        if before != Some(true) && is_later(guess) != Some(false) {
+            return guess;
+        }
+        let (mut low, mut high) = (0, self.history.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match is_later(middle) {
+                Some(false) => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
     }
 }
 
