@@ -103,6 +103,13 @@ all() {
         missing+=("the package for vitest: there is no Node.js")
     fi
 
+    # With the debug build as the payload, which is larger than a release: hence the limit.
+    step "ways to install"
+    LOCKGATE=$lockgate LIMIT=120 tests/install/run.sh | tee "$target/install.log"
+    case "$(tail -n 1 "$target/install.log")" in
+        skipped:*) missing+=("ways to install, $(tail -n 1 "$target/install.log")") ;;
+    esac
+
     # Last, so that the output ends with cargo's own summary.
     step "tests"
     local skipped=()

@@ -165,7 +165,12 @@ impl Admission {
 
     /// Replaces the object. For plugins in the first step.
     pub fn set_object(&mut self, object: impl Into<Object>) {
-        self.request.object = Some(object.into());
+        self.request.set_patched(object.into());
+    }
+
+    /// The object before webhooks, policies or plugins put another one in its place, if any did.
+    pub fn take_unpatched(&mut self) -> Option<Object> {
+        self.request.take_unpatched()
     }
 
     /// The object, to be changed in place. For plugins in the first step.

@@ -90,6 +90,8 @@ pub(crate) struct Pipeline {
     pub(crate) writes_in_flight: InFlight,
     /// The memory of bodies and answers.
     pub(crate) room: InFlight,
+    /// The memory of large writes while they are worked on.
+    pub(crate) trees: InFlight,
     /// The threads of large writes.
     pub(crate) heavy: Heavy,
     pub(crate) tasks: Tasks,
@@ -702,6 +704,10 @@ impl Received {
                 let (body, permit) = body::read(incoming, &self.pipeline.room, user).await?;
                 room = permit;
                 event.request_body(&body);
+                let _trees = match room {
+                    Some(_) => Some(body::tree_room(&body, &self.pipeline.trees, user).await?),
+                    None => None,
+                };
                 let write = self.decode(request, part, &body)?;
                 self.execute(request, write).await?
             }

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod dev;
 pub mod envtest;
 pub mod lint;
+pub mod man;
 pub mod manifests;
 pub mod plugins;
 pub mod serve;

@@ -422,7 +422,7 @@ impl Pass<'_> {
         let kind = admission.request.kind.clone();
         match convert(&*self.run.host.kinds, &object, &kind).await {
             Ok(object) => {
-                admission.request.object = Some(object);
+                admission.request.set_patched(object);
                 // Times have been through JSON now.
                 admission.request.fine_times = false;
                 Ok(())

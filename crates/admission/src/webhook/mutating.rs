@@ -248,7 +248,8 @@ impl Pass<'_> {
         if let Some(object) = self.versioned.as_ref().and_then(|v| v.object.as_ref())
             && self.dirty
         {
-            request.object = Some(convert(kinds, object, &request.kind).await?);
+            let object = convert(kinds, object, &request.kind).await?;
+            request.set_patched(object);
         }
         let mut versioned = Versioned::new(kinds, request, kind).await?;
         let known = self.facts.iter().position(|(known, _)| known == kind);
@@ -276,7 +277,7 @@ impl Pass<'_> {
         };
         match convert(&*self.host.kinds, object, &request.kind).await {
             Ok(object) => {
-                request.object = Some(object);
+                request.set_patched(object);
                 Decision::Allow
             }
             Err(error) => Decision::deny(status::raw_error(error.to_string()), Cause::Conversion),
