@@ -18,10 +18,12 @@ use serde::Serialize;
 
 use crate::audit::{Annotations, Level, go_duration};
 use crate::call::Phase;
+use crate::conditions::ExpressionTrace;
 use crate::configuration::{CompiledBinding, CompiledHook, CompiledPolicy, FailurePolicy};
 use crate::decision::Cause;
 use crate::host::Namespace;
-use crate::matching::{ConditionsTrace, Predicates};
+use crate::matching::{ConditionsTrace, Predicates, Refusal};
+use crate::object::Object;
 use crate::request::Operation;
 use crate::warnings::Warnings;
 
@@ -111,6 +113,8 @@ pub struct PolicyTrace {
     pub policy: Arc<CompiledPolicy>,
     /// The verdicts of the predicates.
     pub predicates: Option<Predicates>,
+    /// The first predicate that said no, where that is recorded.
+    pub refusal: Option<Refusal>,
     /// Why it cannot be evaluated at all.
     pub failure: Option<String>,
     /// Its bindings, when it came to them.
@@ -124,6 +128,8 @@ pub struct BindingTrace {
     pub binding: Arc<CompiledBinding>,
     /// The verdicts of the predicates, if the binding did not match.
     pub predicates: Option<Predicates>,
+    /// The first predicate that said no, where that is recorded.
+    pub refusal: Option<Refusal>,
     /// The reason the policy cannot be evaluated with this binding.
     pub failure: Option<String>,
     /// One evaluation for each parameter.
@@ -142,6 +148,19 @@ pub struct EvaluationTrace {
     /// The results of the expressions: validations other than those that simply hold, and every
     /// mutation.
     pub outcomes: Vec<PolicyOutcome>,
+    /// The expressions that were evaluated, where that is recorded. Match conditions are apart.
+    pub expressions: Vec<ExpressionTrace>,
+    /// The object before and after, if a mutating policy replaced it.
+    pub change: Option<Change>,
+}
+
+/// An object that a webhook or a policy replaced, in the version that it was shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The object before.
+    pub before: Object,
+    /// The object after.
+    pub after: Object,
 }
 
 /// The result of one expression of a policy.
@@ -188,6 +207,7 @@ impl PolicyTrace {
         Self {
             policy: Arc::clone(policy),
             predicates: None,
+            refusal: None,
             failure: None,
             bindings: Vec::new(),
         }
@@ -199,14 +219,20 @@ impl BindingTrace {
         Self {
             binding: Arc::clone(binding),
             predicates: None,
+            refusal: None,
             failure: None,
             evaluations: Vec::new(),
         }
     }
 
-    pub(crate) fn unmatched(binding: &Arc<CompiledBinding>, predicates: Predicates) -> Self {
+    pub(crate) fn unmatched(
+        binding: &Arc<CompiledBinding>,
+        predicates: Predicates,
+        refusal: Option<Refusal>,
+    ) -> Self {
         Self {
             predicates: Some(predicates),
+            refusal,
             ..Self::matched(binding)
         }
     }
@@ -221,6 +247,8 @@ pub struct HookTrace {
     pub index: usize,
     /// The verdicts of the predicates.
     pub predicates: Predicates,
+    /// The first predicate that said no, where that is recorded.
+    pub refusal: Option<Refusal>,
     /// The verdict of the match conditions, if they were evaluated.
     pub conditions: Option<ConditionsTrace>,
     /// `true` if it matched in the second round but was not reinvoked.
@@ -252,6 +280,8 @@ pub struct CallTrace {
     pub outcome: CallOutcome,
     /// The patch of the webhook.
     pub patch: Option<PatchTrace>,
+    /// The object before and after the patch.
+    pub change: Option<Change>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
     /// Audit annotations, their keys without the webhook's name.

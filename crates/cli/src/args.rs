@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::envtest::Entry;
 use crate::commands::{
-    Stop, cel, completions, demo, dev, envtest, lint, man, manifests, plugins, serve,
+    Stop, cel, completions, demo, dev, envtest, explain, lint, man, manifests, plugins, serve,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
@@ -54,6 +54,8 @@ pub enum Command {
     Envtest(envtest::EnvtestArgs),
     /// Validate webhook configurations and policies as an API server would
     Lint(lint::LintArgs),
+    /// Explain which webhooks and policies apply to a request, and why
+    Explain(Box<explain::ExplainArgs>),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
@@ -122,6 +124,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
+        Command::Explain(args) => explain::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
         Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod demo;
 pub mod dev;
 pub mod envtest;
+pub mod explain;
 pub mod lint;
 pub mod man;
 pub mod manifests;

@@ -271,6 +271,8 @@ impl Judge<'_> {
                     conditions: evaluated.conditions.clone(),
                     not_reinvoked: false,
                     outcomes: told_of,
+                    expressions: evaluated.expressions.clone(),
+                    change: None,
                 });
             }
             trace.bindings.push(told);

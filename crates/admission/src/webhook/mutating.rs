@@ -24,7 +24,7 @@ use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{CallOutcome, CallTrace, HookTrace, PatchTrace};
+use crate::trace::{CallOutcome, CallTrace, Change, HookTrace, PatchTrace};
 
 /// The plugin `MutatingAdmissionWebhook`.
 #[derive(Debug, Clone)]
@@ -146,10 +146,15 @@ impl Pass<'_> {
             let object = self.current(&admission.request).cloned();
             let request = &admission.request;
             let predicates = self.matcher.decide(hook, request, object.as_ref()).await;
+            let criteria = &hook.criteria;
+            let refusal = self
+                .matcher
+                .refusal(criteria, &predicates, request, object.as_ref());
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
                 index: position,
                 predicates,
+                refusal,
                 conditions: None,
                 not_reinvoked: false,
                 call: None,
@@ -314,7 +319,14 @@ impl Pass<'_> {
             Ok(Ok(patched)) => {
                 if let Some((object, patch)) = patched {
                     match &mut self.versioned {
-                        Some(versioned) => versioned.replace_object(object),
+                        Some(versioned) => {
+                            let before = versioned.object.clone();
+                            trace.change = before.map(|before| Change {
+                                before,
+                                after: object.clone(),
+                            });
+                            versioned.replace_object(object);
+                        }
                         None => {
                             let broken = Broken::Objects(hook.name().to_owned());
                             trace.outcome = CallOutcome::Refused(Box::new(broken.into_status()));
@@ -428,6 +440,7 @@ impl CallTrace {
             phases: Vec::new(),
             outcome: CallOutcome::Allowed,
             patch: None,
+            change: None,
             warnings: Vec::new(),
             annotations: std::collections::BTreeMap::new(),
             finished,

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::eval::{Evaluation, Limits, Program, evaluate};
+use crate::eval::{Evaluation, Limits, Program, RecordedExpression, evaluate, evaluate_recorded};
 use crate::ext::authorizer::AuthorizerValue;
 use crate::value::{Error, Opaque, Value};
 
@@ -296,5 +296,26 @@ impl Evaluator<'_> {
             self.known.borrow_mut().insert(key, known.clone());
         }
         known
+    }
+
+    /// The same with a record of every part, evaluated anew.
+    pub(crate) fn condition_recorded(
+        &self,
+        program: &Arc<Program>,
+        name: &str,
+    ) -> (Known, RecordedExpression) {
+        let limits = Limits {
+            interrupt: self.variables.interrupt,
+            ..Limits::default()
+        };
+        let (evaluation, recording) = evaluate_recorded(program, &self.variables.inputs, limits);
+        let Evaluation { value, cost } = evaluation;
+        let outcome = value.as_ref().map_err(ToString::to_string);
+        let record = RecordedExpression {
+            recording,
+            ..RecordedExpression::new(name, outcome, cost)
+        };
+        let known = (value.map(|value| matches!(value, Value::Bool(true))), cost);
+        (known, record)
     }
 }

@@ -11,6 +11,7 @@ mod charts;
 mod dev;
 mod durability;
 mod envtest;
+mod guides;
 mod hostile;
 mod lint;
 mod logging;
