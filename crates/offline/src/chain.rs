@@ -11,6 +11,7 @@ use lockgate_admission::host::Host;
 use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request};
+use lockgate_api::access::Authorizer;
 use lockgate_api::meta::time::Time;
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_kinds::resource as rows;
@@ -52,13 +53,23 @@ impl Chain {
     /// The chain of a cluster.
     #[must_use]
     pub fn new(cluster: &Cluster, hooks: Hooks) -> Self {
+        Self::with_authorizer(cluster, hooks, Arc::clone(&cluster.rbac))
+    }
+
+    /// The same, with another authorizer for expressions.
+    #[must_use]
+    pub fn with_authorizer(
+        cluster: &Cluster,
+        hooks: Hooks,
+        authorizer: Arc<impl Authorizer + 'static>,
+    ) -> Self {
         let hooks = Arc::new(hooks);
         let lookup = Arc::new(cluster.lookup());
         let host = Host {
             namespaces: Arc::clone(&lookup) as _,
             kinds: Arc::clone(&cluster.kinds) as _,
             params: Arc::clone(&lookup) as _,
-            authorizer: Arc::clone(&cluster.rbac) as _,
+            authorizer,
             ..Host::new(Arc::clone(&hooks) as _)
         };
         let engine = Engine::new(host);

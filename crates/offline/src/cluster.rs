@@ -260,6 +260,17 @@ impl Cluster {
         kind.insert(place, Arc::new(param));
     }
 
+    /// The same cluster without configurations, policies and bindings.
+    pub(crate) fn surroundings(&self) -> Self {
+        Self {
+            kinds: Arc::clone(&self.kinds),
+            rbac: Arc::clone(&self.rbac),
+            objects: self.objects.clone(),
+            has_rbac: self.has_rbac,
+            ..Self::default()
+        }
+    }
+
     /// An object, by kind, namespace and name.
     #[must_use]
     pub fn object(

@@ -62,3 +62,5 @@ pub mod capture;
 pub mod chain;
 
 pub mod explanation;
+
+pub mod suite;

@@ -1,6 +1,8 @@
 //! `lockgate serve`: the API server.
 
-use std::net::IpAddr;
+mod console;
+
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use crate::lint::source;
 use crate::logging::LogArgs;
 use crate::output::Printer;
 use crate::text::Source;
+pub(super) use console::Console;
+use console::Opening;
 
 /// Run a Kubernetes API server with full admission control
 #[derive(Debug, Args)]
@@ -36,6 +40,7 @@ Examples:
   lockgate serve --data-dir /var/lib/lockgate
   lockgate serve --etcd-servers http://127.0.0.1:2379
   lockgate serve --simulate=workloads
+  lockgate serve --console
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
 
@@ -273,6 +278,16 @@ pub struct ServeArgs {
     /// Manifests to apply at start: a file, a directory, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
+    /// Serve a web console that shows how requests pass admission [default: 127.0.0.1:6480]; HTTPS on
+    /// addresses other than loopback
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:6480"
+    )]
+    console: Option<SocketAddr>,
     /// Write an admin kubeconfig to this file [default: lockgate.kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
@@ -640,6 +655,7 @@ pub(super) struct Launched {
     pub(super) running: Running,
     /// The store, where it is on disk.
     pub(super) disk: Option<DiskStore>,
+    pub(super) console: Option<Console>,
     started: Instant,
 }
 
@@ -670,7 +686,17 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
             Arc::new(store)
         }
     };
+    let console = args.console.map(Opening::bind);
+    let console = match console {
+        Some(opening) => Some(opening.await?),
+        None => None,
+    };
+    let settings = Settings {
+        observer: console.as_ref().map(Opening::observer),
+        ..settings
+    };
     let running = Running::start(settings, store).await.map_err(explain)?;
+    let console = console.map(|opening| opening.open(&running));
     for part in running.parts() {
         Printer::note(&part);
     }
@@ -687,6 +713,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     Ok(Launched {
         running,
         disk,
+        console,
         started,
     })
 }
@@ -696,6 +723,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let Launched {
         running,
         disk,
+        console,
         started,
     } = launch(args).await?;
     let kubeconfig = args.kubeconfig_out();
@@ -707,6 +735,9 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         started.elapsed().as_secs_f64() * 1000.0,
         kubeconfig.display()
     ))?;
+    if let Some(console) = &console {
+        printer.line(&format!("Console on {}", console.url()))?;
+    }
     printer.flush()?;
     let failed = async {
         match &disk {
@@ -723,6 +754,9 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
             told_to_stop.await
         }
     };
+    if let Some(console) = console {
+        console.close().await;
+    }
     running.stop().await;
     if let Some(disk) = disk {
         disk.close().await;
