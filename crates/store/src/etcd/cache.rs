@@ -18,14 +18,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::client::{CallError, Client, Watching};
-use super::layout::Layout;
 use super::proto::{
     KeyValue, RangeRequest, WatchCall, WatchCreateRequest, WatchEvent, WatchProgressRequest,
     WatchRequest, WatchResponse,
 };
 use crate::published::Published;
 use crate::state::{Keys, State};
-use crate::{Entry, Event, MemoryOptions, Revision, Unavailable};
+use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
 
 /// The entries of a page while the cache is filled.
 const PAGE: i64 = 2_000;
