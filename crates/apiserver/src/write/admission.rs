@@ -192,6 +192,9 @@ impl Attempt<'_> {
     /// The mutating step.
     pub(crate) async fn mutate(&mut self) -> Outcome<Value> {
         conclude(self.admitter.engine.admit(&mut self.admission).await)?;
+        if self.admission.trace().is_patched() {
+            self.request.notes.forget_sent();
+        }
         let mut object = self.take_object()?;
         if let Some(guard) = &self.guard
             // What nobody touched can be read.
