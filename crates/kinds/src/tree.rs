@@ -228,18 +228,17 @@ pub fn store_numbers(root: &mut Value) {
     let mut rest = vec![root];
     while let Some(value) = rest.pop() {
         match value {
-            Value::Number(number) if number.is_f64() => {
-                if number.as_f64() == Some(0.0)
-                    && number.as_f64().is_some_and(f64::is_sign_negative)
-                {
-                    *value = Value::from(0);
-                }
-            }
+            Value::Number(number) if is_negative_zero(number) => *value = Value::from(0),
             Value::Array(items) => rest.extend(items),
             Value::Object(members) => rest.extend(members.values_mut()),
             _ => {}
         }
     }
+}
+
+fn is_negative_zero(number: &Number) -> bool {
+    let double = number.as_f64().filter(|_| number.is_f64());
+    double.is_some_and(|double| double == 0.0 && double.is_sign_negative())
 }
 
 /// A number from its text: an integer if it is one and fits, else a double.
