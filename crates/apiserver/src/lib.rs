@@ -112,6 +112,7 @@ pub use config::{
     AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, RequestHeaders,
     ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
 };
+pub use encoding::store_options;
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;
 pub use lockgate_workloads::Settings as WorkloadSettings;

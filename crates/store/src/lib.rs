@@ -42,6 +42,8 @@
 
 #![warn(missing_docs)]
 
+mod form;
+
 mod state;
 
 mod published;
@@ -166,14 +168,6 @@ impl Event {
         match self {
             Self::Put { entry, .. } => entry.revision,
             Self::Delete { revision, .. } => *revision,
-        }
-    }
-
-    /// The entry that was there before.
-    pub(crate) fn previous(&self) -> Option<&Entry> {
-        match self {
-            Self::Put { previous, .. } => previous.as_ref(),
-            Self::Delete { previous, .. } => Some(previous),
         }
     }
 

@@ -50,11 +50,12 @@ impl Watch for Cursor {
             self.position = self.position.max(Revision(first.0.saturating_sub(1)));
             state.check_history(self.position)?;
             let subscriber = &self.subscriber;
-            let event = state.next_event(self.position, |event| subscriber.is_about(event));
-            self.position = event.map_or(state.revision, Event::revision);
+            let mut events = state.events_after(self.position, subscriber.prefix());
+            let event = events.find(|event| subscriber.is_about(event));
+            self.position = event.as_ref().map_or(state.revision, Event::revision);
             self.subscriber.seen(self.position);
             if let Some(event) = event {
-                return Ok(event.clone());
+                return Ok(event);
             }
         }
     }

@@ -11,7 +11,7 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, RequestHeaders, Running, ServiceMapping,
-    ServingFiles, Settings, StartError, WorkloadSettings, private_file,
+    ServingFiles, Settings, StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
@@ -550,12 +550,12 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         })?;
     }
     let disk = match &args.data_dir {
-        Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
+        Some(folder) => Some(DiskStore::open_with(folder, store_options()).map_err(explain_open)?),
         None => None,
     };
     let store: Arc<dyn Store> = match &disk {
         Some(disk) => Arc::new(disk.clone()),
-        None => Arc::new(MemoryStore::new()),
+        None => Arc::new(MemoryStore::with_options(store_options())),
     };
     let running = Running::start(args.settings(), store)
         .await
