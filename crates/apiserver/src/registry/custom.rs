@@ -156,7 +156,7 @@ impl Kind for CustomVersion {
     }
 
     fn canonicalize(&self, value: &mut Value) {
-        lockgate_kinds::tree::store_numbers(value);
+        tree::store_numbers(value);
     }
 
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {

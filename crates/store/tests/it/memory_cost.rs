@@ -28,7 +28,7 @@ fn cost(options: MemoryOptions) -> (usize, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
-        .unwrap();
+        .expect("a runtime");
     let store = MemoryStore::with_options(options);
     let mut own = 0;
     let counted = allocation_counter::measure(|| {
@@ -37,13 +37,14 @@ fn cost(options: MemoryOptions) -> (usize, usize) {
                 let (key, value) = (key(number), binding(number));
                 own += key.len() + value.len();
                 let value = Bytes::from(value.into_bytes().into_boxed_slice());
-                store.create(&key, value, None).await.unwrap();
+                let created = store.create(&key, value, None).await;
+                created.expect("a key that is not there");
             }
         });
     });
     drop(store);
     (
-        usize::try_from(counted.bytes_current).unwrap() / KEYS,
+        usize::try_from(counted.bytes_current).expect("more is kept than freed") / KEYS,
         own / KEYS,
     )
 }
