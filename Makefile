@@ -45,6 +45,14 @@ conformance-go: tools ## Run controller-runtime's envtest on the drop-in; REAL=D
 envtest-release: tools ## Build the archive and index for setup-envtest into OUT; the archive will be at BASE_URL
 	tools/envtest-release.sh "$(or $(OUT),target/envtest-release)" "$(or $(BASE_URL),http://localhost)"
 
+.PHONY: dist
+dist: tools ## Build what a release publishes into OUT: archives, images, wheels, npm packages; it will be at BASE_URL
+	tools/dist.sh "$(or $(OUT),target/dist)" "$(or $(BASE_URL),http://localhost)"
+
+.PHONY: dist-test
+dist-test: ## Install from OUT in every way: archive, pip, npm, Go, image, Action
+	tests/install/run.sh "$(or $(OUT),target/dist)"
+
 .PHONY: clients
 clients: tools ## Run every client in every installed version
 	@tools/need.sh clients >/dev/null

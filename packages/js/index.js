@@ -1,13 +1,24 @@
 // A Kubernetes API server for tests: `lockgate envtest start` as an object that can be stopped.
 
 import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 
+/** The program that LOCKGATE names, that of the package `lockgate`, or the first on PATH. */
+function installed() {
+  if (process.env.LOCKGATE) return process.env.LOCKGATE;
+  try {
+    return createRequire(import.meta.url)('lockgate').path();
+  } catch {
+    return 'lockgate';
+  }
+}
+
 /**
- * Starts a server and waits until it is ready. The program is the one that `program` or LOCKGATE names, or
- * the first `lockgate` on PATH; `args` are those of `lockgate envtest start`.
+ * Starts a server and waits until it is ready. The program is the one that `program` or LOCKGATE names, that of
+ * the package `lockgate`, or the first on PATH; `args` are those of `lockgate envtest start`.
  */
-export async function start({ args = [], program = process.env.LOCKGATE ?? 'lockgate', timeout = 30_000 } = {}) {
+export async function start({ args = [], program = installed(), timeout = 30_000 } = {}) {
   const child = spawn(program, ['envtest', 'start', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
   let said = '';
   child.stderr.setEncoding('utf8').on('data', (text) => {

@@ -1,6 +1,7 @@
 //! An honest client beside a crowd of hostile ones: how long it waits, and how much memory the server takes.
 //!
-//! The honest client has a thread of its own, so that it waits for the server and not for the crowd.
+//! The honest client has a thread of its own, and the threads of the crowd yield to it and to the server: in
+//! life hostile clients bring machines of their own, and what is measured is the wait for the server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -116,7 +117,14 @@ pub async fn measure(binary: &Path, clients: usize, seconds: u64) -> Result<Repo
 
     let counts: Arc<Vec<AtomicU64>> = Arc::new(KINDS.iter().map(|_| AtomicU64::new(0)).collect());
     let bodies = Arc::new(Bodies::new());
-    let mut crowd = tokio::task::JoinSet::new();
+    let crowd = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("hostile")
+        .on_thread_start(|| {
+            let _ = rustix::process::setpriority_process(None, 19);
+        })
+        .enable_all()
+        .build()
+        .context("a runtime of hostile clients")?;
     for number in 0..clients {
         let (counts, bodies, port) = (Arc::clone(&counts), Arc::clone(&bodies), running.port);
         crowd.spawn(async move {
@@ -133,7 +141,7 @@ pub async fn measure(binary: &Path, clients: usize, seconds: u64) -> Result<Repo
     tokio::time::sleep(Duration::from_secs(3)).await;
     let measuring = honest(running.port, Duration::from_secs(seconds));
     let (beside, most_bytes) = tokio::join!(measuring, most_memory(&running, seconds));
-    crowd.shutdown().await;
+    crowd.shutdown_background();
     let hostile = KINDS.iter().zip(counts.iter());
     let report = Report {
         clients,

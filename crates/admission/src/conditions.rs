@@ -21,6 +21,7 @@ use lockgate_cel::CompileError;
 use lockgate_cel::admission::{
     self as cel, Composition, Judgement, MatchConditions, Outcome, Role, Variables,
 };
+use lockgate_cel::eval::RecordedExpression;
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 use serde_json::Value;
 
@@ -53,6 +54,50 @@ pub enum ConditionsGate {
     Disabled,
 }
 
+/// The role of an expression in a webhook or a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ExpressionRole {
+    /// One of `matchConditions`.
+    MatchCondition,
+    /// One of `variables`.
+    Variable,
+    /// The `expression` of one of `validations`.
+    Validation,
+    /// The `messageExpression` of one of `validations`.
+    Message,
+    /// The `valueExpression` of one of `auditAnnotations`.
+    AuditAnnotation,
+    /// The expression of one of `mutations`.
+    Mutation,
+}
+
+impl ExpressionRole {
+    /// The list of the API that has such expressions.
+    #[must_use]
+    pub fn list(self) -> &'static str {
+        match self {
+            Self::MatchCondition => "matchConditions",
+            Self::Variable => "variables",
+            Self::Validation | Self::Message => "validations",
+            Self::AuditAnnotation => "auditAnnotations",
+            Self::Mutation => "mutations",
+        }
+    }
+}
+
+/// One evaluation of an expression, recorded for explanations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpressionTrace {
+    /// Its role.
+    pub role: ExpressionRole,
+    /// Its place in its list.
+    pub index: usize,
+    /// The expression as written.
+    pub expression: String,
+    /// Its name, what became of it and of each of its parts, and its cost.
+    pub recorded: RecordedExpression,
+}
+
 /// The verdict of match conditions and its cost in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionsTrace {
@@ -62,6 +107,8 @@ pub struct ConditionsTrace {
     pub errors: usize,
     /// How long evaluation took.
     pub elapsed: Duration,
+    /// The conditions that were evaluated, where that is recorded.
+    pub expressions: Vec<ExpressionTrace>,
 }
 
 /// The verdict of match conditions.
@@ -97,6 +144,8 @@ pub(crate) struct Facts {
     authorizer: AuthorizerValue,
     /// Verdicts of condition lists about the current objects.
     known: Vec<(Conditions, Judgement)>,
+    /// Every part of an expression is recorded.
+    records: bool,
 }
 
 impl Facts {
@@ -117,7 +166,16 @@ impl Facts {
             variable,
             authorizer,
             known: Vec::new(),
+            records: false,
         }
+    }
+
+    pub(crate) fn recording(self, records: bool) -> Self {
+        Self { records, ..self }
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.records
     }
 
     /// The variables of expressions about these objects.
@@ -174,6 +232,18 @@ impl Conditions {
         self.0.conditions.is_empty()
     }
 
+    /// The expression of the condition with this name.
+    pub(crate) fn expression(&self, name: &str) -> Option<&str> {
+        let mut all = self.0.conditions.conditions().iter();
+        all.find(|condition| condition.name == name)
+            .map(|condition| condition.expression.as_str())
+    }
+
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &str> {
+        let conditions = self.0.conditions.conditions().iter();
+        conditions.map(|condition| &*condition.expression)
+    }
+
     /// Evaluates all conditions. The caller fills in the time.
     pub(crate) fn evaluate(
         &self,
@@ -195,7 +265,14 @@ impl Conditions {
         policy: FailurePolicy,
     ) -> ConditionsTrace {
         let known = facts.known.iter().find(|(known, _)| self.is_as(known));
+        let mut expressions = Vec::new();
         let Judgement { outcome, errors } = match known {
+            _ if facts.records => {
+                let variables = facts.variables(object, old_object).params(params);
+                let (judgement, records) = self.0.conditions.judge_recorded(&variables.evaluator());
+                expressions = self.traced(records);
+                judgement
+            }
             Some((_, judgement)) => judgement.clone(),
             None => {
                 let variables = facts.variables(object, old_object).params(params);
@@ -218,7 +295,25 @@ impl Conditions {
             verdict,
             errors,
             elapsed: Duration::ZERO,
+            expressions,
         }
+    }
+
+    /// The records with the conditions they are of. Names are unique among conditions.
+    fn traced(&self, records: Vec<RecordedExpression>) -> Vec<ExpressionTrace> {
+        let conditions = self.0.conditions.conditions();
+        let traced = records.into_iter().filter_map(|recorded| {
+            let index = conditions
+                .iter()
+                .position(|condition| condition.name == recorded.name)?;
+            Some(ExpressionTrace {
+                role: ExpressionRole::MatchCondition,
+                index,
+                expression: conditions.get(index)?.expression.clone(),
+                recorded,
+            })
+        });
+        traced.collect()
     }
 
     /// Returns `true` if both have the same conditions.

@@ -39,6 +39,7 @@ pub use policies::{
 pub(crate) use policies::{CompiledMutation, CompiledValidation, NotFound, ParamSource, PatchType};
 pub use reload::{Reload, StaticManifests};
 pub(crate) use rule::Rule;
+pub use rule::RulePart;
 pub use yaml::{ConfigurationError, from_yaml};
 
 pub use crate::decision::FailurePolicy;

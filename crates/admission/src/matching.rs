@@ -16,6 +16,7 @@
 mod equivalence;
 mod namespace_selector;
 mod object_selector;
+mod refusal;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub use equivalence::RuleVerdict;
 pub(crate) use namespace_selector::NamespaceLookup;
 pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;
+pub use refusal::{Refusal, RuleMiss};
 
 use crate::conditions::{self, Facts};
 use crate::configuration::{Candidates, CompiledHook, Criteria, Index, Labels, Snapshot};
@@ -100,6 +102,8 @@ pub struct Matcher<'m> {
     equivalents: Arc<[Equivalent]>,
     /// Who asks the authorizer, once a condition needs it.
     asking: Option<AuthorizerValue>,
+    /// Set for explanations: why a predicate said no, and what each part of an expression came to.
+    records: bool,
 }
 
 impl<'m> Matcher<'m> {
@@ -113,7 +117,36 @@ impl<'m> Matcher<'m> {
                 .kinds
                 .equivalents(&request.resource, &request.subresource),
             asking: None,
+            records: false,
         }
+    }
+
+    /// Records the reasons behind verdicts, for explanations.
+    #[must_use]
+    pub(crate) fn recording(self, records: bool) -> Self {
+        Self { records, ..self }
+    }
+
+    /// The first predicate that said no and the value it saw, if that is recorded.
+    pub(crate) fn refusal(
+        &self,
+        criteria: &Criteria,
+        predicates: &Predicates,
+        request: &Request,
+        object: Option<&Object>,
+    ) -> Option<Refusal> {
+        if !self.records {
+            return None;
+        }
+        let (namespace, equivalents) = (&self.namespace, &self.equivalents);
+        refusal::refusal(
+            criteria,
+            predicates,
+            request,
+            object,
+            namespace,
+            equivalents,
+        )
     }
 
     /// The hooks worth deciding about.
@@ -209,7 +242,7 @@ impl<'m> Matcher<'m> {
         let asking = self
             .asking
             .get_or_insert_with(|| conditions::asking(request, &host.authorizer));
-        Facts::new(request, kind, resource, asking.clone())
+        Facts::new(request, kind, resource, asking.clone()).recording(self.records)
     }
 
     /// The namespace, as far as it was asked for.

@@ -99,7 +99,8 @@ impl Plugin {
         if snapshot.policies().is_empty() {
             return Ok(None);
         }
-        let matcher = Matcher::new(&self.host, request);
+        let records = admission.detail == Detail::Everything;
+        let matcher = Matcher::new(&self.host, request).recording(records);
         let candidates = match admission.detail {
             Detail::Candidates => matcher.find(snapshot.index(), request),
             Detail::Everything => Candidates::all(snapshot.policies().len()),
@@ -150,6 +151,9 @@ impl Run<'_> {
             Matched::Yes(predicates, target) => (predicates, Ok(Some(target))),
             Matched::Error(predicates, why) => (predicates, Err(why)),
         };
+        trace.refusal = self
+            .matcher
+            .refusal(&policy.criteria, &predicates, request, object);
         trace.predicates = Some(predicates);
         let Some(target) = target? else {
             return Ok(None);
@@ -174,14 +178,17 @@ impl Run<'_> {
         let Some(criteria) = &binding.criteria else {
             return (BindingTrace::matched(binding), Ok(true));
         };
-        match self
-            .matches(criteria, request, request.object.as_ref())
-            .await
-        {
+        let object = request.object.as_ref();
+        match self.matches(criteria, request, object).await {
             Matched::Yes(..) => (BindingTrace::matched(binding), Ok(true)),
-            Matched::No(predicates) => (BindingTrace::unmatched(binding, predicates), Ok(false)),
+            Matched::No(predicates) => {
+                let refusal = self.matcher.refusal(criteria, &predicates, request, object);
+                let trace = BindingTrace::unmatched(binding, predicates, refusal);
+                (trace, Ok(false))
+            }
             Matched::Error(predicates, why) => {
-                (BindingTrace::unmatched(binding, predicates), Err(why))
+                let trace = BindingTrace::unmatched(binding, predicates, None);
+                (trace, Err(why))
             }
         }
     }

@@ -76,6 +76,8 @@ pub struct Request {
     /// objects have, when a write changed `managedFields`: the first patch of a webhook rounds them,
     /// and so counts as a change whatever else it does.
     pub fine_times: bool,
+    /// The object before the first patch.
+    unpatched: Option<Object>,
 }
 
 impl Request {
@@ -100,7 +102,20 @@ impl Request {
             dry_run: false,
             deadline: None,
             fine_times: false,
+            unpatched: None,
         }
+    }
+
+    /// Puts an object that was patched in the place of the one it was made of.
+    pub(crate) fn set_patched(&mut self, object: Object) {
+        if let Some(before) = self.object.replace(object) {
+            self.unpatched.get_or_insert(before);
+        }
+    }
+
+    /// The object before the first patch, if there was any.
+    pub(crate) fn take_unpatched(&mut self) -> Option<Object> {
+        self.unpatched.take()
     }
 
     /// Returns `true` for objects that configure admission itself. Webhooks registered through

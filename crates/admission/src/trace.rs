@@ -18,10 +18,12 @@ use serde::Serialize;
 
 use crate::audit::{Annotations, Level, go_duration};
 use crate::call::Phase;
+use crate::conditions::{ExpressionRole, ExpressionTrace};
 use crate::configuration::{CompiledBinding, CompiledHook, CompiledPolicy, FailurePolicy};
 use crate::decision::Cause;
 use crate::host::Namespace;
-use crate::matching::{ConditionsTrace, Predicates};
+use crate::matching::{ConditionsTrace, Predicates, Refusal};
+use crate::object::Object;
 use crate::request::Operation;
 use crate::warnings::Warnings;
 
@@ -75,6 +77,12 @@ pub struct StepTrace {
     pub elapsed: Duration,
     /// Why the request was refused, if it was.
     pub denied: Option<Cause>,
+    /// The status the client gets for it. Recorded with objects only.
+    pub status: Option<Box<Status>>,
+    /// The object when the step began. Recorded only by [`Admission::record_objects`].
+    ///
+    /// [`Admission::record_objects`]: crate::plugin::Admission::record_objects
+    pub object: Option<Object>,
     /// The plugins that ran, in order; in a second round they appear again.
     pub plugins: Vec<PluginTrace>,
 }
@@ -102,6 +110,8 @@ pub struct PluginTrace {
     pub hooks: Vec<HookTrace>,
     /// The policies that could match, in the order they were evaluated.
     pub policies: Vec<PolicyTrace>,
+    /// The object it left, if it changed it. Recorded with objects only.
+    pub object: Option<Object>,
 }
 
 /// The outcome of one policy.
@@ -111,6 +121,8 @@ pub struct PolicyTrace {
     pub policy: Arc<CompiledPolicy>,
     /// The verdicts of the predicates.
     pub predicates: Option<Predicates>,
+    /// The first predicate that said no, where that is recorded.
+    pub refusal: Option<Refusal>,
     /// Why it cannot be evaluated at all.
     pub failure: Option<String>,
     /// Its bindings, when it came to them.
@@ -124,6 +136,8 @@ pub struct BindingTrace {
     pub binding: Arc<CompiledBinding>,
     /// The verdicts of the predicates, if the binding did not match.
     pub predicates: Option<Predicates>,
+    /// The first predicate that said no, where that is recorded.
+    pub refusal: Option<Refusal>,
     /// The reason the policy cannot be evaluated with this binding.
     pub failure: Option<String>,
     /// One evaluation for each parameter.
@@ -142,12 +156,27 @@ pub struct EvaluationTrace {
     /// The results of the expressions: validations other than those that simply hold, and every
     /// mutation.
     pub outcomes: Vec<PolicyOutcome>,
+    /// The expressions that were evaluated, where that is recorded. Match conditions are apart.
+    pub expressions: Vec<ExpressionTrace>,
+    /// The object before and after, if a mutating policy replaced it.
+    pub change: Option<Change>,
+}
+
+/// An object that a webhook or a policy replaced, in the version that it was shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The object before.
+    pub before: Object,
+    /// The object after.
+    pub after: Object,
 }
 
 /// The result of one expression of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyOutcome {
-    /// The place of the expression among those of the policy.
+    /// The role of the expression.
+    pub role: ExpressionRole,
+    /// The place of the expression in the list of its role.
     pub index: usize,
     /// The failure; `None` for a mutation that succeeded.
     pub error: Option<String>,
@@ -155,6 +184,22 @@ pub struct PolicyOutcome {
     pub enforcement: Enforcement,
     /// How long it took.
     pub elapsed: Duration,
+}
+
+impl PolicyOutcome {
+    /// The expression as it was written.
+    #[must_use]
+    pub fn expression<'p>(&self, policy: &'p CompiledPolicy) -> Option<&'p str> {
+        let at = self.index;
+        match self.role {
+            ExpressionRole::Validation => policy.validations.get(at).map(|one| &*one.expression),
+            ExpressionRole::AuditAnnotation => {
+                policy.annotations.get(at).map(|one| &*one.expression)
+            }
+            ExpressionRole::Mutation => policy.mutations.get(at).map(|one| &*one.expression),
+            _ => None,
+        }
+    }
 }
 
 /// The enforcement of an outcome.
@@ -188,6 +233,7 @@ impl PolicyTrace {
         Self {
             policy: Arc::clone(policy),
             predicates: None,
+            refusal: None,
             failure: None,
             bindings: Vec::new(),
         }
@@ -199,14 +245,20 @@ impl BindingTrace {
         Self {
             binding: Arc::clone(binding),
             predicates: None,
+            refusal: None,
             failure: None,
             evaluations: Vec::new(),
         }
     }
 
-    pub(crate) fn unmatched(binding: &Arc<CompiledBinding>, predicates: Predicates) -> Self {
+    pub(crate) fn unmatched(
+        binding: &Arc<CompiledBinding>,
+        predicates: Predicates,
+        refusal: Option<Refusal>,
+    ) -> Self {
         Self {
             predicates: Some(predicates),
+            refusal,
             ..Self::matched(binding)
         }
     }
@@ -221,6 +273,8 @@ pub struct HookTrace {
     pub index: usize,
     /// The verdicts of the predicates.
     pub predicates: Predicates,
+    /// The first predicate that said no, where that is recorded.
+    pub refusal: Option<Refusal>,
     /// The verdict of the match conditions, if they were evaluated.
     pub conditions: Option<ConditionsTrace>,
     /// `true` if it matched in the second round but was not reinvoked.
@@ -252,6 +306,8 @@ pub struct CallTrace {
     pub outcome: CallOutcome,
     /// The patch of the webhook.
     pub patch: Option<PatchTrace>,
+    /// The object before and after the patch.
+    pub change: Option<Change>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
     /// Audit annotations, their keys without the webhook's name.

@@ -97,7 +97,8 @@ impl Hooks {
         if snapshot.hooks().is_empty() {
             return Ok(None);
         }
-        let matcher = Matcher::new(&self.host, request);
+        let records = admission.detail == Detail::Everything;
+        let matcher = Matcher::new(&self.host, request).recording(records);
         let candidates = match admission.detail {
             Detail::Candidates => matcher.candidates(&snapshot, request),
             Detail::Everything => Candidates::all(snapshot.hooks().len()),

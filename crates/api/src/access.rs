@@ -3,6 +3,8 @@
 //! The API server's own authorization, access reviews and the CEL variable `authorizer` all ask
 //! through this trait. It is synchronous: an authorizer answers from what it has in memory.
 
+pub mod rbac;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -1,5 +1,6 @@
 //! Threads for work without a pause. Decoding, merging and validating a large object takes milliseconds to
-//! seconds; on threads of their own such requests delay nobody but each other.
+//! seconds; on threads of their own such requests delay nobody but each other. When processors are scarce,
+//! the threads that serve small requests go first.
 
 use std::future::Future;
 use std::io;
@@ -10,9 +11,43 @@ use tokio::task::JoinHandle;
 /// The body from which a write counts as large.
 pub(crate) const LARGE: u64 = 16 << 10;
 
-/// A runtime beside the one that accepts connections.
+/// A runtime beside the one that serves connections.
 #[derive(Debug)]
 pub(crate) struct Heavy(Option<Runtime>);
+
+/// How much nicer these threads are than those that serve. They have a third of their weight, and so still get
+/// on where a machine is busy, and give back what they have locked.
+#[cfg(target_os = "linux")]
+const NICER: i32 = 5;
+
+/// The work of a runtime.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    /// Writes of large objects.
+    LargeWrites,
+    /// TLS handshakes: whoever is connected comes before whoever connects.
+    Handshakes,
+    /// Controllers.
+    Controllers,
+}
+
+impl Work {
+    const fn thread_name(self) -> &'static str {
+        match self {
+            Self::LargeWrites => "lockgate-large-write",
+            Self::Handshakes => "lockgate-handshake",
+            Self::Controllers => "lockgate-controllers",
+        }
+    }
+
+    /// How many threads there are, for so many processors.
+    fn threads(self, processors: usize) -> usize {
+        match self {
+            Self::LargeWrites | Self::Controllers => processors.clamp(1, 8),
+            Self::Handshakes => (processors / 2).clamp(1, 8),
+        }
+    }
+}
 
 /// Runs work whose time follows a number of bytes. If they are many, other tasks of the thread go on
 /// elsewhere in the meantime.
@@ -26,11 +61,13 @@ pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 }
 
 impl Heavy {
-    pub(crate) fn start(name: &'static str) -> io::Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    pub(crate) fn start(work: Work) -> io::Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        let niceness = niceness();
         let runtime = Builder::new_multi_thread()
-            .worker_threads(threads.clamp(1, 8))
-            .thread_name(name)
+            .worker_threads(work.threads(processors))
+            .thread_name(work.thread_name())
+            .on_thread_start(move || yield_to_others(niceness))
             .enable_all()
             .build()?;
         Ok(Self(Some(runtime)))
@@ -46,6 +83,33 @@ impl Heavy {
         }
     }
 }
+
+/// The nice value of a thread that yields to the calling one.
+#[cfg(target_os = "linux")]
+fn niceness() -> Option<i32> {
+    rustix::process::getpriority_process(None)
+        .ok()
+        .map(|own| own + NICER)
+}
+
+/// Sets the nice value of the calling thread: on Linux, priorities belong to threads.
+#[cfg(target_os = "linux")]
+fn yield_to_others(niceness: Option<i32>) {
+    let Some(niceness) = niceness else {
+        return;
+    };
+    if let Err(error) = rustix::process::setpriority_process(None, niceness) {
+        tracing::debug!(%error, "cannot set the priority of a thread");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn niceness() -> Option<i32> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn yield_to_others(_: Option<i32>) {}
 
 impl Drop for Heavy {
     fn drop(&mut self) {

@@ -273,7 +273,7 @@ impl NonResource {
             paths.push(format!("{group}/{}", resource.version));
             paths.push(group);
         }
-        for remote in self.aggregator.remotes() {
+        for remote in self.aggregator.remotes().iter() {
             paths.push(format!("/apis/{}", remote.group));
             paths.push(format!("/{}", remote.path()));
         }

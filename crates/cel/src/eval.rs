@@ -21,7 +21,7 @@ pub use named::{Named, NamedExpression};
 pub use plan::PlanError;
 pub(crate) use plan::plan;
 pub use program::Program;
-pub use record::{MAX_RECORDED, Recorded, RecordedOutcome, Recording};
+pub use record::{MAX_RECORDED, Recorded, RecordedExpression, RecordedOutcome, Recording};
 
 use crate::value::Error;
 

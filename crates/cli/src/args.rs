@@ -1,13 +1,14 @@
 //! The command line: which commands there are, and running one.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::{io, iter};
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::envtest::Entry;
 use crate::commands::{
-    Stop, cel, completions, demo, dev, envtest, lint, manifests, plugins, serve,
+    Stop, cel, completions, demo, dev, envtest, explain, lint, man, manifests, plugins, serve,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
@@ -53,6 +54,8 @@ pub enum Command {
     Envtest(envtest::EnvtestArgs),
     /// Validate webhook configurations and policies as an API server would
     Lint(lint::LintArgs),
+    /// Explain which webhooks and policies apply to a request, and why
+    Explain(Box<explain::ExplainArgs>),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
@@ -65,6 +68,8 @@ pub enum Command {
     Version,
     /// Generate a shell completion script
     Completions(completions::CompletionsArgs),
+    /// Write manual pages to a directory
+    Man(man::ManArgs),
 }
 
 /// Runs what the program was started as: the program of a name that it stands in for, or the command that
@@ -74,8 +79,20 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let program = arguments.next().unwrap_or_default();
     match Entry::of(&program) {
         Some(entry) => report(entry.run(arguments.collect())),
-        None => run(&Cli::parse_from(iter::once(program).chain(arguments))),
+        None => run(&parse(program, arguments)),
     }
+}
+
+/// Parses the command line. Started by kubectl as a plugin, it is called what people typed.
+fn parse(program: OsString, arguments: impl Iterator<Item = OsString>) -> Cli {
+    let mut command = Cli::command();
+    if Path::new(&program).file_stem() == Some(OsStr::new("kubectl-lockgate")) {
+        command = command.bin_name("kubectl lockgate");
+    }
+    let matches = command
+        .try_get_matches_from_mut(iter::once(program).chain(arguments))
+        .unwrap_or_else(|error| error.exit());
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
 /// Runs the command and reports its error, if it has one.
@@ -107,6 +124,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
+        Command::Explain(args) => explain::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
         Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
@@ -118,5 +136,6 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
             Ok(ExitCode::Done)
         }
         Command::Completions(args) => completions::run(args, &mut Cli::command(), printer),
+        Command::Man(args) => man::run(args, Cli::command(), printer),
     }
 }

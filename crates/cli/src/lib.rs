@@ -11,7 +11,9 @@ pub mod logging;
 
 // What commands are made of.
 pub mod lint;
+pub mod live;
 pub mod manifests;
+pub mod offline;
 
 pub mod commands;
 

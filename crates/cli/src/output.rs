@@ -1,6 +1,7 @@
 //! Printing: the one place that writes to standard output and standard error.
 
 pub mod diagnostic;
+pub mod explanation;
 pub mod table;
 pub mod trace;
 

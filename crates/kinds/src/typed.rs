@@ -204,6 +204,9 @@ impl Type {
     /// Makes empty lists and maps `null` where Go writes them though they are empty: protobuf, in which
     /// objects are stored, does not tell them from none.
     pub fn forget_empty(self, value: &mut Value) {
+        if !empties::has_empty(value) {
+            return;
+        }
         let mut open = vec![(self, value)];
         while let Some((ty, value)) = open.pop() {
             match (ty.form(), value) {

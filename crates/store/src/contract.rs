@@ -16,29 +16,41 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::history::Recorded;
 use crate::{Event, Filter, List, ReadAt, ReadError, Revision, Store, Watch, WriteError};
 
 /// Far longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Runs every promise, each on a store of its own.
+/// Runs every promise, each on a store of its own, and checks the history of all that its clients did and saw.
 pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
-    revisions_grow_across_keys(empty().await).await;
-    creates_once(empty().await).await;
-    updates_and_deletes_compare(empty().await).await;
-    writes_nothing_for_the_same_bytes(empty().await).await;
-    one_of_many_wins(Arc::new(empty().await)).await;
-    lists_pages_of_one_state(empty().await).await;
-    lists_only_the_prefix(empty().await).await;
-    reads_earlier_states(empty().await).await;
-    every_earlier_state_is_whole(empty().await).await;
-    refuses_states_to_come(empty().await).await;
-    watches_every_change_in_order(empty().await).await;
-    quiet_watches_keep_up(empty().await).await;
-    watch_after_a_list_misses_nothing(Arc::new(empty().await)).await;
-    a_dropped_wait_loses_nothing(empty().await).await;
-    compaction_is_never_partial(empty().await).await;
-    replaying_a_watch_gives_the_list(Arc::new(empty().await)).await;
+    macro_rules! run {
+        ($($promise:ident),* $(,)?) => {$({
+            let store = Recorded::new(empty().await);
+            $promise(store.clone()).await;
+            let violations = store.violations();
+            assert!(violations.is_empty(), "{}: {violations:?}", stringify!($promise));
+        })*};
+    }
+    run![
+        revisions_grow_across_keys,
+        creates_once,
+        updates_and_deletes_compare,
+        writes_nothing_for_the_same_bytes,
+        one_of_many_wins,
+        lists_pages_of_one_state,
+        lists_only_the_prefix,
+        reads_earlier_states,
+        every_earlier_state_is_whole,
+        refuses_states_to_come,
+        watches_every_change_in_order,
+        quiet_watches_keep_up,
+        watch_after_a_list_misses_nothing,
+        a_dropped_wait_loses_nothing,
+        compaction_is_never_partial,
+        replaying_a_watch_gives_the_list,
+        mixed_load_has_one_order,
+    ];
 }
 
 async fn next(watch: &mut dyn Watch) -> Event {
@@ -112,12 +124,12 @@ pub async fn writes_nothing_for_the_same_bytes(store: impl Store) {
 }
 
 /// Of many writers that expect the same revision, one succeeds; retrying, all do, and none is lost.
-pub async fn one_of_many_wins(store: Arc<impl Store>) {
+pub async fn one_of_many_wins(store: impl Store + Clone) {
     const WRITERS: usize = 8;
     store.create("/n", bytes("0"), None).await.unwrap();
     let writers: Vec<_> = (0..WRITERS)
         .map(|_| {
-            let store = Arc::clone(&store);
+            let store = store.clone();
             tokio::spawn(async move {
                 loop {
                     let (entry, _) = store.get("/n", ReadAt::Latest).await.unwrap();
@@ -362,10 +374,10 @@ pub async fn quiet_watches_keep_up(store: impl Store) {
 }
 
 /// A list, and a watch after the list's revision, see everything.
-pub async fn watch_after_a_list_misses_nothing(store: Arc<impl Store>) {
+pub async fn watch_after_a_list_misses_nothing(store: impl Store + Clone) {
     const KEYS: usize = 200;
     let writer = {
-        let store = Arc::clone(&store);
+        let store = store.clone();
         tokio::spawn(async move {
             for index in 0..KEYS {
                 store
@@ -436,13 +448,13 @@ pub async fn compaction_is_never_partial(store: impl Store) {
 }
 
 /// The events of a watch, replayed, give what a list shows.
-pub async fn replaying_a_watch_gives_the_list(store: Arc<impl Store>) {
+pub async fn replaying_a_watch_gives_the_list(store: impl Store + Clone) {
     const CHANGES: usize = 300;
     let start = store.revision().await.unwrap();
     let mut watch = store.watch("/r/", start).await.unwrap();
     let writers: Vec<_> = (0..4_usize)
         .map(|writer| {
-            let store = Arc::clone(&store);
+            let store = store.clone();
             tokio::spawn(async move {
                 for step in 0..CHANGES {
                     let key = format!("/r/{}", (step * 7 + writer * 3) % 11);
@@ -479,4 +491,83 @@ pub async fn replaying_a_watch_gives_the_list(store: Arc<impl Store>) {
         }
     }
     assert_eq!(replayed.into_values().collect::<Vec<_>>(), page.entries);
+}
+
+/// Clients that write, read, list and watch at once, and watch again from where they were, see one order.
+pub async fn mixed_load_has_one_order<S: Store>(store: Recorded<S>) {
+    mixed_load(&store, 4, 60).await;
+}
+
+/// Runs writers, readers and a watcher that resumes, each with so many steps. Failures of the store are let pass:
+/// the history tells what they may have done.
+pub async fn mixed_load<S: Store>(store: &Recorded<S>, clients: usize, steps: usize) {
+    let clients = (0..clients).map(|client| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for step in 0..steps {
+                client_step(&store, client, step).await;
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let mut position = Revision::START;
+    let mut resumed = 0;
+    let is_over = || clients.iter().all(tokio::task::JoinHandle::is_finished);
+    while !is_over() {
+        let Ok(mut watch) = store.watch("/m/", position).await else {
+            // Too old or not reachable: begin with what there is.
+            if let Ok(page) = store.list(List::all("/m/")).await {
+                position = page.revision;
+            }
+            tokio::task::yield_now().await;
+            continue;
+        };
+        resumed += 1;
+        for _ in 0..(3 + resumed % 7) {
+            match tokio::time::timeout(Duration::from_millis(200), watch.next()).await {
+                Ok(Ok(event)) => position = event.revision(),
+                Ok(Err(_)) => break,
+                Err(_) => {
+                    position = position.max(watch.progress());
+                    break;
+                }
+            }
+        }
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+}
+
+async fn client_step<S: Store>(store: &Recorded<S>, client: usize, step: usize) {
+    let key = format!("/m/{}", (step * 7 + client * 3) % 13);
+    let value = bytes(&format!("{client}-{step}"));
+    let Ok((entry, _)) = store.get(&key, ReadAt::Latest).await else {
+        return;
+    };
+    match entry {
+        None => drop(store.create(&key, value, None).await),
+        Some(entry) if step.is_multiple_of(5) => drop(store.delete(&key, entry.revision).await),
+        Some(entry) if step.is_multiple_of(11) => {
+            drop(store.update(&key, entry.revision, entry.value).await);
+        }
+        Some(entry) => drop(store.update(&key, entry.revision, value).await),
+    }
+    if step % 4 == client % 4 {
+        let first = List {
+            limit: Some(3),
+            ..List::all("/m/")
+        };
+        if let Ok(page) = store.list(first).await
+            && let Some(last) = page.entries.last()
+        {
+            let rest = List {
+                at: ReadAt::Exact(page.revision),
+                after: Some(&last.key),
+                ..List::all("/m/")
+            };
+            drop(store.list(rest).await);
+        }
+    }
+    tokio::task::yield_now().await;
 }

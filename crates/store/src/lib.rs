@@ -51,7 +51,12 @@ mod published;
 mod watch;
 
 mod disk;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod memory;
+
+#[cfg(any(test, feature = "contract-tests"))]
+pub mod history;
 
 #[cfg(feature = "contract-tests")]
 pub mod contract;
@@ -64,6 +69,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use disk::{DiskStore, OpenError};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdError, EtcdOptions, EtcdStore, Layout, PlainLayout};
 pub use memory::{MemoryOptions, MemoryStore};
 
 /// A point in the history of a store.
@@ -168,6 +175,15 @@ impl Event {
         match self {
             Self::Put { entry, .. } => entry.revision,
             Self::Delete { revision, .. } => *revision,
+        }
+    }
+
+    /// The entry that was there before.
+    #[cfg(any(test, feature = "contract-tests"))]
+    pub(crate) fn previous(&self) -> Option<&Entry> {
+        match self {
+            Self::Put { previous, .. } => previous.as_ref(),
+            Self::Delete { previous, .. } => Some(previous),
         }
     }
 

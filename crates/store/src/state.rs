@@ -45,14 +45,22 @@ impl Stored {
     pub(crate) fn created(&self) -> Revision {
         self.0.created
     }
+
+    /// The revision the value was last changed at.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn revision(&self) -> Revision {
+        self.0.revision
+    }
 }
 
-/// A revision of the store. INVARIANT: the changes in `history` have consecutive revisions, the last
-/// of which is `revision`.
+/// A revision of the store. INVARIANT: `history` has every change after `oldest` and up to `revision`, in
+/// order. Where others share the counter there are revisions without a change, and a revision may have several.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) revision: Revision,
     pub(crate) keys: Keys,
+    /// The oldest revision whose keys are known.
+    oldest: Revision,
     history: Vector<Arc<Change>>,
     /// The bytes of all changes in `history`.
     history_bytes: usize,
@@ -113,6 +121,7 @@ impl State {
         Self {
             revision,
             keys,
+            oldest: revision,
             history: Vector::new(),
             history_bytes: 0,
             forms,
@@ -123,6 +132,13 @@ impl State {
     pub(crate) fn empty(options: &MemoryOptions) -> Self {
         let forms = Arc::new(Forms::new(options.alike));
         Self::new(Revision::START, Keys::new(), forms)
+    }
+
+    /// The entry of a key.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn entry(&self, key: &str) -> Option<Entry> {
+        let (key, stored) = self.keys.get_key_value(key)?;
+        Some(stored.entry(key))
     }
 
     /// The revision of the next change.
@@ -204,13 +220,12 @@ impl State {
             now: stored,
             before,
             at: now,
-            keys_before: revision
-                .0
-                .is_multiple_of(CHECKPOINT)
+            keys_before: (revision.0 / CHECKPOINT > self.revision.0 / CHECKPOINT)
                 .then(|| Box::new(self.keys.clone())),
         };
         let mut history_bytes = self.history_bytes + change.bytes();
         history.push_back(Arc::new(change));
+        let mut first = self.oldest;
         // Old changes go in twos at most, so that no single write pays for all of them; only a large
         // one makes room for itself.
         let mut freed = 0;
@@ -222,15 +237,26 @@ impl State {
                 break;
             }
             history_bytes = history_bytes.saturating_sub(oldest.bytes());
+            first = oldest.revision;
             history.pop_front();
             freed += 1;
         }
         Self {
             revision,
             keys,
+            oldest: first,
             history,
             history_bytes,
             forms: Arc::clone(&self.forms),
+        }
+    }
+
+    /// The same state at a later revision, up to which nothing changed.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn advanced(&self, revision: Revision) -> Self {
+        Self {
+            revision,
+            ..self.clone()
         }
     }
 
@@ -293,27 +319,61 @@ impl State {
             .filter_map(|change| change.event())
     }
 
+    /// The wanted changes of keys under a prefix, of the first revision after `after` that has any. One, unless
+    /// several keys were changed at once.
+    pub(crate) fn next_events(
+        &self,
+        after: Revision,
+        prefix: &str,
+        is_wanted: impl Fn(&Event) -> bool,
+    ) -> impl Iterator<Item = Event> {
+        let mut events = self.events_after(after, prefix);
+        let first = events.find(|event| is_wanted(event));
+        let revision = first.as_ref().map(Event::revision);
+        let others = events.take_while(move |event| Some(event.revision()) == revision);
+        first
+            .into_iter()
+            .chain(others.filter(move |event| is_wanted(event)))
+    }
+
     /// The state without history before `oldest`.
     pub(crate) fn compacted(&self, oldest: Revision) -> Self {
         let mut state = self.clone();
-        while state.oldest() < oldest {
-            if let Some(change) = state.history.pop_front() {
-                state.history_bytes = state.history_bytes.saturating_sub(change.bytes());
-            }
+        while let Some(change) = state.history.front()
+            && change.revision <= oldest
+        {
+            state.history_bytes = state.history_bytes.saturating_sub(change.bytes());
+            state.history.pop_front();
         }
+        state.oldest = state.oldest.max(oldest);
         state
     }
 
     /// The oldest revision whose keys are known.
-    fn oldest(&self) -> Revision {
-        let changes = u64::try_from(self.history.len()).unwrap_or(u64::MAX);
-        Revision(self.revision.0.saturating_sub(changes))
+    pub(crate) fn oldest(&self) -> Revision {
+        self.oldest
     }
 
-    /// The index of the change after `revision` in the history.
+    /// The index of the first change after `revision` in the history.
     fn index_after(&self, revision: Revision) -> usize {
-        let index = revision.0.saturating_sub(self.oldest().0);
-        usize::try_from(index).unwrap_or(usize::MAX)
+        let is_later = |index: usize| Some(self.history.get(index)?.revision > revision);
+        // Right where every revision is a change, which it mostly is.
+        let guess = revision.0.saturating_sub(self.oldest.0);
+        let guess = usize::try_from(guess).unwrap_or(usize::MAX);
+        let guess = guess.min(self.history.len());
+        let before = guess.checked_sub(1).and_then(is_later);
+        if before != Some(true) && is_later(guess) != Some(false) {
+            return guess;
+        }
+        let (mut low, mut high) = (0, self.history.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match is_later(middle) {
+                Some(false) => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
     }
 }
 

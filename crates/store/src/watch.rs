@@ -1,5 +1,6 @@
 //! Watching: a cursor into the history of the newest state.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,6 +13,8 @@ pub(crate) struct Cursor {
     subscriber: Arc<Subscriber>,
     /// Every change it is about up to here was returned.
     position: Revision,
+    /// Further changes of the next revision.
+    siblings: VecDeque<Event>,
 }
 
 impl Cursor {
@@ -26,7 +29,22 @@ impl Cursor {
             subscriber: published.subscribe(prefix, after, filter)?,
             published: Arc::clone(published),
             position: after,
+            siblings: VecDeque::new(),
         }))
+    }
+}
+
+impl Cursor {
+    /// Takes note that a change is returned; with the last of its revision, the revision is over.
+    fn returned(&mut self, event: &Event) {
+        let revision = event.revision();
+        self.position = match self.siblings.is_empty() {
+            true => revision,
+            false => Revision(revision.0.saturating_sub(1)),
+        };
+        if self.siblings.is_empty() {
+            self.subscriber.seen(revision);
+        }
     }
 }
 
@@ -39,6 +57,10 @@ impl Drop for Cursor {
 #[async_trait]
 impl Watch for Cursor {
     async fn next(&mut self) -> Result<Event, ReadError> {
+        if let Some(event) = self.siblings.pop_front() {
+            self.returned(&event);
+            return Ok(event);
+        }
         loop {
             let state = self.published.current();
             let Some(first) = self.subscriber.first_unseen(state.revision) else {
@@ -50,13 +72,16 @@ impl Watch for Cursor {
             self.position = self.position.max(Revision(first.0.saturating_sub(1)));
             state.check_history(self.position)?;
             let subscriber = &self.subscriber;
-            let mut events = state.events_after(self.position, subscriber.prefix());
-            let event = events.find(|event| subscriber.is_about(event));
-            self.position = event.as_ref().map_or(state.revision, Event::revision);
-            self.subscriber.seen(self.position);
-            if let Some(event) = event {
+            let wanted = |event: &Event| subscriber.is_about(event);
+            let mut events = state.next_events(self.position, subscriber.prefix(), wanted);
+            if let Some(event) = events.next() {
+                self.siblings.extend(events);
+                self.returned(&event);
                 return Ok(event);
             }
+            drop(events);
+            self.position = state.revision;
+            self.subscriber.seen(self.position);
         }
     }
 

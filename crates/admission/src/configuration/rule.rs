@@ -22,6 +22,38 @@ pub(crate) struct Rule {
     names: Box<[Box<str>]>,
 }
 
+/// A part of a rule that is compared with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RulePart {
+    /// `operations`
+    Operations,
+    /// `apiGroups`
+    ApiGroups,
+    /// `apiVersions`
+    ApiVersions,
+    /// `resources`, with subresources
+    Resources,
+    /// `scope`
+    Scope,
+    /// `resourceNames`
+    ResourceNames,
+}
+
+impl RulePart {
+    /// The name of the member in the API.
+    #[must_use]
+    pub fn member(self) -> &'static str {
+        match self {
+            Self::Operations => "operations",
+            Self::ApiGroups => "apiGroups",
+            Self::ApiVersions => "apiVersions",
+            Self::Resources => "resources",
+            Self::Scope => "scope",
+            Self::ResourceNames => "resourceNames",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     Any,
@@ -95,6 +127,42 @@ impl Rule {
                 .iter()
                 .any(|name| name.matches(&resource.resource, &request.subresource))
             && self.scope.matches(&request.namespace, resource)
+    }
+
+    /// The first part that does not match the request as one about `resource`, and the value it was
+    /// compared with.
+    pub(crate) fn first_miss(
+        &self,
+        request: &Request,
+        resource: &GroupVersionResource,
+    ) -> Option<(RulePart, String)> {
+        let plural = &resource.resource;
+        let has_resource = self
+            .resources
+            .iter()
+            .any(|name| name.matches(plural, &request.subresource));
+        let missed = if !self.covers(request.operation) {
+            (RulePart::Operations, request.operation.name().to_owned())
+        } else if !self.groups.has(&resource.group) {
+            (RulePart::ApiGroups, resource.group.clone())
+        } else if !self.versions.has(&resource.version) {
+            (RulePart::ApiVersions, resource.version.clone())
+        } else if !has_resource {
+            let named = match request.subresource.as_str() {
+                "" => plural.clone(),
+                subresource => format!("{plural}/{subresource}"),
+            };
+            (RulePart::Resources, named)
+        } else if !self.scope.matches(&request.namespace, resource) {
+            let is_cluster = Scope::Cluster.matches(&request.namespace, resource);
+            let scope = if is_cluster { "Cluster" } else { "Namespaced" };
+            (RulePart::Scope, String::from(scope))
+        } else if !self.has_name(&request.name) {
+            (RulePart::ResourceNames, request.name.clone())
+        } else {
+            return None;
+        };
+        Some(missed)
     }
 
     pub(crate) fn covers(&self, operation: Operation) -> bool {

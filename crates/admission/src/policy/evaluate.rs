@@ -2,16 +2,17 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/validator.go
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use lockgate_cel::admission::{OutOfBudget, PolicyEvaluation, Variables, named};
-use lockgate_cel::eval::NamedExpression;
+use lockgate_cel::admission::{OutOfBudget, PolicyEvaluation, Variable, Variables, named};
+use lockgate_cel::eval::{NamedExpression, RecordedExpression};
 use lockgate_cel::value::Error as EvalError;
 use lockgate_cel::{Program, Value};
 use serde_json::Value as Json;
 
 use super::version::Version;
-use crate::conditions::{ConditionsTrace, ConditionsVerdict};
+use crate::conditions::{ConditionsTrace, ConditionsVerdict, ExpressionRole, ExpressionTrace};
 use crate::configuration::{CompiledPolicy, CompiledValidation};
 
 /// Messages that are longer are not told.
@@ -25,6 +26,8 @@ pub(super) struct Evaluated {
     pub(super) decisions: Vec<Decided>,
     pub(super) annotations: Vec<Annotated>,
     pub(super) elapsed: Duration,
+    /// The expressions that were evaluated, where that is recorded.
+    pub(super) expressions: Vec<ExpressionTrace>,
 }
 
 /// A validation that does not hold.
@@ -63,6 +66,9 @@ struct Subject<'s> {
     variables: Variables<'s>,
     namespace: Option<&'s Json>,
     params: Option<&'s Json>,
+    policy: &'s CompiledPolicy,
+    /// The expressions evaluated so far, where that is recorded.
+    records: Option<RefCell<Vec<ExpressionTrace>>>,
 }
 
 impl Subject<'_> {
@@ -70,6 +76,7 @@ impl Subject<'_> {
     /// expressions are evaluated anew in every list.
     fn list<'l, T>(
         &'l self,
+        role: ExpressionRole,
         bound: Bound,
         budget: Option<u64>,
         items: impl Iterator<
@@ -90,21 +97,59 @@ impl Subject<'_> {
         if let Some(units) = budget {
             evaluation = evaluation.with_budget(units);
         }
-        for (item, program, expression) in items {
+        if self.records.is_some() {
+            evaluation = evaluation.recording();
+        }
+        for (index, (item, program, expression)) in items.enumerate() {
             let outcome = match program {
                 None => None,
                 Some(Err(error)) => Some(Err(ExpressionFailure::Compilation(error.clone()))),
-                Some(Ok(program)) => Some(evaluation.evaluate(program)?.map_err(|error| {
-                    ExpressionFailure::Evaluation {
+                Some(Ok(program)) => {
+                    let evaluated = evaluation.evaluate(program);
+                    if let Some(records) = &self.records {
+                        let taken = evaluation.take_records();
+                        let traced = traced(self.policy, role, index, expression, taken);
+                        records.borrow_mut().extend(traced);
+                    }
+                    Some(evaluated?.map_err(|error| ExpressionFailure::Evaluation {
                         expression: expression.into(),
                         error,
-                    }
-                })),
+                    }))
+                }
             };
             take(item, outcome);
         }
         Ok(evaluation.remaining())
     }
+}
+
+/// The records of an expression and of the variables it was the first to select, as a trace tells them.
+pub(super) fn traced(
+    policy: &CompiledPolicy,
+    role: ExpressionRole,
+    index: usize,
+    expression: &str,
+    records: Vec<RecordedExpression>,
+) -> impl Iterator<Item = ExpressionTrace> {
+    records.into_iter().map(move |recorded| {
+        if recorded.name.is_empty() {
+            return ExpressionTrace {
+                role,
+                index,
+                expression: expression.to_owned(),
+                recorded,
+            };
+        }
+        let named = |variable: &Variable| *variable.name == *recorded.name;
+        let index = policy.variables.iter().rposition(named).unwrap_or_default();
+        let variable = policy.variables.get(index);
+        ExpressionTrace {
+            role: ExpressionRole::Variable,
+            index,
+            expression: variable.map_or_else(String::new, |it| it.expression.to_string()),
+            recorded,
+        }
+    })
 }
 
 /// The presence of the authorizer among the variables.
@@ -144,18 +189,17 @@ pub(super) fn evaluate(
         variables: version.variables(),
         namespace,
         params,
+        policy,
+        records: version.is_recording().then(RefCell::default),
     };
-    match subject.validate(&policy.validations) {
-        Ok(decisions) => evaluated.decisions = decisions,
-        Err(OutOfBudget) => {
-            evaluated.decisions = vec![failed(OutOfBudget.to_string())];
-            return evaluated;
+    match subject.judge(policy) {
+        Ok((decisions, annotations)) => {
+            evaluated.decisions = decisions;
+            evaluated.annotations = annotations;
         }
-    }
-    match subject.annotate(policy) {
-        Ok(annotations) => evaluated.annotations = annotations,
         Err(OutOfBudget) => evaluated.decisions = vec![failed(OutOfBudget.to_string())],
     }
+    evaluated.expressions = subject.records.map(RefCell::into_inner).unwrap_or_default();
     evaluated
 }
 
@@ -170,13 +214,22 @@ fn failed(message: String) -> Decided {
 }
 
 impl Subject<'_> {
+    fn judge(
+        &self,
+        policy: &CompiledPolicy,
+    ) -> Result<(Vec<Decided>, Vec<Annotated>), OutOfBudget> {
+        let decisions = self.validate(&policy.validations)?;
+        Ok((decisions, self.annotate(policy)?))
+    }
+
     fn validate(&self, validations: &[CompiledValidation]) -> Result<Vec<Decided>, OutOfBudget> {
         let mut verdicts: Vec<Result<bool, ExpressionFailure>> =
             Vec::with_capacity(validations.len());
         let items = validations
             .iter()
             .map(|validation| ((), Some(&validation.program), &*validation.expression));
-        let left = self.list(Bound::Authorizer, None, items, |(), outcome| {
+        let role = ExpressionRole::Validation;
+        let left = self.list(role, Bound::Authorizer, None, items, |(), outcome| {
             verdicts.push(match outcome {
                 Some(Ok(value)) => Ok(matches!(value, Value::Bool(true))),
                 Some(Err(error)) => Err(error),
@@ -187,10 +240,16 @@ impl Subject<'_> {
         let mut messages: Vec<Option<String>> = Vec::new();
         let mut out_of_budget = false;
         if validations.iter().any(|v| v.message_program.is_some()) {
-            let items = validations
-                .iter()
-                .map(|validation| ((), validation.message_program.as_ref(), ""));
-            let made = self.list(Bound::NoAuthorizer, Some(left), items, |(), outcome| {
+            let items = validations.iter().map(|validation| {
+                (
+                    (),
+                    validation.message_program.as_ref(),
+                    &*validation.message_expression,
+                )
+            });
+            let role = ExpressionRole::Message;
+            let bound = Bound::NoAuthorizer;
+            let made = self.list(role, bound, Some(left), items, |(), outcome| {
                 let text = match outcome {
                     Some(Ok(value)) => value.as_str().map(str::to_owned),
                     Some(Err(_)) | None => None,
@@ -230,7 +289,8 @@ impl Subject<'_> {
         let items = policy.annotations.iter().enumerate();
         let items = items
             .map(|(index, annotation)| (index, Some(&annotation.program), &*annotation.expression));
-        self.list(Bound::NoAuthorizer, None, items, |index, outcome| {
+        let role = ExpressionRole::AuditAnnotation;
+        self.list(role, Bound::NoAuthorizer, None, items, |index, outcome| {
             let value = match outcome {
                 Some(Ok(value)) => {
                     let text = value.as_str().map(str::trim);

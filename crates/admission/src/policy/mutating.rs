@@ -3,6 +3,7 @@
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/mutating/dispatcher.go and
 //! pkg/admission/plugin/policy/generic/policy_dispatcher.go
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use lockgate_go::quote::quote;
 use super::mutation::{MutationError, Subject, shown};
 use super::version::Versions;
 use super::{Plugin, Run, misconfigured};
-use crate::conditions::ConditionsVerdict;
+use crate::conditions::{ConditionsVerdict, ExpressionRole};
 use crate::configuration::{BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host, Param};
@@ -23,7 +24,9 @@ use crate::plugin::{self, Admission};
 use crate::reinvocation::PolicyKey;
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{BindingTrace, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
+use crate::trace::{
+    BindingTrace, Change, Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace,
+};
 use crate::webhook::convert;
 
 /// The plugin `MutatingAdmissionPolicy`.
@@ -254,6 +257,8 @@ impl Pass<'_> {
                         conditions: None,
                         not_reinvoked: false,
                         outcomes: Vec::new(),
+                        expressions: Vec::new(),
+                        change: None,
                     });
                 }
             }
@@ -334,10 +339,16 @@ impl Pass<'_> {
                     policy,
                     namespace: namespace.as_deref(),
                     params: params.as_ref(),
+                    index,
+                    records: version.is_recording().then(RefCell::default),
                 };
                 let started = host.clock.now();
                 let outcome = subject.mutate(mutation, version, &object);
                 let elapsed = host.clock.now().saturating_duration_since(started);
+                let records = subject.records.map(RefCell::into_inner);
+                if let (Some(records), Some(told)) = (records, told_of(admission, invocation)) {
+                    told.expressions.extend(records);
+                }
                 let error = outcome.as_ref().err().map(ToString::to_string);
                 note(admission, invocation, index, error, elapsed);
                 match outcome {
@@ -364,6 +375,12 @@ impl Pass<'_> {
             if is_changed {
                 admission.policy_reinvocation.rerun();
                 admission.request_reinvocation();
+            }
+            if let (Some(before), Some(after)) = (before, after)
+                && is_changed
+                && let Some(told) = told_of(admission, invocation)
+            {
+                told.change = Some(Change { before, after });
             }
             if policy.reinvocable() {
                 admission.policy_reinvocation.ran(key);
@@ -422,7 +439,7 @@ impl Pass<'_> {
         let kind = admission.request.kind.clone();
         match convert(&*self.run.host.kinds, &object, &kind).await {
             Ok(object) => {
-                admission.request.object = Some(object);
+                admission.request.set_patched(object);
                 // Times have been through JSON now.
                 admission.request.fine_times = false;
                 Ok(())
@@ -477,6 +494,7 @@ fn note(
     };
     if let Some(told) = told_of(admission, invocation) {
         told.outcomes.push(PolicyOutcome {
+            role: ExpressionRole::Mutation,
             index,
             error,
             enforcement,

@@ -2,6 +2,7 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/mutating/patch/{smd,json_patch}.go
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use lockgate_api::meta::status::Status;
@@ -10,7 +11,9 @@ use lockgate_cel::admission::{OutOfBudget, PolicyEvaluation, named};
 use lockgate_cel::value::{Constructed, Error as EvalError, NotJson, TypeNameMismatches};
 use serde_json::{Map, Value as Json};
 
+use super::evaluate::traced;
 use super::version::Version;
+use crate::conditions::{ExpressionRole, ExpressionTrace};
 use crate::configuration::{CompiledMutation, CompiledPolicy, PatchType};
 use crate::host::{ConvertError, DecodeError, Kinds, MergeError};
 use crate::json_patch::{self, Patch};
@@ -75,6 +78,10 @@ pub(super) struct Subject<'s> {
     pub(super) policy: &'s CompiledPolicy,
     pub(super) namespace: Option<&'s Json>,
     pub(super) params: Option<&'s Json>,
+    /// The place of the mutation among those of the policy.
+    pub(super) index: usize,
+    /// The expressions that were evaluated, where that is recorded.
+    pub(super) records: Option<RefCell<Vec<ExpressionTrace>>>,
 }
 
 /// The result of a mutation's expression.
@@ -127,12 +134,20 @@ impl Subject<'_> {
         let variables = version.variables();
         let inputs = variables.policy_inputs(self.namespace, self.params);
         let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
-        let value = evaluation
-            .evaluate(program)?
-            .map_err(|error| Failure::Evaluation {
-                expression: mutation.expression.clone(),
-                error,
-            })?;
+        if self.records.is_some() {
+            evaluation = evaluation.recording();
+        }
+        let evaluated = evaluation.evaluate(program);
+        if let Some(records) = &self.records {
+            let (role, text) = (ExpressionRole::Mutation, &*mutation.expression);
+            let taken = evaluation.take_records();
+            let traced = traced(self.policy, role, self.index, text, taken);
+            records.borrow_mut().extend(traced);
+        }
+        let value = evaluated?.map_err(|error| Failure::Evaluation {
+            expression: mutation.expression.clone(),
+            error,
+        })?;
         match (mutation.patch_type, &value) {
             (PatchType::ApplyConfiguration, Value::Object(object)) => {
                 check_names(object)?;

@@ -91,6 +91,10 @@ impl Version {
         conditions.evaluate_with(&mut self.conditions, object, old_object, params, policy)
     }
 
+    pub(super) fn is_recording(&self) -> bool {
+        self.conditions.is_recording()
+    }
+
     /// The variables of expressions other than match conditions.
     pub(super) fn variables(&self) -> Variables<'_> {
         let facts = self.body.as_ref().unwrap_or(&self.conditions);

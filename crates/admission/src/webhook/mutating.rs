@@ -24,7 +24,7 @@ use crate::object::Object;
 use crate::plugin::{Admission, Plugin};
 use crate::request::{Operation, Request};
 use crate::status;
-use crate::trace::{CallOutcome, CallTrace, HookTrace, PatchTrace};
+use crate::trace::{CallOutcome, CallTrace, Change, HookTrace, PatchTrace};
 
 /// The plugin `MutatingAdmissionWebhook`.
 #[derive(Debug, Clone)]
@@ -146,10 +146,15 @@ impl Pass<'_> {
             let object = self.current(&admission.request).cloned();
             let request = &admission.request;
             let predicates = self.matcher.decide(hook, request, object.as_ref()).await;
+            let criteria = &hook.criteria;
+            let refusal = self
+                .matcher
+                .refusal(criteria, &predicates, request, object.as_ref());
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
                 index: position,
                 predicates,
+                refusal,
                 conditions: None,
                 not_reinvoked: false,
                 call: None,
@@ -248,7 +253,8 @@ impl Pass<'_> {
         if let Some(object) = self.versioned.as_ref().and_then(|v| v.object.as_ref())
             && self.dirty
         {
-            request.object = Some(convert(kinds, object, &request.kind).await?);
+            let object = convert(kinds, object, &request.kind).await?;
+            request.set_patched(object);
         }
         let mut versioned = Versioned::new(kinds, request, kind).await?;
         let known = self.facts.iter().position(|(known, _)| known == kind);
@@ -276,7 +282,7 @@ impl Pass<'_> {
         };
         match convert(&*self.host.kinds, object, &request.kind).await {
             Ok(object) => {
-                request.object = Some(object);
+                request.set_patched(object);
                 Decision::Allow
             }
             Err(error) => Decision::deny(status::raw_error(error.to_string()), Cause::Conversion),
@@ -313,7 +319,14 @@ impl Pass<'_> {
             Ok(Ok(patched)) => {
                 if let Some((object, patch)) = patched {
                     match &mut self.versioned {
-                        Some(versioned) => versioned.replace_object(object),
+                        Some(versioned) => {
+                            let before = versioned.object.clone();
+                            trace.change = before.map(|before| Change {
+                                before,
+                                after: object.clone(),
+                            });
+                            versioned.replace_object(object);
+                        }
                         None => {
                             let broken = Broken::Objects(hook.name().to_owned());
                             trace.outcome = CallOutcome::Refused(Box::new(broken.into_status()));
@@ -428,6 +441,7 @@ impl CallTrace {
             phases: Vec::new(),
             outcome: CallOutcome::Allowed,
             patch: None,
+            change: None,
             warnings: Vec::new(),
             annotations: std::collections::BTreeMap::new(),
             finished,

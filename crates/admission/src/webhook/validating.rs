@@ -119,12 +119,15 @@ impl ValidatingWebhooks {
         let request = &admission.request;
         for position in relevant.candidates.iter() {
             let hook = relevant.hook(position).map_err(Broken::into_decision)?;
-            let predicates = matcher.decide(hook, request, request.object.as_ref()).await;
+            let object = request.object.as_ref();
+            let predicates = matcher.decide(hook, request, object).await;
+            let refusal = matcher.refusal(&hook.criteria, &predicates, request, object);
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
                 // Unlike mutating ones, these are numbered among those that match.
                 index: questions.len(),
                 predicates,
+                refusal,
                 conditions: None,
                 not_reinvoked: false,
                 call: None,

@@ -73,6 +73,52 @@ pub(crate) async fn read(
     Ok((all.freeze(), permit))
 }
 
+/// Waits for room for the trees that are made of a large body. A text of nothing but tiny objects becomes a
+/// tree many times its size, and a user that sends many at a time has them worked on one after the other.
+pub(crate) async fn tree_room(body: &[u8], trees: &InFlight, user: &str) -> Outcome<Permit> {
+    let taken = trees.take_in_turn(user, tree_bytes(body), limits::TREE_ROOM);
+    taken.await.ok_or_else(too_many_requests)
+}
+
+/// About the memory of the trees that are made of a text while it is worked on, be it JSON, YAML or
+/// protobuf.
+fn tree_bytes(text: &[u8]) -> usize {
+    /// A map of up to eleven members is one node of a B-tree.
+    const MAP: usize = 640;
+    /// A value in its document and in its list, and the text of its key.
+    const VALUE: usize = 100;
+    /// The object as it was sent, and as it is after defaulting or beside the one before.
+    const TREES: usize = 2;
+    let (mut maps, mut values) = (0_usize, 1_usize);
+    if text.starts_with(&protobuf::MAGIC) {
+        // A message has a tag and a length, and most hold something.
+        maps = text.len() / 16;
+        values = text.len() / 4;
+    } else {
+        let mut in_string = false;
+        let mut bytes = text.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'\\' if in_string => {
+                    bytes.next();
+                }
+                b'"' => in_string = !in_string,
+                _ if in_string => {}
+                b'{' => maps += 1,
+                b',' | b'[' => values += 1,
+                // A line of YAML is an item that is a map at most.
+                b'\n' => {
+                    maps += 1;
+                    values += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    let tree = maps.saturating_mul(MAP).saturating_add(values * VALUE);
+    text.len().saturating_add(tree).saturating_mul(TREES)
+}
+
 /// Reads what is left of a body that nobody wants, for a moment, and keeps nothing of it.
 pub(crate) async fn drain(body: &mut Incoming) {
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -352,6 +398,38 @@ fn summary(body: &[u8]) -> String {
         Some(_) => {
             let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("{hex}{dots}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_the_memory_of_trees() {
+        let tiny = format!(
+            "{{\"spec\":{{\"a\":[{}]}}}}",
+            ["{\"a\":1}"; 10_000].join(",")
+        );
+        let numbers = format!("{{\"spec\":{{\"a\":[{}]}}}}", ["1"; 30_000].join(","));
+        let text = format!(
+            "{{\"data\":{{\"a\":\"{}\"}}}}",
+            "{\\\"b\\\",".repeat(10_000)
+        );
+        for body in [tiny, numbers, text] {
+            let info = allocation_counter::measure(|| {
+                let document = json::parse(body.as_bytes()).unwrap();
+                let tree: Value = serde_json::from_str(&body).unwrap();
+                drop((document, tree));
+            });
+            let actual = usize::try_from(info.bytes_max).unwrap();
+            let estimate = tree_bytes(body.as_bytes());
+            assert!(
+                (actual * 3 / 4..actual * 4).contains(&estimate),
+                "{estimate} for {actual} of {}",
+                &body[..40]
+            );
         }
     }
 }

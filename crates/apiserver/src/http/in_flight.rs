@@ -6,8 +6,11 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 /// How long an answer that is not read keeps its place.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
 /// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
 pub(crate) const ROOM: usize = 128 << 20;
+
+/// Room for the trees of large writes while they are worked on, in bytes.
+pub(crate) const TREES: usize = 64 << 20;
 
 /// How much more than its text an object takes while it is worked on.
 pub(crate) const TREE: usize = 4;
@@ -24,7 +30,20 @@ pub(crate) const TREE: usize = 4;
 pub(crate) struct InFlight {
     /// None is no limit.
     most: Option<usize>,
-    now: Arc<Mutex<Counts>>,
+    now: Arc<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    counts: Mutex<Counts>,
+    /// Told when a place is given back.
+    freed: Notify,
+}
+
+impl Now {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +69,7 @@ impl InFlight {
     /// So much for a request of a user. Who has nothing yet gets it as long as there is any left, however
     /// much it is: what is larger than all is served alone.
     pub(crate) fn take(&self, user: &str, amount: usize) -> Option<Permit> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.counts();
         let own = now.by_user.get(user).copied().unwrap_or_default();
         if let Some(most) = self.most {
             let fits = |has: usize, most: usize| has.saturating_add(amount) <= most;
@@ -69,6 +88,26 @@ impl InFlight {
             amount,
         }))
     }
+
+    /// The same, which waits for a while until others give back what they have.
+    pub(crate) async fn take_in_turn(
+        &self,
+        user: &str,
+        amount: usize,
+        patience: Duration,
+    ) -> Option<Permit> {
+        let turn = async {
+            loop {
+                let mut freed = pin!(self.now.freed.notified());
+                freed.as_mut().enable();
+                if let Some(permit) = self.take(user, amount) {
+                    return permit;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(patience, turn).await.ok()
+    }
 }
 
 /// A place among the requests in flight, until it is dropped.
@@ -85,7 +124,7 @@ impl fmt::Debug for Permit {
 
 #[derive(Debug)]
 struct Place {
-    now: Arc<Mutex<Counts>>,
+    now: Arc<Now>,
     user: String,
     amount: usize,
 }
@@ -116,7 +155,7 @@ fn release(place: &Held) {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.counts();
         now.all = now.all.saturating_sub(self.amount);
         if let Some(own) = now.by_user.get_mut(&self.user) {
             *own = own.saturating_sub(self.amount);
@@ -124,6 +163,8 @@ impl Drop for Place {
                 now.by_user.remove(&self.user);
             }
         }
+        drop(now);
+        self.now.freed.notify_waiters();
     }
 }
 
@@ -158,6 +199,21 @@ mod tests {
         assert!(room.take("eve", 1).is_none());
         drop((half, more));
         assert!(room.take("eve", 1).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_in_turn() {
+        let room = InFlight::new(100);
+        let second = Duration::from_secs(1);
+        let first = room.take_in_turn("ann", 80, second).await.unwrap();
+        assert!(room.take_in_turn("ann", 1, second).await.is_none());
+        let waiting = room.take_in_turn("ann", 80, second);
+        let later = async {
+            tokio::task::yield_now().await;
+            drop(first);
+        };
+        let (taken, ()) = tokio::join!(waiting, later);
+        assert!(taken.is_some());
     }
 
     #[test]

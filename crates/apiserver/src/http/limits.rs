@@ -20,6 +20,8 @@ pub(crate) const WRITE: Duration = Duration::from_secs(34);
 pub(crate) const WATCH_BACKLOG: usize = 100;
 /// How long an event of a watch waits for room in memory; then the watch ends.
 pub(crate) const WATCH_ROOM: Duration = Duration::from_secs(30);
+/// How long a large write waits until there is room for its trees; then it is to be tried again.
+pub(crate) const TREE_ROOM: Duration = Duration::from_secs(30);
 /// How long a read waits for a version that is not there yet.
 /// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(3);

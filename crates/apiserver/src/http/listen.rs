@@ -8,7 +8,9 @@ use lockgate_listener::{Connected, Handshake, shake_tls};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
 
+use crate::heavy::Heavy;
 use crate::http::tls::{Shown, Users};
 
 /// Who is at the other end.
@@ -26,6 +28,8 @@ pub(crate) struct Secure {
     pub(crate) config: Arc<ServerConfig>,
     /// Who may show certificates.
     pub(crate) users: Arc<Users>,
+    /// The threads of handshakes, which take a hundred times as long as a record.
+    pub(crate) threads: Heavy,
 }
 
 impl Handshake<Peer> for Secure {
@@ -36,16 +40,17 @@ impl Handshake<Peer> for Secure {
         socket: TcpStream,
         address: SocketAddr,
     ) -> io::Result<Connected<Self::Stream, Peer>> {
-        shake_tls(socket, Arc::clone(&self.config), |session| {
+        let users = Arc::clone(&self.users);
+        let shaking = shake_tls(socket, Arc::clone(&self.config), move |session| {
             let certificate = session.peer_certificates().map(|chain| {
                 let chain = chain.iter().map(|it| it.clone().into_owned()).collect();
-                Arc::new(Shown::new(chain, Arc::clone(&self.users)))
+                Arc::new(Shown::new(chain, users))
             });
             Peer {
                 address,
                 certificate,
             }
-        })
-        .await
+        });
+        AbortOnDropHandle::new(self.threads.spawn(shaking)).await?
     }
 }

@@ -188,7 +188,10 @@ impl Effects {
             Kind::Namespace => self.namespaces.set(name, object),
             Kind::Role => self.rbac.set_role(namespace, name, object),
             Kind::Binding => self.rbac.set_binding(namespace, name, object),
-            Kind::Definition => self.registry.define(name, custom::resources(object)),
+            Kind::Definition => {
+                self.registry.define(name, custom::resources(object));
+                self.aggregator.wake();
+            }
             Kind::Service => {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
@@ -217,7 +220,10 @@ impl Effects {
             Kind::Namespace => self.namespaces.remove(name),
             Kind::Role => self.rbac.remove_role(namespace, name),
             Kind::Binding => self.rbac.remove_binding(namespace, name),
-            Kind::Definition => self.registry.define(name, Vec::new()),
+            Kind::Definition => {
+                self.registry.define(name, Vec::new());
+                self.aggregator.wake();
+            }
             Kind::Service => {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);

@@ -26,10 +26,12 @@ use lockgate_listener::{Phase, serve};
 use lockgate_plugins::in_tree::{self, Parts as PluginParts};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::access::Access;
 use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, ProxyIdentity};
 use crate::allocate::Addresses;
@@ -50,9 +52,9 @@ use crate::controllers;
 use crate::conversion::Converter;
 use crate::error::Failure;
 use crate::flow_control::FlowControl;
-use crate::heavy::Heavy;
+use crate::heavy::{Heavy, Work};
 use crate::host::ServedKinds;
-use crate::http::in_flight::{InFlight, ROOM};
+use crate::http::in_flight::{InFlight, ROOM, TREES};
 use crate::http::listen::Secure;
 use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
 use crate::metrics::Requests;
@@ -146,6 +148,7 @@ pub struct Running {
     serving: JoinHandle<()>,
     /// The threads of the controllers.
     _controllers: Heavy,
+    tls: Arc<ServerConfig>,
 }
 
 impl Running {
@@ -204,13 +207,19 @@ impl Running {
         let for_workloads = simulated.is_some().then(|| writer.clone());
         let context = controllers::Context::new(writer, controllers, quotas);
         // What they do follows what others write, and may be as much work as they like.
-        let threads = threads("lockgate-controllers")?;
+        let (handshakes, threads) = (threads(Work::Handshakes)?, threads(Work::Controllers)?);
         controllers::start(context, &tasks, &threads);
         if let (Some(settings), Some(writer)) = (simulated, for_workloads) {
             let workloads = controllers::simulate(writer, identity.authority()?, settings);
             threads.spawn(tasks.until_stopped(workloads));
         }
-        let (service, secure) = (Arc::clone(&pipeline), Arc::new(Secure { config, users }));
+        let tls = Arc::clone(&config);
+        let secure = Arc::new(Secure {
+            config,
+            users,
+            threads: handshakes,
+        });
+        let service = Arc::clone(&pipeline);
         let serving = serve(listener, service, secure, connections, watched, drain);
         let serving = tokio::spawn(serving);
         Ok(Self {
@@ -222,6 +231,7 @@ impl Running {
             phase,
             serving,
             _controllers: threads,
+            tls,
         })
     }
 
@@ -304,6 +314,20 @@ impl Running {
         crate::apply::apply(&self.pipeline.writer, manifests).await
     }
 
+    /// Callers and objects of the server, for a program around it.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        Access {
+            pipeline: Arc::clone(&self.pipeline),
+        }
+    }
+
+    /// The serving certificate of the server, for others that listen beside it.
+    #[must_use]
+    pub fn tls(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.tls)
+    }
+
     /// The enabled parts as text: plugins in the order they run, controllers, feature gates.
     #[must_use]
     pub fn parts(&self) -> Vec<String> {
@@ -344,8 +368,8 @@ impl Running {
     }
 }
 
-fn threads(name: &'static str) -> Result<Heavy, StartError> {
-    Heavy::start(name).map_err(|_| StartError::Other("cannot start threads"))
+fn threads(work: Work) -> Result<Heavy, StartError> {
+    Heavy::start(work).map_err(|_| StartError::Other("cannot start threads"))
 }
 
 fn build(
@@ -582,7 +606,8 @@ fn build(
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
         room: InFlight::new(ROOM),
-        heavy: threads("lockgate-large-write")?,
+        trees: InFlight::new(TREES),
+        heavy: threads(Work::LargeWrites)?,
         tasks,
         request_timeout: settings.request_timeout,
     };

@@ -6,7 +6,6 @@ use lockgate_admission::object::Object;
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request as AdmissionRequest};
 use lockgate_api::admission::GroupVersionKind;
-use lockgate_go::json;
 use lockgate_kinds::managed_fields::restore_after_admission;
 use serde_json::Value;
 
@@ -36,15 +35,9 @@ pub(crate) struct Submission {
     dry_run: bool,
     object: Option<Value>,
     old: Option<Object>,
-    /// Guards the managed fields of the object against webhooks that spoil them.
-    guard: Option<Guard>,
+    /// True if admission may not spoil the managed fields of the object.
+    is_tracked: bool,
     fine_times: bool,
-}
-
-#[derive(Debug)]
-struct Guard {
-    /// As text, which is cheaper to make, compare and drop than another tree.
-    managed_fields: Option<String>,
 }
 
 impl Submission {
@@ -58,7 +51,7 @@ impl Submission {
             dry_run: false,
             object: None,
             old: None,
-            guard: None,
+            is_tracked: false,
             fine_times: false,
         }
     }
@@ -110,9 +103,7 @@ impl Submission {
 
     /// An object whose managed fields were updated; admission cannot spoil them.
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
-        self.guard = Some(Guard {
-            managed_fields: managed_fields(&tracked.object).map(json::to_string),
-        });
+        self.is_tracked = true;
         self.fine_times = tracked.fine_times;
         self.object(tracked.object)
     }
@@ -140,7 +131,7 @@ impl Admitter {
             dry_run,
             object,
             old,
-            guard,
+            is_tracked,
             fine_times,
         } = submission;
         let resource = request.resource.group_version_resource();
@@ -155,11 +146,16 @@ impl Admitter {
         submitted.object = object.map(Object::new);
         submitted.old_object = old;
         submitted.fine_times = fine_times;
+        let admission = Admission::new(submitted);
+        let admission = match &self.observer {
+            Some(observer) => observer.prepare(admission),
+            None => admission,
+        };
         Attempt {
             admitter: self,
             request,
-            admission: Admission::new(submitted),
-            guard,
+            admission,
+            is_tracked,
         }
     }
 
@@ -178,7 +174,8 @@ pub(crate) struct Attempt<'a> {
     admitter: &'a Admitter,
     request: &'a Request,
     admission: Admission,
-    guard: Option<Guard>,
+    /// True if admission may not spoil the managed fields of the object.
+    is_tracked: bool,
 }
 
 fn conclude(decision: Decision) -> Outcome<()> {
@@ -196,15 +193,14 @@ impl Attempt<'_> {
             self.request.notes.forget_sent();
         }
         let mut object = self.take_object()?;
-        if let Some(guard) = &self.guard
-            // What nobody touched can be read.
-            && managed_fields(&object).map(json::to_string) != guard.managed_fields
+        // What nobody touched can be read.
+        if let Some(before) = self.admission.take_unpatched()
+            && self.is_tracked
         {
-            let fields = guard.managed_fields.as_deref().map(serde_json::from_str);
-            let fields: Option<Value> = fields
-                .transpose()
-                .map_err(|_| internal("managed fields cannot be restored"))?;
-            if let Some(warning) = restore_after_admission(&mut object, fields.as_ref()) {
+            let fields = managed_fields(before.value());
+            if managed_fields(&object) != fields
+                && let Some(warning) = restore_after_admission(&mut object, fields)
+            {
                 self.request.notes.warn(&warning);
             }
         }

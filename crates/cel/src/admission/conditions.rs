@@ -7,9 +7,10 @@ use std::sync::{Arc, LazyLock};
 
 use super::compile_condition;
 use super::request::Evaluator;
-use crate::eval::Program;
+use crate::eval::{Program, RecordedExpression};
 use crate::limits::MATCH_CONDITIONS_BUDGET;
 use crate::program::{CompileError, ProgramCache};
+use crate::value::Error;
 
 pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";
@@ -125,6 +126,28 @@ impl MatchConditions {
     /// over errors elsewhere.
     #[must_use]
     pub fn judge(&self, evaluator: &Evaluator<'_>) -> Judgement {
+        self.judge_with(|_, program| evaluator.condition(program))
+    }
+
+    /// The same, with a record of each condition that was evaluated.
+    #[must_use]
+    pub fn judge_recorded(
+        &self,
+        evaluator: &Evaluator<'_>,
+    ) -> (Judgement, Vec<RecordedExpression>) {
+        let mut records = Vec::new();
+        let judgement = self.judge_with(|condition, program| {
+            let (known, record) = evaluator.condition_recorded(program, &condition.name);
+            records.push(record);
+            known
+        });
+        (judgement, records)
+    }
+
+    fn judge_with(
+        &self,
+        mut evaluate: impl FnMut(&Condition, &Arc<Program>) -> (Result<bool, Error>, u64),
+    ) -> Judgement {
         let mut left = MATCH_CONDITIONS_BUDGET;
         let mut excluded: Option<(&str, usize)> = None;
         let mut errors: Vec<String> = Vec::new();
@@ -136,7 +159,7 @@ impl MatchConditions {
                     continue;
                 }
             };
-            let (outcome, cost) = evaluator.condition(program);
+            let (outcome, cost) = evaluate(condition, program);
             match left.checked_sub(cost) {
                 Some(rest) => left = rest,
                 None => {

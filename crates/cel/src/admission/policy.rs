@@ -29,7 +29,7 @@ use std::sync::{Arc, LazyLock};
 use super::conditions::{OUT_OF_BUDGET, PROGRAMS};
 use super::{VARIABLES, match_condition_environment, policy_environment};
 use crate::check::Environment;
-use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program};
+use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program, RecordedExpression};
 use crate::limits::POLICY_BUDGET;
 use crate::program::{self, CompileError};
 use crate::types::Type;
@@ -86,6 +86,8 @@ impl Role {
 pub struct Variable {
     /// The name, used as `variables.<name>`.
     pub name: Box<str>,
+    /// The expression as written.
+    pub expression: Box<str>,
     /// Its program, or why there is none.
     pub program: Result<Arc<Program>, CompileError>,
 }
@@ -158,6 +160,7 @@ impl Composition {
         let outcome = program.as_ref().map(|_| ()).map_err(Clone::clone);
         self.variables.push(Variable {
             name: name.into(),
+            expression: expression.into(),
             program,
         });
         outcome
@@ -315,6 +318,7 @@ impl std::error::Error for OutOfBudget {}
 pub struct PolicyEvaluation<'a> {
     named: Named<'a>,
     remaining: u64,
+    records: Vec<RecordedExpression>,
 }
 
 impl<'a> PolicyEvaluation<'a> {
@@ -335,7 +339,21 @@ impl<'a> PolicyEvaluation<'a> {
         Self {
             named: Named::new(named, inputs, limits),
             remaining: POLICY_BUDGET,
+            records: Vec::new(),
         }
+    }
+
+    /// Records each expression, and the named ones it was the first to select before it.
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.named = self.named.recording();
+        self
+    }
+
+    /// Takes the expressions recorded since the last call.
+    #[must_use]
+    pub fn take_records(&mut self) -> Vec<RecordedExpression> {
+        std::mem::take(&mut self.records)
     }
 
     /// Spends from this instead of [`POLICY_BUDGET`].
@@ -357,10 +375,26 @@ impl<'a> PolicyEvaluation<'a> {
         &mut self,
         program: &'a Program,
     ) -> Result<Result<Value<'a>, Error>, OutOfBudget> {
-        let Evaluation { value, cost } = self.named.evaluate(program);
+        let Evaluation { value, cost } = if self.named.is_recording() {
+            self.record(program)
+        } else {
+            self.named.evaluate(program)
+        };
         let spent = self.named.take_cost().saturating_add(cost);
         self.remaining = self.remaining.checked_sub(spent).ok_or(OutOfBudget)?;
         Ok(value)
+    }
+
+    fn record(&mut self, program: &'a Program) -> Evaluation<'a> {
+        let (evaluation, recording) = self.named.evaluate_recorded(program);
+        self.records.extend(self.named.take_records());
+        let outcome = evaluation.value.as_ref().map_err(ToString::to_string);
+        let record = RecordedExpression::new("", outcome, evaluation.cost);
+        self.records.push(RecordedExpression {
+            recording,
+            ..record
+        });
+        evaluation
     }
 
     /// The remaining budget.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::eval::{Evaluation, Limits, Program, evaluate};
+use crate::eval::{Evaluation, Limits, Program, RecordedExpression, evaluate, evaluate_recorded};
 use crate::ext::authorizer::AuthorizerValue;
 use crate::value::{Error, Opaque, Value};
 
@@ -98,6 +98,48 @@ impl Request {
             }
         }
         Json::Object(request)
+    }
+
+    /// Reads the variable, or the `request` of an AdmissionReview. What is missing or of another type is
+    /// empty.
+    #[must_use]
+    pub fn from_json(request: &Json) -> Self {
+        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+        let kind = |value: &Json| GroupVersionKind {
+            group: text(&value["group"]),
+            version: text(&value["version"]),
+            kind: text(&value["kind"]),
+        };
+        let resource = |value: &Json| GroupVersionResource {
+            group: text(&value["group"]),
+            version: text(&value["version"]),
+            resource: text(&value["resource"]),
+        };
+        let texts = |value: &Json| -> Vec<String> {
+            value.as_array().into_iter().flatten().map(text).collect()
+        };
+        let user = &request["userInfo"];
+        let extra = user["extra"].as_object().into_iter().flatten();
+        let options = request.get("options").filter(|options| !options.is_null());
+        Self {
+            kind: kind(&request["kind"]),
+            resource: resource(&request["resource"]),
+            sub_resource: text(&request["subResource"]),
+            request_kind: kind(&request["requestKind"]),
+            request_resource: resource(&request["requestResource"]),
+            request_sub_resource: text(&request["requestSubResource"]),
+            name: text(&request["name"]),
+            namespace: text(&request["namespace"]),
+            operation: text(&request["operation"]),
+            username: text(&user["username"]),
+            user_uid: text(&user["uid"]),
+            groups: texts(&user["groups"]),
+            extra: extra
+                .map(|(key, values)| (key.clone(), texts(values)))
+                .collect(),
+            dry_run: request["dryRun"].as_bool().unwrap_or_default(),
+            options: options.cloned(),
+        }
     }
 
     fn user_info(&self) -> Json {
@@ -296,5 +338,26 @@ impl Evaluator<'_> {
             self.known.borrow_mut().insert(key, known.clone());
         }
         known
+    }
+
+    /// The same with a record of every part, evaluated anew.
+    pub(crate) fn condition_recorded(
+        &self,
+        program: &Arc<Program>,
+        name: &str,
+    ) -> (Known, RecordedExpression) {
+        let limits = Limits {
+            interrupt: self.variables.interrupt,
+            ..Limits::default()
+        };
+        let (evaluation, recording) = evaluate_recorded(program, &self.variables.inputs, limits);
+        let Evaluation { value, cost } = evaluation;
+        let outcome = value.as_ref().map_err(ToString::to_string);
+        let record = RecordedExpression {
+            recording,
+            ..RecordedExpression::new(name, outcome, cost)
+        };
+        let known = (value.map(|value| matches!(value, Value::Bool(true))), cost);
+        (known, record)
     }
 }

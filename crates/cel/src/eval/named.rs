@@ -14,7 +14,7 @@ use crate::eval::attribute::no_such_key;
 use crate::eval::cost::Argument;
 use crate::eval::machine::{Evaluation, Limits, run, run_recorded};
 use crate::eval::program::Program;
-use crate::eval::record::Recording;
+use crate::eval::record::{RecordedExpression, Recording};
 use crate::syntax::identifier::unescape;
 use crate::value::{Error, Value};
 
@@ -57,6 +57,8 @@ pub struct Named<'a> {
     names: OnceCell<HashMap<&'a str, usize>>,
     cost: Cell<u64>,
     depth: Cell<usize>,
+    /// The named expressions that were evaluated, where they are recorded.
+    records: Option<RefCell<Vec<RecordedExpression>>>,
 }
 
 impl<'a> Named<'a> {
@@ -75,7 +77,28 @@ impl<'a> Named<'a> {
             names: OnceCell::new(),
             cost: Cell::new(0),
             depth: Cell::new(0),
+            records: None,
         }
+    }
+
+    /// The same, and records each named expression that is evaluated.
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.records = Some(RefCell::default());
+        self
+    }
+
+    /// Returns true if named expressions are recorded.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// Takes the named expressions that were evaluated since the last call.
+    #[must_use]
+    pub fn take_records(&self) -> Vec<RecordedExpression> {
+        let records = self.records.as_ref();
+        records.map(RefCell::take).unwrap_or_default()
     }
 
     /// Evaluates a program that may select named expressions.
@@ -167,7 +190,19 @@ impl<'a> Named<'a> {
         if self.depth.get() + program.depth > MAX_DEPTH {
             return Err(unevaluated(name, "variables are nested too deeply"));
         }
-        let Evaluation { value, cost } = self.evaluate(program);
+        let Evaluation { value, cost } = match &self.records {
+            None => self.evaluate(program),
+            Some(records) => {
+                let (evaluation, recording) = self.evaluate_recorded(program);
+                let outcome = evaluation.value.as_ref().map_err(ToString::to_string);
+                let record = RecordedExpression::new(name, outcome, evaluation.cost);
+                records.borrow_mut().push(RecordedExpression {
+                    recording,
+                    ..record
+                });
+                evaluation
+            }
+        };
         self.cost.set(self.cost.get().saturating_add(cost));
         // Even the end of its own cost limit is an ordinary error to whoever selects it.
         value.map_err(|error| unevaluated(name, error))

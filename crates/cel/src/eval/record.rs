@@ -45,7 +45,7 @@ impl Trace for NoTrace {
 }
 
 /// One step of an evaluation.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     /// The part of the expression.
     pub span: Span,
@@ -72,13 +72,40 @@ pub enum RecordedOutcome {
 ///
 /// Literals are not recorded, nor what is folded when the program is built. The body of a loop is
 /// recorded for each round.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
     /// The first steps, [`MAX_RECORDED`] at most.
     pub steps: Vec<Recorded>,
     /// The number of steps that were not recorded.
     pub omitted: u64,
     depth: u32,
+}
+
+/// An expression with what became of it and of each of its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedExpression {
+    /// Its name, where it has one.
+    pub name: String,
+    /// Its value or its error.
+    pub outcome: RecordedOutcome,
+    /// Units charged for it. Named expressions that it selects are charged apart.
+    pub cost: u64,
+    /// Its parts.
+    pub recording: Recording,
+}
+
+impl RecordedExpression {
+    pub(crate) fn new(name: &str, outcome: Result<&Value<'_>, String>, cost: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            outcome: match outcome {
+                Ok(value) => RecordedOutcome::Value(clipped(|text| write_value(value, text))),
+                Err(error) => RecordedOutcome::Error(error),
+            },
+            cost,
+            recording: Recording::default(),
+        }
+    }
 }
 
 /// The place a step is recorded at.

@@ -8,9 +8,11 @@
 
 mod cel;
 mod charts;
+mod console;
 mod dev;
 mod durability;
 mod envtest;
+mod guides;
 mod hostile;
 mod lint;
 mod logging;

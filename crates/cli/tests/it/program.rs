@@ -55,6 +55,39 @@ fn completes_for_each_shell() {
     }
 }
 
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    let run = lockgate(&["man", pages.to_str().unwrap()]);
+    assert_eq!(run.code, Some(0), "{}", run.transcript());
+    for (page, text) in [
+        ("lockgate.1", "lockgate\\-serve(1)"),
+        ("lockgate-serve.1", "\\-\\-secure\\-port"),
+        ("lockgate-envtest-start.1", "one line of JSON"),
+    ] {
+        let written = std::fs::read_to_string(pages.join(page)).unwrap();
+        assert!(written.contains(text), "{page}: {written}");
+    }
+    let refused = lockgate(&["man", "/dev/null/man1"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("cannot write manual pages"));
+}
+
+#[test]
+fn as_a_plugin_of_kubectl_it_is_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-lockgate");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_lockgate"), &plugin).unwrap();
+    let output = std::process::Command::new(&plugin)
+        .args(["lint", "--help"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(help.contains("Usage: kubectl lockgate lint"), "{help}");
+}
+
 /// The demo's output without the times, which differ.
 fn demo() -> String {
     let run = lockgate(&["demo"]);

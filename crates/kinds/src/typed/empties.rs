@@ -171,13 +171,16 @@ fn push(path: &mut String, key: &str) {
     }
 }
 
-/// Returns true if anything in a value is empty or null. Most objects have nothing of the kind, and
-/// looking without the types costs a tenth.
-fn has_empty(value: &Value) -> bool {
+/// Returns true if anything in a value is empty or null, the names of managed fields aside. Most objects
+/// have nothing of the kind, and looking without the types costs a tenth.
+pub(super) fn has_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty() || items.iter().any(has_empty),
-        Value::Object(members) => members.is_empty() || members.values().any(has_empty),
+        Value::Object(members) => {
+            let mut others = members.iter().filter(|(key, _)| *key != "fieldsV1");
+            members.is_empty() || others.any(|(_, member)| has_empty(member))
+        }
         Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

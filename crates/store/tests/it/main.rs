@@ -2,6 +2,7 @@
 
 mod disk;
 mod memory_cost;
+mod on_etcd;
 
 use std::time::Duration;
 

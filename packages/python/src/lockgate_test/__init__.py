@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class Server:
 
 def _program() -> str:
     named = os.environ.get("LOCKGATE")
-    found = named or shutil.which("lockgate")
+    # The package `lockgate` puts the program beside this interpreter, whose environment need not be on PATH.
+    found = named or shutil.which("lockgate", path=sysconfig.get_path("scripts")) or shutil.which("lockgate")
     if not found:
         raise LockgateError("there is no lockgate on PATH; install it, or name it with LOCKGATE=FILE")
     return found
@@ -62,7 +64,7 @@ def start(arguments: Iterable[str] = (), *, timeout: float = 30, program: Option
     """Starts a server and waits until it is ready.
 
     `arguments` are those of `lockgate envtest start`, for example `["-f", "config/crd"]`. The program
-    is the one that LOCKGATE names, or the first on PATH.
+    is the one that LOCKGATE names, that of the package `lockgate`, or the first on PATH.
     """
     command = [program or _program(), "envtest", "start", *arguments]
     with tempfile.TemporaryFile() as log:

@@ -7,7 +7,7 @@ use lockgate_api::registration::policy::{Mutation, ParamKind, Policy, PolicyKind
 use lockgate_cel::Program;
 use lockgate_cel::admission::{Composition, Role, Variable};
 
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, ExpressionRole};
 use crate::configuration::criteria::Criteria;
 use crate::decision::FailurePolicy;
 
@@ -39,6 +39,7 @@ pub(crate) struct CompiledValidation {
     pub(crate) expression: Box<str>,
     pub(crate) program: Compiled,
     pub(crate) message: Box<str>,
+    pub(crate) message_expression: Box<str>,
     pub(crate) message_program: Option<Compiled>,
     pub(crate) reason: Option<Box<str>>,
 }
@@ -190,10 +191,41 @@ impl CompiledPolicy {
         self.failure_policy
     }
 
+    /// Its expressions with their roles and places.
+    pub fn expressions(&self) -> impl Iterator<Item = (ExpressionRole, usize, &str)> {
+        let conditions = self.conditions.expressions();
+        let conditions = conditions.map(|text| (ExpressionRole::MatchCondition, text));
+        let variables = self.variables.iter().map(|it| &*it.expression);
+        let variables = variables.map(|text| (ExpressionRole::Variable, text));
+        let validations = self.validations.iter().map(|it| &*it.expression);
+        let validations = validations.map(|text| (ExpressionRole::Validation, text));
+        let messages = self.validations.iter().map(|it| &*it.message_expression);
+        let messages = messages.map(|text| (ExpressionRole::Message, text));
+        let annotations = self.annotations.iter().map(|it| &*it.expression);
+        let annotations = annotations.map(|text| (ExpressionRole::AuditAnnotation, text));
+        let mutations = self.mutations.iter().map(|it| &*it.expression);
+        let mutations = mutations.map(|text| (ExpressionRole::Mutation, text));
+        let numbered = |(index, (role, text))| (role, index, text);
+        (conditions.enumerate())
+            .chain(variables.enumerate())
+            .chain(validations.enumerate())
+            .chain(messages.enumerate())
+            .chain(annotations.enumerate())
+            .chain(mutations.enumerate())
+            .map(numbered)
+            .filter(|(_, _, text)| !text.is_empty())
+    }
+
     /// The kind of its parameters.
     #[must_use]
     pub fn param_kind(&self) -> Option<&ParamKind> {
         self.param_kind.as_ref()
+    }
+
+    /// The expression of a match condition.
+    #[must_use]
+    pub fn match_condition(&self, name: &str) -> Option<&str> {
+        self.conditions.expression(name)
     }
 
     /// Returns true if the policy is reinvoked when the object changes after it.
@@ -212,6 +244,7 @@ fn compile_validation(
         expression: validation.expression.as_str().into(),
         program: compile(&validation.expression, Role::Condition),
         message: validation.message.as_str().into(),
+        message_expression: message.into(),
         message_program: (!message.is_empty()).then(|| compile(message, Role::Message)),
         reason: validation.reason.as_deref().map(Into::into),
     }

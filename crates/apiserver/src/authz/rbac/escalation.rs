@@ -11,7 +11,7 @@ use lockgate_api::admission::UserInfo;
 use lockgate_go::quote::quote;
 use serde_json::Value;
 
-use super::{MASTERS, Rbac, Rule, objects, text};
+use super::{MASTERS, Rbac, Rule};
 use crate::authz;
 use crate::error::{Outcome, forbidden, not_found, plain};
 use crate::http::request_info::Target;
@@ -69,7 +69,12 @@ impl Guard<'_> {
         if old.is_some_and(|old| changes_owners_only(object, old)) {
             return Ok(());
         }
-        let rules: Vec<Rule> = objects(object, "rules").map(Rule::read).collect();
+        let rules: Vec<Rule> = object["rules"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Rule::read)
+            .collect();
         self.confirm(user, object, &rules)?;
         if is_aggregated(object) || old.is_some_and(is_aggregated) {
             // What it gathers is not known, so whoever sets it must have everything.
@@ -371,6 +376,11 @@ fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
         ));
     }
     Some(found)
+}
+
+fn text<'v>(value: &'v Value, member: &str) -> &'v str {
+    let member = value.get(member).and_then(Value::as_str);
+    member.unwrap_or_default()
 }
 
 #[cfg(test)]

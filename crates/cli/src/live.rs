@@ -1,0 +1,263 @@
+//! Reading a live cluster: GET requests only, with the kubeconfig that kubectl would use.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use lockgate_offline::manifest::Manifest;
+use serde_json::Value;
+
+/// Objects that one request for a list returns, at most.
+const PAGE: usize = 500;
+/// Objects of one kind that are read, at most.
+const MAX_OBJECTS: usize = 100_000;
+
+/// The cluster to read.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LiveArgs {
+    /// Context of the kubeconfig to read the cluster of
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+
+    /// Kubeconfig of the cluster to read; $KUBECONFIG or ~/.kube/config with --context
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// A cluster that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The kubeconfig cannot be used.
+    #[error("cannot use the kubeconfig: {0}")]
+    Config(String),
+    /// The cluster does not answer.
+    #[error("cannot read `{path}` from the cluster: {error}")]
+    Get {
+        /// The path.
+        path: String,
+        /// The error.
+        error: String,
+    },
+    /// There are too many objects.
+    #[error("`{path}` has more than {MAX_OBJECTS} objects")]
+    TooMany {
+        /// The path.
+        path: String,
+    },
+}
+
+impl LiveArgs {
+    /// Returns true if a cluster is to be read.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.context.is_some() || self.kubeconfig.is_some()
+    }
+
+    /// Connects to the cluster.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig cannot be used.
+    pub async fn connect(&self) -> Result<Live, LiveError> {
+        let failed = |error: &dyn std::fmt::Display| LiveError::Config(error.to_string());
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let read = match &self.kubeconfig {
+            Some(file) => Kubeconfig::read_from(file).map_err(|error| failed(&error))?,
+            None => Kubeconfig::read().map_err(|error| failed(&error))?,
+        };
+        let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+        let config = config.map_err(|error| failed(&error))?;
+        let client = kube::Client::try_from(config).map_err(|error| failed(&error))?;
+        Ok(Live { client })
+    }
+}
+
+/// A cluster that is read.
+pub struct Live {
+    client: kube::Client,
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").finish_non_exhaustive()
+    }
+}
+
+/// The resources that decide about admission.
+const REGISTRATIONS: [&str; 2] = [
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+];
+/// Policies, in the first of these versions that is served.
+const POLICIES: [&str; 4] = [
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+];
+/// The resources around them, which may be forbidden to read.
+const SURROUNDINGS: [&str; 6] = [
+    "/api/v1/namespaces",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/roles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+];
+
+/// The objects of a cluster, and what could not be read.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// The objects.
+    pub manifests: Vec<Manifest>,
+    /// Resources that the user may not read.
+    pub notes: Vec<String>,
+}
+
+impl Live {
+    /// Reads everything that decides about admission: configurations, policies with their parameters,
+    /// namespaces, definitions and roles.
+    ///
+    /// # Errors
+    ///
+    /// Configurations or policies cannot be read.
+    pub async fn objects(&self) -> Result<Objects, LiveError> {
+        let mut objects = Objects::default();
+        for path in REGISTRATIONS {
+            objects
+                .manifests
+                .extend(self.list(path).await?.unwrap_or_default());
+        }
+        for resource in POLICIES {
+            for version in ["v1", "v1beta1", "v1alpha1"] {
+                let path = format!("/apis/admissionregistration.k8s.io/{version}/{resource}");
+                if let Some(found) = self.list(&path).await? {
+                    objects.manifests.extend(found);
+                    break;
+                }
+            }
+        }
+        for path in SURROUNDINGS {
+            match self.list(path).await {
+                Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
+                Err(LiveError::Get { path, error }) => {
+                    objects
+                        .notes
+                        .push(format!("`{path}` was not read: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for (api_version, kind) in param_kinds(&objects.manifests) {
+            let path = self.path_of(&api_version, &kind).await?;
+            let Some(path) = path else {
+                objects
+                    .notes
+                    .push(format!("the cluster does not serve {api_version} {kind}"));
+                continue;
+            };
+            match self.list(&path).await {
+                Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
+                Err(error) => objects.notes.push(error.to_string()),
+            }
+        }
+        Ok(objects)
+    }
+
+    /// The path of all objects of a kind, by discovery.
+    async fn path_of(&self, api_version: &str, kind: &str) -> Result<Option<String>, LiveError> {
+        let base = match api_version.contains('/') {
+            true => format!("/apis/{api_version}"),
+            false => format!("/api/{api_version}"),
+        };
+        let Some(resources) = self.get(&base).await? else {
+            return Ok(None);
+        };
+        let mut resources = resources["resources"].as_array().into_iter().flatten();
+        let found = resources.find(|resource| {
+            let name = resource["name"].as_str().unwrap_or_default();
+            resource["kind"] == kind && !name.contains('/')
+        });
+        Ok(found.and_then(|found| Some(format!("{base}/{}", found["name"].as_str()?))))
+    }
+
+    async fn list(&self, path: &str) -> Result<Option<Vec<Manifest>>, LiveError> {
+        let mut manifests = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = format!("{path}?limit={PAGE}&continue={token}");
+            let Some(list) = self.get(&page).await? else {
+                return Ok(None);
+            };
+            let api_version = list["apiVersion"].clone();
+            let kind = list["kind"].as_str().unwrap_or_default();
+            let kind = kind.strip_suffix("List").unwrap_or(kind).to_owned();
+            for item in list["items"].as_array().into_iter().flatten() {
+                let mut value = item.clone();
+                // Items of a list do not say what they are.
+                if let Some(members) = value.as_object_mut() {
+                    members
+                        .entry("apiVersion")
+                        .or_insert_with(|| api_version.clone());
+                    members.entry("kind").or_insert_with(|| kind.clone().into());
+                }
+                manifests.push(Manifest {
+                    value,
+                    source: format!("cluster:{path}"),
+                    document: manifests.len() + 1,
+                });
+            }
+            if manifests.len() > MAX_OBJECTS {
+                let path = path.to_owned();
+                return Err(LiveError::TooMany { path });
+            }
+            match list["metadata"]["continue"].as_str() {
+                Some(next) if !next.is_empty() => token = encoded(next),
+                _ => return Ok(Some(manifests)),
+            }
+        }
+    }
+
+    /// The object at a path; nothing if there is none.
+    async fn get(&self, path: &str) -> Result<Option<Value>, LiveError> {
+        let failed = |error: String| LiveError::Get {
+            path: path.split('?').next().unwrap_or(path).to_owned(),
+            error,
+        };
+        let request = http::Request::get(path).body(Vec::new());
+        let request = request.map_err(|error| failed(error.to_string()))?;
+        match self.client.request::<Value>(request).await {
+            Ok(value) => Ok(Some(value)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+}
+
+/// A continue token in a query: base64 with `=`, `+` and `/`.
+fn encoded(token: &str) -> String {
+    token
+        .replace('%', "%25")
+        .replace('+', "%2B")
+        .replace('/', "%2F")
+        .replace('=', "%3D")
+}
+
+/// The kinds of parameters that policies take, Namespaces left out.
+fn param_kinds(manifests: &[Manifest]) -> Vec<(String, String)> {
+    let mut kinds: Vec<(String, String)> = manifests
+        .iter()
+        .filter_map(|manifest| {
+            let kind = &manifest.value["spec"]["paramKind"];
+            let text = |member: &str| kind[member].as_str().map(str::to_owned);
+            Some((text("apiVersion")?, text("kind")?))
+        })
+        .collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds.retain(|(_, kind)| kind != "Namespace");
+    kinds
+}

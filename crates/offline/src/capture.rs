@@ -1,0 +1,458 @@
+//! Captures: requests with what became of them, one to a line of JSON, in files that can be replayed.
+//!
+//! ```text
+//!   {"format":"lockgate-capture","version":1,"source":"serve"}
+//!   {"time":"…","request":{…},"decision":{"allowed":false,…},"calls":[{"webhook":…,"response":{…}}]}
+//! ```
+//!
+//! `request` is the `request` of an AdmissionReview, about the resource that the client addressed. The
+//! contents of Secrets and tokens never reach a file.
+
+mod redact;
+
+use std::collections::HashMap;
+
+use lockgate_admission::decision::Decision;
+use lockgate_admission::plugin::Admission;
+use lockgate_admission::request::Request;
+use lockgate_admission::trace::{CallOutcome, Step};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+pub use redact::{REDACTED, redact};
+
+use crate::hooks::Answers;
+
+/// The word that the first line of a capture begins with.
+pub const FORMAT: &str = "lockgate-capture";
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// Requests that are read from one file, at most.
+const MAX_RECORDS: usize = 1_000_000;
+
+/// The first line of a capture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// The version of the format.
+    pub version: u32,
+    /// Where the requests come from: `serve`, `audit` or `webhook`.
+    pub source: String,
+}
+
+/// A request and what became of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// When it arrived, in RFC 3339.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub time: String,
+    /// The `request` of an AdmissionReview.
+    pub request: Value,
+    /// The decision of admission, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<RecordedDecision>,
+    /// The webhooks that were called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<RecordedCall>,
+    /// The object as mutating admission left it, if that changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutated: Option<Value>,
+}
+
+/// The decision about a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedDecision {
+    /// True if it was allowed.
+    pub allowed: bool,
+    /// The status code of a denial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// The message of a denial.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Warnings for the client.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The call of a webhook.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedCall {
+    /// The configuration of the webhook, where it is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub configuration: String,
+    /// The webhook.
+    pub webhook: String,
+    /// The round, from 1.
+    #[serde(default)]
+    pub round: u8,
+    /// The `response` of its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<Value>,
+    /// The error, where there was no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A file of captured requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capture {
+    /// The first line.
+    pub header: Header,
+    /// The requests, in order.
+    pub records: Vec<Record>,
+}
+
+/// A text that is no capture.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The first line is not that of a capture.
+    #[error("{0}: not a capture: the first line is no `{FORMAT}` header")]
+    NoHeader(String),
+    /// The format is newer than this program.
+    #[error("{file}: version {version} of the format is not known; this program reads {VERSION}")]
+    Version {
+        /// The file.
+        file: String,
+        /// Its version.
+        version: u32,
+    },
+    /// A line is no record.
+    #[error("{file}:{line}: {message}")]
+    Line {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The error.
+        message: String,
+    },
+    /// There are too many records.
+    #[error("{0}: more than {MAX_RECORDS} requests; split the file")]
+    TooMany(String),
+}
+
+/// Reads a capture. A file of AdmissionReviews, one to a line, is taken as well.
+///
+/// # Errors
+///
+/// The text is no capture, or a line cannot be read.
+pub fn read(file: &str, text: &str) -> Result<Capture, CaptureError> {
+    let mut lines = (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| !line.trim().is_empty())
+        .peekable();
+    let Some(&(_, first)) = lines.peek() else {
+        return Err(CaptureError::NoHeader(file.to_owned()));
+    };
+    let first: Value = serde_json::from_str(first).unwrap_or_default();
+    let header = if first["kind"] == "AdmissionReview" {
+        header("review")
+    } else {
+        lines.next();
+        let header: Header =
+            serde_json::from_value(first).map_err(|_| CaptureError::NoHeader(file.to_owned()))?;
+        if header.format != FORMAT {
+            return Err(CaptureError::NoHeader(file.to_owned()));
+        }
+        if header.version > VERSION {
+            let version = header.version;
+            let file = file.to_owned();
+            return Err(CaptureError::Version { file, version });
+        }
+        header
+    };
+    let mut records = Vec::new();
+    for (line, text) in lines {
+        if records.len() >= MAX_RECORDS {
+            return Err(CaptureError::TooMany(file.to_owned()));
+        }
+        let wrong = |message: String| CaptureError::Line {
+            file: file.to_owned(),
+            line,
+            message,
+        };
+        let mut value: Value =
+            serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if value["kind"] == "AdmissionReview" {
+            let answer = value.get("response").filter(|answer| answer.is_object());
+            let call = answer.cloned().map(|response| RecordedCall {
+                response: Some(response),
+                ..RecordedCall::default()
+            });
+            records.push(Record {
+                request: value["request"].take(),
+                calls: call.into_iter().collect(),
+                ..Record::default()
+            });
+            continue;
+        }
+        let record: Record =
+            serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+        if !record.request.is_object() {
+            return Err(wrong(String::from("`request` is not an object")));
+        }
+        records.push(record);
+    }
+    Ok(Capture { header, records })
+}
+
+/// The header of a capture from a source.
+#[must_use]
+pub fn header(source: &str) -> Header {
+    Header {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        source: source.to_owned(),
+    }
+}
+
+impl Record {
+    /// The record of a request that went through admission, without the contents of Secrets.
+    #[must_use]
+    pub fn of(before: &Request, admission: &Admission, time: String) -> Self {
+        let trace = admission.trace();
+        let denied = trace.steps.iter().find_map(|step| step.denied);
+        let calls = trace.calls().map(|(step, plugin, hook, call)| {
+            let mut recorded = RecordedCall {
+                configuration: hook.hook.configuration().to_owned(),
+                webhook: hook.hook.name().to_owned(),
+                round: plugin.round + 1,
+                ..RecordedCall::default()
+            };
+            match &call.outcome {
+                CallOutcome::Allowed | CallOutcome::Denied(_) => {
+                    recorded.response = Some(response(step, call));
+                }
+                CallOutcome::Refused(status) => recorded.error = Some(status.message.clone()),
+                CallOutcome::Failed { reason, .. } => recorded.error = Some(reason.clone()),
+                _ => recorded.error = Some(String::from("the call was not completed")),
+            }
+            recorded
+        });
+        let after = admission.request().object.as_ref();
+        let mutated = match (&before.object, after) {
+            (Some(before), Some(after)) if before != after => Some(after.value().clone()),
+            _ => None,
+        };
+        let mut record = Self {
+            time,
+            request: review_request(before),
+            decision: Some(RecordedDecision {
+                allowed: denied.is_none(),
+                code: None,
+                message: String::new(),
+                warnings: admission.warnings().texts().to_vec(),
+            }),
+            calls: calls.collect(),
+            mutated,
+        };
+        redact(&mut record);
+        record
+    }
+
+    /// Adds what the client was told.
+    #[must_use]
+    pub fn with_decision(mut self, decision: &Decision) -> Self {
+        if let Some(status) = decision.status()
+            && let Some(recorded) = &mut self.decision
+        {
+            recorded.allowed = false;
+            recorded.code = Some(status.code);
+            recorded.message.clone_from(&status.message);
+        }
+        self
+    }
+
+    /// The record as a line, without the end of it.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// The answer that a call was told, as a webhook writes it.
+fn response(step: Step, call: &lockgate_admission::trace::CallTrace) -> Value {
+    let mut response = Map::new();
+    let allowed = !matches!(call.outcome, CallOutcome::Denied(_));
+    response.insert(String::from("allowed"), allowed.into());
+    if let CallOutcome::Denied(status) = &call.outcome {
+        // The server has put the name of the webhook before the message.
+        let told = status.message.split_once(" denied the request: ");
+        let message = told.map_or("", |(_, message)| message);
+        let mut shown = json!({"code": status.code});
+        if !message.is_empty() {
+            shown["message"] = message.into();
+        }
+        if !status.reason.is_empty() {
+            shown["reason"] = status.reason.clone().into();
+        }
+        response.insert(String::from("status"), shown);
+    }
+    if let (Step::Admit, Some(patch)) = (step, &call.patch) {
+        let text = lockgate_go::base64::encode(patch.text.as_bytes());
+        response.insert(String::from("patchType"), "JSONPatch".into());
+        response.insert(String::from("patch"), text.into());
+    }
+    if !call.warnings.is_empty() {
+        response.insert(String::from("warnings"), call.warnings.clone().into());
+    }
+    if !call.annotations.is_empty() {
+        response.insert(String::from("auditAnnotations"), json!(call.annotations));
+    }
+    response.into()
+}
+
+/// The `request` of an AdmissionReview about what the client addressed.
+#[must_use]
+pub fn review_request(request: &Request) -> Value {
+    let kind = json!({"group": request.kind.group, "version": request.kind.version, "kind": request.kind.kind});
+    let resource = json!({"group": request.resource.group, "version": request.resource.version,
+        "resource": request.resource.resource});
+    let object = |object: &Option<lockgate_admission::object::Object>| match object {
+        Some(object) => object.value().clone(),
+        None => Value::Null,
+    };
+    let mut user = json!({"username": request.user.username});
+    if !request.user.uid.is_empty() {
+        user["uid"] = request.user.uid.clone().into();
+    }
+    if let Some(groups) = &request.user.groups {
+        user["groups"] = groups.clone().into();
+    }
+    if let Some(extra) = &request.user.extra {
+        user["extra"] = json!(extra);
+    }
+    let mut told = json!({
+        "operation": request.operation.name(), "kind": kind, "resource": resource,
+        "name": request.name, "namespace": request.namespace, "userInfo": user,
+        "object": object(&request.object), "oldObject": object(&request.old_object),
+        "options": object(&request.options), "dryRun": request.dry_run,
+    });
+    if !request.subresource.is_empty() {
+        told["subResource"] = request.subresource.clone().into();
+    }
+    told
+}
+
+/// The recorded answers of one webhook.
+#[derive(Debug, Default)]
+pub struct RecordedAnswers {
+    exact: HashMap<String, Value>,
+    /// Without the objects: other webhooks may have changed them meanwhile.
+    similar: HashMap<String, Value>,
+}
+
+impl Capture {
+    /// The answers of a webhook, given by its name or by `configuration/webhook`.
+    #[must_use]
+    pub fn answers(&self, name: &str) -> RecordedAnswers {
+        let mut answers = RecordedAnswers::default();
+        for record in &self.records {
+            for call in &record.calls {
+                let qualified = format!("{}/{}", call.configuration, call.webhook);
+                let is_it = call.webhook == name || qualified == name || call.webhook.is_empty();
+                let Some(response) = call.response.as_ref().filter(|_| is_it) else {
+                    continue;
+                };
+                let (exact, similar) = (exact(&record.request), similar(&record.request));
+                answers
+                    .exact
+                    .entry(exact)
+                    .or_insert_with(|| response.clone());
+                answers
+                    .similar
+                    .entry(similar)
+                    .or_insert_with(|| response.clone());
+            }
+        }
+        answers
+    }
+}
+
+impl Answers for RecordedAnswers {
+    fn answer(&self, request: &Value) -> Option<Value> {
+        let found = self.exact.get(&exact(request));
+        let found = found.or_else(|| self.similar.get(&similar(request)));
+        found.cloned()
+    }
+}
+
+fn similar(request: &Value) -> String {
+    let of = |member: &str| &request[member];
+    json!([
+        of("operation"),
+        of("resource"),
+        request["subResource"].as_str().unwrap_or_default(),
+        of("namespace"),
+        of("name"),
+        request["userInfo"]["username"],
+    ])
+    .to_string()
+}
+
+fn exact(request: &Value) -> String {
+    let objects = [&request["object"], &request["oldObject"]];
+    let objects = objects.map(Value::to_string);
+    format!("{}{}{}", similar(request), objects[0], objects[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes_and_refuses_what_it_does_not_know() {
+        let header = serde_json::to_string(&header("serve")).unwrap();
+        let record = Record {
+            request: json!({"operation": "CREATE"}),
+            ..Record::default()
+        };
+        let text = format!("{header}\n{}\n\n", record.to_line());
+        assert_eq!(read("c", &text).unwrap().records, [record]);
+        let newer = text.replace("\"version\":1", "\"version\":9");
+        let error = read("c", &newer).unwrap_err().to_string();
+        assert!(error.contains("version 9"), "{error}");
+        assert!(matches!(read("c", ""), Err(CaptureError::NoHeader(_))));
+        assert!(matches!(read("c", "{}"), Err(CaptureError::NoHeader(_))));
+        let broken = format!("{header}\n{{\n");
+        let error = read("c", &broken).unwrap_err().to_string();
+        assert!(error.starts_with("c:2: "), "{error}");
+        let empty = format!("{header}\n{{\"request\": 1}}\n");
+        assert!(read("c", &empty).is_err());
+    }
+
+    #[test]
+    fn gives_the_answer_to_the_same_request_before_one_to_a_similar() {
+        let request =
+            |data: &str| json!({"operation": "CREATE", "name": "a", "object": {"data": data}});
+        let record = |data: &str, allowed: bool| Record {
+            request: request(data),
+            calls: vec![RecordedCall {
+                webhook: String::from("w"),
+                response: Some(json!({"allowed": allowed})),
+                ..RecordedCall::default()
+            }],
+            ..Record::default()
+        };
+        let capture = Capture {
+            header: header("serve"),
+            records: vec![record("1", true), record("2", false)],
+        };
+        let answers = capture.answers("w");
+        let answer = |data| {
+            answers
+                .answer(&request(data))
+                .map(|it| it["allowed"] == true)
+        };
+        assert_eq!(answer("2"), Some(false));
+        assert_eq!(answer("3"), Some(true));
+        assert!(capture.answers("other").answer(&request("1")).is_none());
+    }
+}

@@ -1,0 +1,227 @@
+//! Test suites: cases in the layouts that people have, and in one of our own, run through the engine.
+//!
+//! ```text
+//!   kat's file names ─┐
+//!   kyverno-test.yaml ├─► Case (world, request, expectation) ─► run ─► Outcome (failures, time)
+//!   gator's Suite     │
+//!   tests.json, AdmissionTest ┘
+//! ```
+
+mod chains;
+mod checks;
+mod expect;
+mod gator;
+mod kat;
+mod kubescape;
+mod kyverno;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockgate_admission::request::Request;
+
+pub use checks::Checks;
+pub use expect::{Enforced, Expect};
+pub use world::{MockAuthorizer, World, WorldError};
+
+use crate::chain::{Run, Tracing};
+use crate::hooks::Hooks;
+use crate::hooks::Script;
+use crate::request::{Wanted, from_review};
+
+/// The files of suites. What is read, and within which bounds, is up to whoever has the files.
+pub trait Files {
+    /// All files below the paths that tests are looked for in.
+    fn all(&self) -> &[PathBuf];
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn read(&self, path: &Path) -> Result<String, FileError>;
+
+    /// The webhooks that scripts describe; files in them are relative to the folder.
+    ///
+    /// # Errors
+    ///
+    /// A script cannot be played.
+    fn hooks(&self, scripts: Vec<Script>, folder: &Path) -> Result<Hooks, FileError>;
+}
+
+/// A file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FileError(pub String);
+
+/// Anything that keeps a case from being run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file is neither YAML nor JSON.
+    #[error(transparent)]
+    Manifest(#[from] crate::manifest::ManifestError),
+    /// A manifest would be refused by an API server.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A suite is not what it should be.
+    #[error("{file}: {message}")]
+    Suite {
+        /// The file.
+        file: String,
+        /// The error.
+        message: String,
+    },
+}
+
+impl LoadError {
+    fn suite(file: &Path, message: impl ToString) -> Self {
+        Self::Suite {
+            file: file.display().to_string(),
+            message: message.to_string(),
+        }
+    }
+}
+
+/// The request of a case.
+#[derive(Debug, Clone)]
+pub enum Asked {
+    /// An object, an operation and a user.
+    Wanted(Box<Wanted>),
+    /// The request of a review.
+    Review(Box<serde_json::Value>),
+}
+
+/// A test case.
+#[derive(Debug)]
+pub struct Case {
+    /// The suite: a folder or a file.
+    pub suite: String,
+    /// The name in its suite.
+    pub name: String,
+    /// The file it is written in.
+    pub file: String,
+    /// Everything but the request.
+    pub world: Arc<World>,
+    /// The request.
+    pub asked: Asked,
+    /// The expectation.
+    pub expect: Expect,
+    /// Further checks of mutations.
+    pub checks: Checks,
+}
+
+/// The cases of all suites, and suites that cannot be read.
+#[derive(Debug, Default)]
+pub struct Suites {
+    /// The cases, in order of their files.
+    pub cases: Vec<Case>,
+    /// The suites that cannot be read, by file.
+    pub broken: Vec<(String, LoadError)>,
+}
+
+/// The outcome of a case.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What is not as expected; empty if the case passed.
+    pub failures: Vec<String>,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// The run, where a trace was asked for.
+    pub run: Option<Run>,
+}
+
+/// Finds the cases among files, whatever layout they have.
+#[must_use]
+pub fn load(files: &dyn Files) -> Suites {
+    let mut suites = Suites::default();
+    let mut add = |file: &Path, loaded: Result<Vec<Case>, LoadError>| match loaded {
+        Ok(cases) => suites.cases.extend(cases),
+        Err(error) => suites.broken.push((file.display().to_string(), error)),
+    };
+    for file in files.all() {
+        let name = file.file_name().and_then(|name| name.to_str());
+        match name.unwrap_or_default() {
+            "kyverno-test.yaml" | "kyverno-test.yml" => add(file, kyverno::load(files, file)),
+            "tests.json" => add(file, kubescape::load(files, file)),
+            name if name.ends_with(".yaml") || name.ends_with(".yml") => {
+                let text = match files.read(file) {
+                    Ok(text) => text,
+                    Err(error) => {
+                        add(file, Err(error.into()));
+                        continue;
+                    }
+                };
+                if text.contains("test.gatekeeper.sh/") && text.contains("kind: Suite") {
+                    add(file, gator::load(files, file, &text));
+                } else if text.contains(chains::API_VERSION) {
+                    add(file, chains::load(files, file, &text));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (folder, loaded) in kat::load_all(files) {
+        add(&folder, loaded);
+    }
+    suites
+        .cases
+        .sort_by(|one, other| (&one.suite, &one.file).cmp(&(&other.suite, &other.file)));
+    suites
+}
+
+impl Case {
+    /// The request, made for the kinds of the case's world.
+    fn request(&self) -> Result<Request, crate::request::RequestError> {
+        let kinds = self.world.kinds();
+        match &self.asked {
+            Asked::Wanted(wanted) => wanted.make(kinds).map(|made| made.request),
+            Asked::Review(review) => from_review(review, kinds),
+        }
+    }
+
+    /// Runs the case.
+    pub async fn run(&self, tracing: Tracing) -> Outcome {
+        let started = Instant::now();
+        let failed = |failure: String| Outcome {
+            failures: vec![failure],
+            elapsed: started.elapsed(),
+            run: None,
+        };
+        let request = match self.request() {
+            Ok(request) => request,
+            Err(error) => return failed(format!("the request cannot be made: {error}")),
+        };
+        let run = self.world.chain().run(request.clone(), tracing).await;
+        let mut failures = self.expect.compare(&run, self.world.kinds());
+        failures.extend(self.checks.check(&self.world, &request, &run).await);
+        Outcome {
+            failures,
+            elapsed: started.elapsed(),
+            run: (tracing == Tracing::Explained).then_some(run),
+        }
+    }
+}
+
+/// A path relative to the folder of a file, without `.` and `..`.
+fn beside(file: &Path, relative: &str) -> PathBuf {
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
+    let mut path = folder.to_owned();
+    for part in Path::new(relative).components() {
+        match part {
+            std::path::Component::CurDir => {}
+            std::path::Component::ParentDir => {
+                if !path.pop() {
+                    path.push("..");
+                }
+            }
+            other => path.push(other),
+        }
+    }
+    path
+}

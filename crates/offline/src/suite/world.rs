@@ -1,0 +1,174 @@
+//! The world of a case: a cluster, its chain, and an authorizer where one is mocked.
+
+use std::sync::Arc;
+
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision};
+use lockgate_api::registration::Configuration;
+use lockgate_api::registration::policy::Binding;
+
+use crate::chain::Chain;
+use crate::cluster::{Cluster, ClusterError, Validation};
+use crate::hooks::Hooks;
+use crate::kinds::OfflineKinds;
+use crate::manifest::Manifest;
+
+/// A world that cannot be made.
+pub type WorldError = ClusterError;
+
+/// Everything of a case but the request. Cases share it.
+#[derive(Debug)]
+pub struct World {
+    cluster: Cluster,
+    hooks: Hooks,
+    authorizer: Option<Arc<MockAuthorizer>>,
+    chain: Chain,
+}
+
+/// Answers of an authorizer, as test files list them. What is not listed is denied.
+#[derive(Debug, Clone, Default)]
+pub struct MockAuthorizer(pub Vec<MockAccess>);
+
+/// One answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MockAccess {
+    /// The API group.
+    pub group: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource.
+    pub subresource: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name; any without one.
+    pub name: Option<String>,
+    /// The path, for access to one.
+    pub path: Option<String>,
+    /// The verb.
+    pub verb: String,
+    /// `allow`, or anything else for no.
+    pub decision: String,
+    /// The reason that is told.
+    pub reason: String,
+}
+
+impl Authorizer for MockAuthorizer {
+    fn authorize(&self, request: &AccessRequest<'_>) -> Decision {
+        let is_it = |access: &&MockAccess| {
+            access.verb == request.verb
+                && match &request.object {
+                    AccessObject::Path(path) => access.path.as_deref() == Some(*path),
+                    AccessObject::Resource {
+                        group,
+                        resource,
+                        subresource,
+                        namespace,
+                        name,
+                        ..
+                    } => {
+                        access.path.is_none()
+                            && access.group == *group
+                            && access.resource == *resource
+                            && access.subresource == *subresource
+                            && access.namespace == *namespace
+                            && access.name.as_deref().is_none_or(|known| known == *name)
+                    }
+                }
+        };
+        let found = self.0.iter().find(is_it);
+        Decision {
+            allowed: found.is_some_and(|access| access.decision.eq_ignore_ascii_case("allow")),
+            reason: found
+                .map(|access| access.reason.clone())
+                .unwrap_or_default(),
+            ..Decision::default()
+        }
+    }
+}
+
+impl World {
+    /// The world of a cluster.
+    #[must_use]
+    pub fn new(cluster: Cluster, hooks: Hooks) -> Self {
+        let chain = Chain::new(&cluster, hooks.clone());
+        Self {
+            cluster,
+            hooks,
+            authorizer: None,
+            chain,
+        }
+    }
+
+    /// A world of manifests. Policies without a binding get one that denies, as the tools of others do.
+    ///
+    /// # Errors
+    ///
+    /// An API server would not take a manifest.
+    pub fn bound(manifests: Vec<Manifest>, hooks: Hooks) -> Result<Self, WorldError> {
+        let mut cluster = Cluster::from_manifests(manifests, Validation::Strict)?;
+        bind_all(&mut cluster);
+        Ok(Self::new(cluster, hooks))
+    }
+
+    /// The same with an authorizer that is mocked.
+    #[must_use]
+    pub fn with_authorizer(self, authorizer: MockAuthorizer) -> Self {
+        let authorizer = Arc::new(authorizer);
+        let own = Arc::clone(&authorizer);
+        let chain = Chain::with_authorizer(&self.cluster, self.hooks.clone(), own);
+        Self {
+            chain,
+            authorizer: Some(authorizer),
+            ..self
+        }
+    }
+
+    /// The chain.
+    #[must_use]
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(super) fn kinds(&self) -> &OfflineKinds {
+        &self.cluster.kinds
+    }
+
+    /// A chain with the mutating webhook configurations in another order.
+    pub(super) fn reordered(&self, configurations: Vec<Configuration>) -> Chain {
+        let mut cluster = self.cluster.surroundings();
+        cluster.configurations = configurations;
+        cluster.policies.clone_from(&self.cluster.policies);
+        cluster.bindings.clone_from(&self.cluster.bindings);
+        let hooks = self.hooks.clone();
+        match &self.authorizer {
+            Some(authorizer) => Chain::with_authorizer(&cluster, hooks, Arc::clone(authorizer)),
+            None => Chain::new(&cluster, hooks),
+        }
+    }
+}
+
+/// Binds policies that have no binding.
+pub(super) fn bind_all(cluster: &mut Cluster) {
+    let unbound = cluster.policies.iter().filter(|policy| {
+        let name = &policy.metadata.name;
+        let mut bindings = cluster.bindings.iter();
+        !bindings.any(|binding| binding.kind == policy.kind && binding.policy_name == *name)
+    });
+    let made: Vec<Binding> = unbound
+        .map(|policy| Binding {
+            kind: policy.kind,
+            metadata: policy.metadata.clone(),
+            policy_name: policy.metadata.name.clone(),
+            param_ref: None,
+            match_resources: None,
+            validation_actions: Some(vec![String::from("Deny")]),
+        })
+        .collect();
+    cluster.bindings.extend(made);
+}

@@ -1,0 +1,21 @@
+//! Tests of the chain as a whole.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod explaining;
+
+use lockgate_offline::cluster::{Cluster, Validation};
+use lockgate_offline::manifest;
+
+/// A cluster of YAML.
+fn cluster(text: &str) -> Cluster {
+    let manifests = manifest::read("test.yaml", text).unwrap();
+    match Cluster::from_manifests(manifests, Validation::Strict) {
+        Ok(cluster) => cluster,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,594 @@
+//! The backend on etcd: several processes share one store.
+//!
+//! Writes are one kind of transaction: if the key was last changed at the expected revision, put or delete it; if
+//! not, read it. Reads of one key ask etcd. Lists and watches are served by a cache of everything below the prefix
+//! (`cache`), which is brought up to the revision of the cluster first where the newest state is asked for.
+
+mod cache;
+mod client;
+mod compactor;
+mod layout;
+mod proto;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+
+use crate::watch::Cursor;
+use crate::{
+    Compacted, Entry, Filter, List, MemoryOptions, Page, ReadAt, ReadError, Revision, Store,
+    Unavailable, Watch, WriteError,
+};
+use cache::{Cache, Space, after, number, prefix_end, revision};
+use client::{CallError, Client};
+use compactor::Compactor;
+use proto::{
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, Request,
+    RequestOp, Response, TxnRequest, TxnResponse,
+};
+
+pub use layout::{Layout, PlainLayout};
+
+/// The longest wait of a read for the cache. Then it is read from etcd.
+///
+/// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go (blockTimeout)
+const CATCH_UP: Duration = Duration::from_secs(3);
+/// The entries of a page that is read from etcd.
+const PAGE: i64 = 2_000;
+/// The keys that say which prefixes are Lockgate's. They are outside of every prefix.
+const MARKERS: &str = "/lockgate.io/prefixes";
+
+/// How to reach etcd, and what to keep there.
+#[derive(Debug, Clone)]
+pub struct EtcdOptions {
+    /// The URLs of the members.
+    pub servers: Vec<String>,
+    /// The certificates that members are verified by, as PEM.
+    pub ca_pem: Option<String>,
+    /// The client certificate and its key, as PEM.
+    pub identity_pem: Option<(String, String)>,
+    /// The prefix of all keys.
+    pub prefix: String,
+    /// The form of keys and values.
+    pub layout: Arc<dyn Layout>,
+    /// Write below the prefix though somebody else has.
+    pub adopt_prefix: bool,
+    /// How often history is compacted; never if zero.
+    pub compaction_interval: Duration,
+    /// The history the cache keeps.
+    pub history: MemoryOptions,
+}
+
+impl Default for EtcdOptions {
+    /// As kube-apiserver.
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            ca_pem: None,
+            identity_pem: None,
+            prefix: String::from("/registry"),
+            layout: Arc::new(PlainLayout),
+            adopt_prefix: false,
+            compaction_interval: Duration::from_secs(300),
+            history: MemoryOptions::default(),
+        }
+    }
+}
+
+/// A store on etcd that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EtcdError {
+    /// No member is named.
+    #[error("no etcd server is given")]
+    NoServers,
+    /// The URL or the certificates of a member cannot be used.
+    #[error("cannot use the etcd server `{server}`: {why}")]
+    Server {
+        /// The server as it was given.
+        server: String,
+        /// The reason.
+        why: String,
+    },
+    /// The prefix has no name.
+    #[error("the prefix `{0}` is not a path below `/`")]
+    Prefix(String),
+    /// No member can be used.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// Somebody else keeps objects there.
+    #[error("`{key}` was not written by lockgate: the prefix `{prefix}` belongs to somebody else")]
+    ForeignPrefix {
+        /// The prefix.
+        prefix: String,
+        /// A key below it.
+        key: String,
+    },
+}
+
+/// A store on etcd. Clones are handles to the same cache.
+#[derive(Debug, Clone)]
+pub struct EtcdStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Arc<Client>,
+    space: Arc<Space>,
+    cache: Arc<Cache>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl From<CallError> for Unavailable {
+    fn from(error: CallError) -> Self {
+        error.unavailable()
+    }
+}
+
+impl From<CallError> for WriteError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::TooLarge => Self::TooLarge,
+            error => Self::Unavailable(error.into()),
+        }
+    }
+}
+
+impl EtcdStore {
+    /// Connects to etcd and reads everything below the prefix.
+    ///
+    /// # Errors
+    ///
+    /// No member can be used, or the prefix is somebody else's.
+    pub async fn open(options: EtcdOptions) -> Result<Self, EtcdError> {
+        let prefix = options.prefix.trim_end_matches('/').to_owned();
+        if prefix.len() < 2 || !prefix.starts_with('/') || prefix.starts_with(MARKERS) {
+            return Err(EtcdError::Prefix(options.prefix));
+        }
+        let client = Arc::new(Client::new(&options)?);
+        let space = Arc::new(Space {
+            prefix,
+            layout: options.layout,
+        });
+        mark(&client, &space, options.adopt_prefix).await?;
+        let cache = Cache::fill(&client, &space, options.history).await;
+        let cache = Arc::new(cache.map_err(Unavailable::from)?);
+        let mut tasks = Vec::new();
+        let kept = Arc::clone(&cache);
+        tasks.push(tokio::spawn(async move { kept.keep().await }));
+        if !options.compaction_interval.is_zero() {
+            let (client, period) = (Arc::clone(&client), options.compaction_interval);
+            tasks.push(tokio::spawn(async move {
+                Compactor::default().run(&client, period).await;
+            }));
+        }
+        Ok(Self {
+            shared: Arc::new(Shared {
+                client,
+                space,
+                cache,
+                tasks,
+            }),
+        })
+    }
+
+    /// Waits until the cache shows every change up to a revision. Returns false if that takes too long.
+    pub async fn reaches(&self, wanted: Revision, patience: Duration) -> bool {
+        self.shared.cache.reaches(wanted, patience).await
+    }
+
+    /// The transaction of every write. Returns its revision and the answer to the operation, or the entry that
+    /// is there instead.
+    async fn write(
+        &self,
+        key: &str,
+        expected: i64,
+        operation: Request,
+    ) -> Result<Result<(Revision, Option<Response>), Option<Entry>>, CallError> {
+        let stored = self.shared.space.key(key);
+        let range = Request::Range(RangeRequest {
+            key: stored.clone(),
+            ..RangeRequest::default()
+        });
+        let request = TxnRequest {
+            compare: vec![Compare::mod_revision(stored, expected)],
+            success: vec![RequestOp {
+                request: Some(operation),
+            }],
+            failure: vec![RequestOp {
+                request: Some(range),
+            }],
+        };
+        let TxnResponse {
+            header,
+            succeeded,
+            responses,
+        } = self.shared.client.txn(request).await?;
+        let response = responses.into_iter().next();
+        let response = response.and_then(|response| response.response);
+        if succeeded {
+            let at = revision(header.unwrap_or_default().revision);
+            return Ok(Ok((at, response)));
+        }
+        let current = match response {
+            Some(Response::Range(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        };
+        Ok(Err(current.and_then(|kv| self.shared.space.entry(kv))))
+    }
+
+    /// Reads a key from etcd.
+    async fn range_key(
+        &self,
+        key: &str,
+        at: Revision,
+    ) -> Result<(Option<Entry>, Revision), CallError> {
+        let RangeResponse { header, kvs, .. } = self
+            .shared
+            .client
+            .range(RangeRequest {
+                key: self.shared.space.key(key),
+                revision: number(at),
+                ..RangeRequest::default()
+            })
+            .await?;
+        let current = revision(header.unwrap_or_default().revision);
+        let kv = kvs.into_iter().next();
+        Ok((kv.and_then(|kv| self.shared.space.entry(kv)), current))
+    }
+
+    /// The revision of the cluster.
+    async fn quorum(&self) -> Result<Revision, CallError> {
+        let (key, _) = self.shared.space.range();
+        let request = RangeRequest {
+            key,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
+        let answer = self.shared.client.range(request).await?;
+        Ok(revision(answer.header.unwrap_or_default().revision))
+    }
+
+    /// Brings the cache up to the state that is wanted. Returns the state to read from it, or the revision to
+    /// read from etcd if the cache does not get there.
+    async fn catch_up(&self, at: ReadAt) -> Result<Result<ReadAt, Revision>, ReadError> {
+        let cache = &self.shared.cache;
+        let unavailable = |error: CallError| ReadError::Unavailable(error.into());
+        let wanted = match at {
+            ReadAt::Latest => self.quorum().await.map_err(unavailable)?,
+            ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted) => {
+                if wanted > cache.revision() {
+                    let current = self.quorum().await.map_err(unavailable)?;
+                    if wanted > current {
+                        return Err(ReadError::Future { current });
+                    }
+                }
+                wanted
+            }
+        };
+        if !cache.reaches(wanted, CATCH_UP).await {
+            return Ok(Err(wanted));
+        }
+        Ok(Ok(match at {
+            ReadAt::Exact(_) => at,
+            _ => ReadAt::NotOlderThan(wanted),
+        }))
+    }
+
+    /// Lists from etcd.
+    async fn range_list(&self, list: List<'_>, at: Revision) -> Result<Page, ReadError> {
+        let Shared {
+            client,
+            space,
+            cache,
+            ..
+        } = &*self.shared;
+        let failed = |error| match error {
+            CallError::Compacted => Compacted {
+                oldest: cache.published.current().oldest(),
+            }
+            .into(),
+            CallError::Future => ReadError::Future {
+                current: cache.revision(),
+            },
+            error => ReadError::Unavailable(error.into()),
+        };
+        // Keys without a prefix in common are sorted here.
+        let stored = space.layout.encode_prefix(list.prefix);
+        let (mut key, end) = match &stored {
+            Some(stored) => {
+                let key = format!("{}{stored}", space.prefix);
+                let end = prefix_end(key.as_bytes());
+                match list.after.filter(|after| *after >= list.prefix) {
+                    Some(last) if last.starts_with(list.prefix) => (after(&space.key(last)), end),
+                    Some(_) => (end.clone(), end),
+                    None => (Bytes::from(key), end),
+                }
+            }
+            None => space.range(),
+        };
+        let wanted = stored.is_some().then_some(list.limit).flatten();
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut remaining = 0;
+        while key < end || end.as_ref() == b"\0" {
+            let missing = wanted.map(|wanted| wanted.saturating_sub(entries.len()));
+            let missing = missing.map(|missing| i64::try_from(missing).unwrap_or(PAGE));
+            let request = RangeRequest {
+                key,
+                range_end: end.clone(),
+                // No limit is told by zero, so that one more is read than nothing.
+                limit: missing.map_or(PAGE, |missing| missing.clamp(1, PAGE)),
+                revision: number(at),
+                keys_only: missing == Some(0),
+            };
+            let answer = client.range(request).await.map_err(failed)?;
+            let last = answer.kvs.last().map(|kv| kv.key.clone());
+            let count = usize::try_from(answer.count).unwrap_or_default();
+            if missing == Some(0) {
+                remaining = count;
+                break;
+            }
+            remaining = count.saturating_sub(answer.kvs.len());
+            entries.extend(answer.kvs.into_iter().filter_map(|kv| space.entry(kv)));
+            let is_full = wanted.is_some_and(|wanted| entries.len() >= wanted);
+            match last {
+                Some(last) if answer.more && !is_full => key = after(&last),
+                _ => break,
+            }
+        }
+        if stored.is_none() {
+            let last = list.after.unwrap_or_default();
+            entries.retain(|entry| entry.key.starts_with(list.prefix) && &*entry.key > last);
+            entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+            let limit = list.limit.unwrap_or(usize::MAX);
+            remaining = entries.len().saturating_sub(limit);
+            entries.truncate(limit);
+        }
+        Ok(Page {
+            entries,
+            revision: at,
+            remaining,
+        })
+    }
+}
+
+/// Makes sure that the prefix is this program's, and says so in etcd.
+async fn mark(client: &Client, space: &Space, adopt: bool) -> Result<(), EtcdError> {
+    let unavailable = |error: CallError| EtcdError::Unavailable(error.into());
+    let marker = Bytes::from(format!("{MARKERS}{}", space.prefix));
+    let request = RangeRequest {
+        key: marker.clone(),
+        ..RangeRequest::default()
+    };
+    let found = client.range(request).await.map_err(unavailable)?;
+    if !found.kvs.is_empty() {
+        return Ok(());
+    }
+    let (key, range_end) = space.range();
+    let request = RangeRequest {
+        key,
+        range_end,
+        limit: 1,
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    let taken = client.range(request).await.map_err(unavailable)?;
+    if let Some(KeyValue { key, .. }) = taken.kvs.first().filter(|_| !adopt) {
+        return Err(EtcdError::ForeignPrefix {
+            prefix: space.prefix.clone(),
+            key: String::from_utf8_lossy(key).into_owned(),
+        });
+    }
+    let put = Request::Put(PutRequest {
+        key: marker.clone(),
+        value: Bytes::from_static(b"{\"format\":1}"),
+        ..PutRequest::default()
+    });
+    // Another replica may be faster, which is as good.
+    let request = TxnRequest {
+        compare: vec![Compare::mod_revision(marker, 0)],
+        success: vec![RequestOp { request: Some(put) }],
+        failure: Vec::new(),
+    };
+    client.txn(request).await.map_err(unavailable)?;
+    Ok(())
+}
+
+#[async_trait]
+impl Store for EtcdStore {
+    async fn create(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> Result<Revision, WriteError> {
+        let space = &self.shared.space;
+        let lease = match ttl {
+            // A lease of its own: keys that share one end at one revision, and a watch that is resumed between
+            // two of them would miss the second.
+            Some(ttl) => {
+                let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
+                self.shared.client.lease(seconds).await?
+            }
+            None => 0,
+        };
+        let put = Request::Put(PutRequest {
+            key: space.key(key),
+            value: space.layout.encode_value(key, value),
+            lease,
+            ignore_lease: false,
+        });
+        match self.write(key, 0, put).await? {
+            Ok((revision, _)) => Ok(revision),
+            Err(Some(entry)) => Err(WriteError::AlreadyExists(Box::new(entry))),
+            // A key that the layout cannot read back.
+            Err(None) => Err(Unavailable(format!("etcd: `{key}` is taken")).into()),
+        }
+    }
+
+    async fn update(
+        &self,
+        key: &str,
+        expected: Revision,
+        value: Bytes,
+    ) -> Result<Revision, WriteError> {
+        let Shared { space, cache, .. } = &*self.shared;
+        // The same bytes change nothing, so the bytes that are there must be known.
+        let cached = cache.published.current().entry(key);
+        let cached = cached.filter(|cached| cached.revision == expected);
+        if cached.is_none_or(|cached| cached.value == value) {
+            match self.range_key(key, Revision::START).await?.0 {
+                None => return Err(WriteError::NotFound),
+                Some(current) if current.revision != expected => {
+                    return Err(WriteError::Conflict(Box::new(current)));
+                }
+                Some(current) if current.value == value => return Ok(expected),
+                Some(_) => {}
+            }
+        }
+        let put = Request::Put(PutRequest {
+            key: space.key(key),
+            value: space.layout.encode_value(key, value),
+            lease: 0,
+            ignore_lease: true,
+        });
+        match self.write(key, number(expected), put).await? {
+            Ok((revision, _)) => Ok(revision),
+            Err(Some(entry)) => Err(WriteError::Conflict(Box::new(entry))),
+            Err(None) => Err(WriteError::NotFound),
+        }
+    }
+
+    async fn delete(&self, key: &str, expected: Revision) -> Result<(Revision, Entry), WriteError> {
+        let space = &self.shared.space;
+        let delete = Request::DeleteRange(DeleteRangeRequest {
+            key: space.key(key),
+            prev_kv: true,
+        });
+        match self.write(key, number(expected), delete).await? {
+            Ok((revision, response)) => {
+                let previous = match response {
+                    Some(Response::DeleteRange(deleted)) => deleted.prev_kvs.into_iter().next(),
+                    _ => None,
+                };
+                // Expecting no key at all, there is nothing to delete.
+                let previous = previous.and_then(|kv| space.entry(kv));
+                let previous = previous.ok_or(WriteError::NotFound)?;
+                Ok((revision, previous))
+            }
+            Err(Some(entry)) => Err(WriteError::Conflict(Box::new(entry))),
+            Err(None) => Err(WriteError::NotFound),
+        }
+    }
+
+    async fn get(&self, key: &str, at: ReadAt) -> Result<(Option<Entry>, Revision), ReadError> {
+        let cache = &self.shared.cache;
+        let unavailable = |error: CallError| ReadError::Unavailable(error.into());
+        match at {
+            ReadAt::Latest => self
+                .range_key(key, Revision::START)
+                .await
+                .map_err(unavailable),
+            ReadAt::NotOlderThan(wanted) if wanted <= cache.revision() => {
+                cache.published.get(key, at)
+            }
+            ReadAt::NotOlderThan(wanted) => {
+                let (entry, current) = self
+                    .range_key(key, Revision::START)
+                    .await
+                    .map_err(unavailable)?;
+                match wanted <= current {
+                    true => Ok((entry, current)),
+                    false => Err(ReadError::Future { current }),
+                }
+            }
+            ReadAt::Exact(wanted) => {
+                if wanted <= cache.revision()
+                    && let Ok(found) = cache.published.get(key, at)
+                {
+                    return Ok(found);
+                }
+                match self.range_key(key, wanted).await {
+                    Ok((entry, _)) => Ok((entry, wanted)),
+                    Err(CallError::Compacted) => Err(Compacted {
+                        oldest: cache.published.current().oldest(),
+                    }
+                    .into()),
+                    Err(CallError::Future) => Err(ReadError::Future {
+                        current: self.quorum().await.map_err(unavailable)?,
+                    }),
+                    Err(error) => Err(unavailable(error)),
+                }
+            }
+        }
+    }
+
+    async fn list(&self, list: List<'_>) -> Result<Page, ReadError> {
+        let at = match self.catch_up(list.at).await? {
+            Err(wanted) => return self.range_list(list, wanted).await,
+            Ok(at) => at,
+        };
+        match self.shared.cache.published.list(List { at, ..list }) {
+            // Etcd may remember what the cache forgot, or never knew.
+            Err(ReadError::Compacted(_)) => {
+                let (ReadAt::Exact(at) | ReadAt::NotOlderThan(at)) = at else {
+                    return self.range_list(list, self.shared.cache.revision()).await;
+                };
+                self.range_list(list, at).await
+            }
+            listed => listed,
+        }
+    }
+
+    async fn watch_if(
+        &self,
+        prefix: &str,
+        after: Revision,
+        filter: Option<Filter>,
+    ) -> Result<Box<dyn Watch>, ReadError> {
+        if self.catch_up(ReadAt::NotOlderThan(after)).await?.is_err() {
+            let behind = format!("the watch of etcd has not reached revision {after}");
+            return Err(Unavailable(behind).into());
+        }
+        Cursor::open(&self.shared.cache.published, prefix, after, filter)
+    }
+
+    async fn revision(&self) -> Result<Revision, Unavailable> {
+        Ok(self.quorum().await?)
+    }
+
+    async fn compact(&self, oldest: Revision) -> Result<(), ReadError> {
+        let Shared { client, cache, .. } = &*self.shared;
+        match client.compact(number(oldest)).await {
+            Ok(()) | Err(CallError::Compacted) => {}
+            Err(CallError::Future) => {
+                let current = self.quorum().await.map_err(Unavailable::from)?;
+                return Err(ReadError::Future { current });
+            }
+            Err(error) => return Err(Unavailable::from(error).into()),
+        }
+        if cache.reaches(oldest, CATCH_UP).await {
+            cache.compact(oldest);
+        }
+        Ok(())
+    }
+
+    fn failure(&self) -> Option<Unavailable> {
+        self.shared.cache.failure()
+    }
+}

@@ -1,0 +1,82 @@
+//! Compacts the history of etcd, one replica at a time: whoever renews a key first in a period does it.
+//!
+//! The key and its value are kube-apiserver's, so that either may run beside the other.
+//!
+//! UPSTREAM: apiserver pkg/storage/etcd3/compact.go
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::client::{CallError, Client};
+use super::proto::{
+    Compare, PutRequest, RangeRequest, Request, RequestOp, Response, TxnRequest, TxnResponse,
+};
+
+const KEY: &[u8] = b"compact_rev_key";
+
+/// A replica's view of the compaction.
+#[derive(Debug, Default)]
+pub(super) struct Compactor {
+    /// How often the key was written, as far as is known.
+    version: i64,
+    /// The revision of the last period, which is compacted in this one.
+    revision: i64,
+}
+
+impl Compactor {
+    /// Compacts once in a period, for ever.
+    pub(super) async fn run(mut self, client: &Client, period: Duration) {
+        loop {
+            tokio::time::sleep(period).await;
+            match self.turn(client).await {
+                Ok(Some(revision)) => tracing::debug!(revision, "etcd compacted"),
+                Ok(None) => {}
+                Err(error) => {
+                    let error = error.unavailable();
+                    tracing::warn!(%error, "etcd was not compacted, trying again in a while");
+                }
+            }
+        }
+    }
+
+    /// Takes a turn; returns the revision that was compacted, if this replica did it.
+    pub(super) async fn turn(&mut self, client: &Client) -> Result<Option<i64>, CallError> {
+        let key = Bytes::from_static(KEY);
+        let put = Request::Put(PutRequest {
+            key: key.clone(),
+            value: self.revision.to_string().into(),
+            ..PutRequest::default()
+        });
+        let range = Request::Range(RangeRequest {
+            key: key.clone(),
+            ..RangeRequest::default()
+        });
+        let request = TxnRequest {
+            compare: vec![Compare::version(key, self.version)],
+            success: vec![RequestOp { request: Some(put) }],
+            failure: vec![RequestOp {
+                request: Some(range),
+            }],
+        };
+        let answer: TxnResponse = client.txn(request).await?;
+        let now = answer.header.unwrap_or_default().revision;
+        let due = std::mem::replace(&mut self.revision, now);
+        if !answer.succeeded {
+            let response = answer.responses.into_iter().next();
+            if let Some(Response::Range(range)) = response.and_then(|response| response.response) {
+                self.version = range.kvs.first().map_or(0, |kv| kv.version);
+            }
+            return Ok(None);
+        }
+        self.version += 1;
+        if due == 0 {
+            return Ok(None);
+        }
+        match client.compact(due).await {
+            // Somebody compacted more.
+            Ok(()) | Err(CallError::Compacted) => Ok(Some(due)),
+            Err(error) => Err(error),
+        }
+    }
+}

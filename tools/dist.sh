@@ -1,0 +1,249 @@
+#!/usr/bin/env bash
+# Builds everything that a release publishes.
+#
+#   tools/dist.sh DIR BASE_URL    the files are to be found at BASE_URL
+#
+# For each platform: an archive, a wheel, an npm package, and container images as OCI layouts (of shaper-webhooks too);
+# for all of them: the packages for tests, SHA256SUMS, install.sh, a Homebrew formula, a krew manifest and the release notes. Platforms that
+# were built into DIR before, on other machines, are kept and listed.
+#
+# TARGETS names the targets to build, as rustc calls them. LOCKGATE names a ready program for this machine instead (and
+# SHAPER_WEBHOOKS the other one), and nothing is built; that is how tests try the rest in seconds.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+if [[ $# -ne 2 ]]; then
+    sed -n '2,/^set/p' "$0" | grep '^#' | cut -c3- >&2
+    exit 2
+fi
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+base=${2%/}
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+skipped=()
+
+say() { printf 'dist: %s\n' "$*" >&2; }
+
+# This machine, as Kubernetes names platforms.
+here() {
+    local machine
+    case $(uname -m) in
+        x86_64) machine=amd64 ;;
+        aarch64 | arm64) machine=arm64 ;;
+        *) machine=$(uname -m) ;;
+    esac
+    printf '%s-%s\n' "$(uname -s | tr '[:upper:]' '[:lower:]')" "$machine"
+}
+
+# The platform of a target.
+platform() {
+    local system machine
+    case $1 in
+        x86_64-*) machine=amd64 ;;
+        aarch64-*) machine=arm64 ;;
+        *) machine=${1%%-*} ;;
+    esac
+    case $1 in
+        *-linux-*) system=linux ;;
+        *-darwin) system=darwin ;;
+        *) system=${1#*-*-} ;;
+    esac
+    printf '%s-%s\n' "$system" "$machine"
+}
+
+targets() {
+    case $(uname -s) in
+        Darwin) printf '%s\n' aarch64-apple-darwin x86_64-apple-darwin ;;
+        *) printf '%s\n' x86_64-unknown-linux-musl aarch64-unknown-linux-musl ;;
+    esac
+}
+
+# Prints the C compiler for a target: ring and mimalloc are C in part. Zig compiles for all of them.
+compiler() {
+    local target=$1 candidate wrapper
+    case $target in
+        *-apple-*)
+            printf 'cc\n'
+            return
+            ;;
+    esac
+    for candidate in "${target/-unknown/}-gcc" "$target-gcc"; do
+        if command -v "$candidate" >/dev/null; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    if [[ $target == "$(uname -m)-unknown-linux-musl" ]] && command -v musl-gcc >/dev/null; then
+        printf 'musl-gcc\n'
+        return
+    fi
+    if command -v zig >/dev/null; then
+        wrapper=$work/cc-$target
+        # rustc brings what musl needs for linking; cc's `--target` is rustc's name, which Zig does not know.
+        cat >"$wrapper" <<WRAPPER
+#!/usr/bin/env bash
+arguments=()
+for argument in "\$@"; do
+    case \$argument in --target=*) ;; *) arguments+=("\$argument") ;; esac
+done
+exec zig cc -target ${target/-unknown/} "\${arguments[@]}"
+WRAPPER
+        chmod +x "$wrapper"
+        printf '%s\n' "$wrapper"
+        return
+    fi
+    return 1
+}
+
+# Builds for a target and prints the program; fails where this machine cannot.
+build() {
+    local target=$1 cc name
+    if ! rustup target list --installed 2>/dev/null | grep -qx "$target" && ! rustup target add "$target" >&2; then
+        skipped+=("$target: rustup cannot install it")
+        return 1
+    fi
+    if ! cc=$(compiler "$target"); then
+        skipped+=("$target: no C compiler; install musl-tools, a cross compiler named ${target/-unknown/}-gcc, or Zig")
+        return 1
+    fi
+    name=${target//-/_}
+    say "building for $target with $cc"
+    # LLVM's linker, which comes with Rust, links for every Linux.
+    local flags=()
+    case $target in
+        *-musl) flags=(--config "target.$target.linker='rust-lld'" --config "target.$target.rustflags=['-Clink-self-contained=yes','-Ctarget-feature=+crt-static']") ;;
+    esac
+    (
+        cd "$root"
+        export "CC_$name=$cc"
+        if [[ $cc == "$work"/* ]]; then
+            printf '#!/bin/sh\nexec zig ar "$@"\n' >"$work/ar"
+            chmod +x "$work/ar"
+            export "AR_$name=$work/ar"
+        fi
+        cargo build --release --locked -p lockgate-cli -p shaper-webhooks --bins --target "$target" "${flags[@]}" >&2
+    )
+    program=${CARGO_TARGET_DIR:-$root/target}/$target/release/lockgate
+}
+
+# The same bytes for the same files.
+pack() {
+    local archive=$1
+    shift
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 "$@" | gzip -n >"$archive"
+}
+
+# Manual pages and completions, which are the same everywhere.
+pages() {
+    local program=$1 shell
+    mkdir -p "$work/pages/completions"
+    "$program" man "$work/pages/man/man1" >/dev/null
+    for shell in bash zsh fish; do
+        "$program" completions "$shell" >"$work/pages/completions/lockgate.$shell"
+    done
+}
+
+# Everything that carries the program of one platform.
+carry() {
+    local platform=$1 program=$2 shaper=$3 name
+    name=lockgate-$version-$platform
+    say "packing $name"
+    rm -rf "${work:?}/$name"
+    mkdir -p "$work/$name"
+    cp "$program" "$work/$name/lockgate"
+    chmod 0755 "$work/$name/lockgate"
+    cp -r "$root/LICENSE" "$root/NOTICE" "$root/README.md" "$root/CHANGELOG.md" "$work/pages/." "$work/$name/"
+    pack "$out/$name.tar.gz" -C "$work" -c "$name"
+    python3 "$root/tools/dist/wheel.py" program "$out" "$version" "$platform" "$program" "$root/packages/wheel/README.md"
+    npm_platform "$platform" "$program"
+    case $platform in
+        linux-*)
+            python3 "$root/tools/dist/image.py" "$out" "$version" "$platform" "$program"
+            if [[ -n $shaper ]]; then
+                python3 "$root/tools/dist/image.py" "$out" "$version" "$platform" "$shaper" shaper-webhooks 9443 8081 8080
+            fi
+            ;;
+    esac
+}
+
+npm_platform() {
+    local platform=$1 program=$2 cpu
+    case ${platform#*-} in
+        amd64) cpu=x64 ;;
+        *) cpu=${platform#*-} ;;
+    esac
+    local name=lockgate-${platform%-*}-$cpu
+    mkdir -p "$work/npm/$name/package"
+    cp "$program" "$work/npm/$name/package/lockgate"
+    chmod 0755 "$work/npm/$name/package/lockgate"
+    cp "$root/LICENSE" "$work/npm/$name/package/"
+    cat >"$work/npm/$name/package/package.json" <<JSON
+{
+  "name": "$name",
+  "version": "$version",
+  "description": "The program lockgate for ${platform%-*} on $cpu",
+  "license": "Apache-2.0",
+  "os": ["${platform%-*}"],
+  "cpu": ["$cpu"],
+  "files": ["lockgate"]
+}
+JSON
+    pack "$out/$name-$version.tgz" -C "$work/npm/$name" -c package
+}
+
+# A package of JavaScript alone: what package.json lists.
+npm_plain() {
+    local from=$1 name=$2 file
+    mkdir -p "$work/npm/$name/package"
+    for file in package.json README.md $(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["files"])' "$from/package.json"); do
+        mkdir -p "$(dirname "$work/npm/$name/package/$file")"
+        cp "$from/$file" "$work/npm/$name/package/$file"
+    done
+    cp "$root/LICENSE" "$work/npm/$name/package/"
+    pack "$out/$name-$version.tgz" -C "$work/npm/$name" -c package
+}
+
+for manifest in packages/js/package.json packages/npm/package.json packages/python/pyproject.toml; do
+    if ! grep -qE "version\"?( =|:) \"$version\"" "$root/$manifest"; then
+        say "$manifest is not of version $version: see RELEASING.md"
+        exit 1
+    fi
+done
+
+if [[ -n ${LOCKGATE:-} ]]; then
+    pages "$LOCKGATE"
+    carry "$(here)" "$LOCKGATE" "${SHAPER_WEBHOOKS:-}"
+else
+    built=()
+    for target in ${TARGETS:-$(targets)}; do
+        if build "$target"; then
+            built+=("$target $program")
+            if [[ $(platform "$target") == "$(here)" ]]; then pages "$program"; fi
+        fi
+    done
+    if [[ ! -d $work/pages ]]; then
+        say "no program was built that runs here, of which manual pages could be made"
+        exit 1
+    fi
+    for each in "${built[@]}"; do
+        carry "$(platform "${each%% *}")" "${each#* }" "$(dirname "${each#* }")/shaper-webhooks"
+    done
+fi
+
+npm_plain "$root/packages/npm" lockgate
+npm_plain "$root/packages/js" lockgate-test
+python3 "$root/tools/dist/wheel.py" plain "$out" "$root/packages/python"
+sed -e "s|@VERSION@|$version|" -e "s|@BASE_URL@|$base|" "$root/packages/install.sh" >"$out/install.sh"
+chmod 0755 "$out/install.sh"
+"$root/tools/release-notes.sh" "$version" >"$out/NOTES.md"
+python3 "$root/tools/dist/manifests.py" "$out" "$version" "$base"
+(
+    cd "$out"
+    find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
+)
+say "everything is in $out"
+if [[ ${#skipped[@]} -gt 0 ]]; then
+    say "NOT BUILT:"
+    printf 'dist:   %s\n' "${skipped[@]}" >&2
+fi
