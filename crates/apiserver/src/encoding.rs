@@ -53,10 +53,19 @@ pub fn store_options() -> MemoryOptions {
     }
 }
 
+/// The beginning of the groups of custom resources in keys.
+pub(crate) const CUSTOM: &str = "custom:";
+
 /// The group under which custom resources of a group are kept. No group has a colon in its name, so
 /// what a definition adds never meets the keys of a built-in resource.
 pub(crate) fn custom_space(group: &str) -> String {
-    format!("custom:{group}")
+    format!("{CUSTOM}{group}")
+}
+
+/// Returns true if a text is one that is stored, with its version.
+pub(crate) fn is_stored_form(text: &str) -> bool {
+    let is_versioned = Parts::of(text.as_bytes()).is_some_and(|parts| parts.api_version.is_some());
+    is_versioned && text.ends_with('}')
 }
 
 /// The bytes to store.

@@ -50,6 +50,8 @@ mod published;
 
 mod watch;
 
+mod layout;
+
 mod disk;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -70,7 +72,8 @@ use bytes::Bytes;
 
 pub use disk::{DiskStore, OpenError};
 #[cfg(feature = "etcd")]
-pub use etcd::{EtcdError, EtcdOptions, EtcdStore, Layout, PlainLayout};
+pub use etcd::{EtcdError, EtcdOptions, EtcdStore};
+pub use layout::{Layout, PlainLayout};
 pub use memory::{MemoryOptions, MemoryStore};
 
 /// A point in the history of a store.
@@ -332,6 +335,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// The revision is not there yet.
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
+
+    /// Returns true if other processes write to the same store.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// The error after which nothing can be written any more, if there was one. Reads go on.
     fn failure(&self) -> Option<Unavailable> {

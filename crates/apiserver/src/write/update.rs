@@ -341,6 +341,7 @@ impl Recipe for Replacement<'_> {
             let purpose = Purpose {
                 is_dry_run: self.change.options.is_dry_run(),
                 is_new: false,
+                is_shared: writer.storage.store().is_shared(),
             };
             self.allocated = writer.addresses.allocate(resource, object, purpose);
         }
@@ -385,6 +386,10 @@ impl Recipe for Replacement<'_> {
                 encoding::set_version(&mut forms.shown, revision);
             }
             return Ok(Persisted::Done(Round::updated(forms.shown)));
+        }
+        if let Some(allocation) = &self.allocated {
+            let claimed = allocation.claim(&**storage.store()).await;
+            claimed.map_err(|error| internal(&error.to_string()))?;
         }
         let written = if deletes {
             let removed = storage.remove(resource, self.key, revision).await;

@@ -18,7 +18,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::client::{CallError, Client, Watching};
-use super::layout::Layout;
 use super::proto::{
     KeyValue, RangeRequest, WatchCall, WatchCreateRequest, WatchEvent, WatchProgressRequest,
     WatchRequest, WatchResponse,
@@ -26,7 +25,7 @@ use super::proto::{
 use crate::form::Forms;
 use crate::published::Published;
 use crate::state::{Keys, State, Stored};
-use crate::{Entry, Event, MemoryOptions, Revision, Unavailable};
+use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
 
 /// The entries of a page while the cache is filled.
 const PAGE: i64 = 2_000;
