@@ -109,10 +109,11 @@ build() {
     fi
     name=${target//-/_}
     say "building for $target with $cc"
-    # LLVM's linker, which comes with Rust, links for every Linux.
+    # musl and its start files come with the target. LLVM's linker, which comes with Rust, links for other machines.
     local flags=()
     case $target in
-        *-musl) flags=(--config "target.$target.linker='rust-lld'" --config "target.$target.rustflags=['-Clink-self-contained=yes','-Ctarget-feature=+crt-static']") ;;
+        "$(uname -m)"-* | *-apple-*) ;;
+        *) flags=(--config "target.$target.linker='rust-lld'") ;;
     esac
     (
         cd "$root"

@@ -399,12 +399,13 @@ impl Received {
                     let forward = self.forward(&remote, &user, connection, false, encoding, event);
                     return Box::pin(forward).await;
                 }
-                let response = self.pipeline.non_resource.serve(
+                let served = self.pipeline.non_resource.serve(
                     &self.head.method,
                     &segments,
                     &self.head.headers,
                     &self.query,
                 );
+                let response = served.await;
                 self.observe_probe(&path, &response, queued);
                 return response;
             }
