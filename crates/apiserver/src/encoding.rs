@@ -15,7 +15,7 @@
 
 use bytes::Bytes;
 use lockgate_go::json;
-use lockgate_store::{Entry, Revision};
+use lockgate_store::{Entry, MemoryOptions, Revision};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -37,6 +37,19 @@ pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> Stri
     match namespace {
         None => format!("/{group}/{plural}/"),
         Some(namespace) => format!("/{group}/{plural}/{namespace}/"),
+    }
+}
+
+/// The options of a store for this server. Bindings of policies can be many, are alike, and are seldom read:
+/// matching has a form of its own.
+#[must_use]
+pub fn store_options() -> MemoryOptions {
+    MemoryOptions {
+        alike: &[
+            "/admissionregistration.k8s.io/validatingadmissionpolicybindings/",
+            "/admissionregistration.k8s.io/mutatingadmissionpolicybindings/",
+        ],
+        ..MemoryOptions::default()
     }
 }
 

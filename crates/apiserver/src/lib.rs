@@ -115,6 +115,7 @@ pub use config::{
     RequestHeaders, ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles,
     Settings, SharedCertificates,
 };
+pub use encoding::store_options;
 pub use etcd_layout::KubernetesLayout;
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;

@@ -479,7 +479,7 @@ impl Store for EtcdStore {
     ) -> Result<Revision, WriteError> {
         let Shared { space, cache, .. } = &*self.shared;
         // The same bytes change nothing, so the bytes that are there must be known.
-        let cached = cache.published.current().keys.get(key).cloned();
+        let cached = cache.published.current().entry(key);
         let cached = cached.filter(|cached| cached.revision == expected);
         if cached.is_none_or(|cached| cached.value == value) {
             match self.range_key(key, Revision::START).await?.0 {

@@ -42,6 +42,8 @@
 
 #![warn(missing_docs)]
 
+mod form;
+
 mod state;
 
 mod published;
@@ -180,6 +182,7 @@ impl Event {
     }
 
     /// The entry that was there before.
+    #[cfg(any(test, feature = "contract-tests"))]
     pub(crate) fn previous(&self) -> Option<&Entry> {
         match self {
             Self::Put { previous, .. } => previous.as_ref(),

@@ -237,6 +237,9 @@ impl Recipe for Insertion<'_> {
             notes.warn(&warning);
         }
         strategy::prepare_create(resource, object, self.request.user(), gates);
+        if notes.shares_labels() {
+            resource.shape.kind().follow_template(object);
+        }
         let admin_access = self
             .writer
             .grants_admin_access(self.request.object_namespace());

@@ -14,7 +14,7 @@ use lockgate_admission::order::ORDER;
 use lockgate_apiserver::{
     AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubernetesLayout,
     RequestHeaders, Running, ServiceMapping, ServingFiles, Settings, SharedCertificates,
-    StartError, WorkloadSettings, private_file,
+    StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, EtcdError, EtcdOptions, EtcdStore, MemoryStore, OpenError, Store};
@@ -563,6 +563,7 @@ impl ServeArgs {
             layout: Arc::new(KubernetesLayout::new()),
             adopt_prefix: self.etcd_adopt_prefix,
             compaction_interval: self.etcd_compaction_interval,
+            history: store_options(),
             ..EtcdOptions::default()
         }))
     }
@@ -671,13 +672,13 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         })?;
     }
     let disk = match &args.data_dir {
-        Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
+        Some(folder) => Some(DiskStore::open_with(folder, store_options()).map_err(explain_open)?),
         None => None,
     };
     let mut settings = args.settings();
     let store: Arc<dyn Store> = match (&disk, args.etcd()?) {
         (Some(disk), _) => Arc::new(disk.clone()),
-        (None, None) => Arc::new(MemoryStore::new()),
+        (None, None) => Arc::new(MemoryStore::with_options(store_options())),
         (None, Some(options)) => {
             let store = EtcdStore::open(options).await.map_err(explain_etcd)?;
             if settings.cert_dir.is_none() {
