@@ -36,6 +36,7 @@ use crate::authn::service_account::Signer;
 use crate::authn::{Authenticator, impersonation};
 use crate::authz::rbac::MASTERS;
 use crate::authz::{self, Asked, Authorized};
+use crate::config::AdmissionConsistency;
 use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
 use crate::error::{
@@ -96,6 +97,7 @@ pub(crate) struct Pipeline {
     pub(crate) heavy: Heavy,
     pub(crate) tasks: Tasks,
     pub(crate) request_timeout: Duration,
+    pub(crate) consistency: AdmissionConsistency,
 }
 
 impl Service for Pipeline {
@@ -270,6 +272,12 @@ impl Received {
         {
             return self.fail(&failure, encoding, event);
         }
+        if self.pipeline.consistency == AdmissionConsistency::Linearizable
+            && !matches!(self.head.method, Method::GET | Method::HEAD)
+            && let Err(failure) = self.pipeline.writer.storage.effects_applied().await
+        {
+            return self.fail(&failure, encoding, event);
+        }
         let user = match self.identify(event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
@@ -391,12 +399,13 @@ impl Received {
                     let forward = self.forward(&remote, &user, connection, false, encoding, event);
                     return Box::pin(forward).await;
                 }
-                let response = self.pipeline.non_resource.serve(
+                let served = self.pipeline.non_resource.serve(
                     &self.head.method,
                     &segments,
                     &self.head.headers,
                     &self.query,
                 );
+                let response = served.await;
                 self.observe_probe(&path, &response, queued);
                 return response;
             }
@@ -514,7 +523,8 @@ impl Received {
         // Whoever saw that it is available finds it so.
         let mut remote = Arc::clone(remote);
         if !remote.is_available {
-            self.pipeline.writer.storage.effects_applied().await;
+            // If that cannot be waited for, it is not available either.
+            let _ = self.pipeline.writer.storage.effects_applied().await;
             let aggregator = &self.pipeline.aggregator;
             remote = aggregator
                 .find(&remote.group, &remote.version)

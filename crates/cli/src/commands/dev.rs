@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings};
+use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings, store_options};
 use lockgate_store::MemoryStore;
 
 use super::serve::{
@@ -127,7 +127,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
 
     let running = Running::start(
         settings(args, &services, &authority),
-        Arc::new(MemoryStore::new()),
+        Arc::new(MemoryStore::with_options(store_options())),
     )
     .await
     .map_err(explain)?;

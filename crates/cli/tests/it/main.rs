@@ -17,6 +17,7 @@ mod hostile;
 mod lint;
 mod logging;
 mod manifests;
+mod on_etcd;
 mod plugins;
 mod program;
 mod quotas;
