@@ -27,7 +27,7 @@ use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::policy::PolicyKind;
 use lockgate_listener::Service;
-use lockgate_store::ReadAt;
+use lockgate_store::{ReadAt, Revision};
 
 use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, Forward, Remote, forward};
@@ -185,7 +185,9 @@ impl Pipeline {
         }
         let storage = &self.writer.storage;
         let key = storage.key(resource, &target.namespace, &target.name);
-        let read = storage.store().get(&key, ReadAt::Latest).await;
+        // Any state will do to tell the size: on etcd, the newest would be a round trip.
+        let read = storage.store().get(&key, ReadAt::NotOlderThan(Revision(0)));
+        let read = read.await;
         let size = read.map(|(entry, _)| entry.map_or(0, |entry| entry.value.len()));
         size.is_ok_and(|bytes| bytes as u64 > heavy::LARGE)
     }
