@@ -564,7 +564,6 @@ impl ServeArgs {
             adopt_prefix: self.etcd_adopt_prefix,
             compaction_interval: self.etcd_compaction_interval,
             history: store_options(),
-            ..EtcdOptions::default()
         }))
     }
 
