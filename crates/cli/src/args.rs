@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::envtest::Entry;
 use crate::commands::{
-    Stop, cel, completions, demo, dev, envtest, explain, lint, man, manifests, plugins, serve,
+    Stop, cel, completions, demo, dev, envtest, explain, lint, man, manifests, plugins, serve, test,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
@@ -56,6 +56,8 @@ pub enum Command {
     Lint(lint::LintArgs),
     /// Explain which webhooks and policies apply to a request, and why
     Explain(Box<explain::ExplainArgs>),
+    /// Test webhook configurations and policies offline
+    Test(Box<test::TestArgs>),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
@@ -125,6 +127,7 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
         Command::Explain(args) => explain::run(args, printer),
+        Command::Test(args) => test::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
         Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),

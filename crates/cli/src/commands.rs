@@ -11,6 +11,7 @@ pub mod man;
 pub mod manifests;
 pub mod plugins;
 pub mod serve;
+pub mod test;
 
 use std::io;
 

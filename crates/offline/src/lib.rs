@@ -63,4 +63,5 @@ pub mod chain;
 
 pub mod explanation;
 
+pub mod coverage;
 pub mod suite;
