@@ -6,6 +6,7 @@
 #   tools/need.sh etcd       also an etcd, built from its Go module when there is none or an old one; prints its path
 #   tools/need.sh clients    also Helm, the Python client and pytest; prints their folder
 #   tools/need.sh deny       also cargo-deny; prints its folder
+#   tools/need.sh chromium   also Chromium, from the system's packages; prints its folder
 #
 # Exit code 3: it is missing and cannot be installed here.
 set -euo pipefail
@@ -156,9 +157,33 @@ deny() {
     printf '%s\n' "$folder/bin"
 }
 
+chromium() {
+    local name folder
+    if [[ -n ${LOCKGATE_CHROMIUM:-} ]]; then
+        dirname "$LOCKGATE_CHROMIUM"
+        return
+    fi
+    for name in chromium chromium-browser google-chrome chrome; do
+        if folder=$(dirname "$(type -P "$name")") && [[ $folder != . ]]; then
+            printf '%s\n' "$folder"
+            return
+        fi
+    done
+    local install=(apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core) sudo=()
+    if [[ $(id -u) -ne 0 ]]; then
+        sudo=(sudo -n)
+    fi
+    say "installing Chromium for the tests of the console"
+    if ! command -v apt-get >/dev/null || ! { "${sudo[@]}" apt-get update -qq && "${sudo[@]}" "${install[@]}"; } >&2; then
+        say "Chromium is missing, and cannot be installed here: install it, or set LOCKGATE_CHROMIUM"
+        exit 3
+    fi
+    dirname "$(type -P chromium)"
+}
+
 for what in "$@"; do
     case $what in
-        kubectl | etcd | clients | deny) "$what" ;;
+        kubectl | etcd | clients | deny | chromium) "$what" ;;
         *)
             say "unknown: $what"
             exit 2

@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 # Tests that run kubectl, Helm or the Python client, by the names of their modules.
 kubectl_tests=(kubectl:: chain::installed_by_helm_it_does_what_the_original_promised chain::the_paths_of_kubebuilder_and_guarded_profiles_work_as_well dev::a_webhook_is_asked)
 client_tests=(helm:: python:: charts:: chain::installed_by_helm chain::the_paths_of_kubebuilder)
+# Tests that run a browser.
+browser_tests=(browser::)
 # Tests that run etcd.
 etcd_tests=(on_etcd::)
 missing=()
@@ -31,12 +33,12 @@ check() {
     step "tests without clients"
     # The suites that take minutes are left to `make test`: recorded scenarios, kills, and compiling
     # every wrong attribute.
-    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${etcd_tests[@]}" durability:: messages_are_as_recorded)
+    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" durability:: messages_are_as_recorded)
     cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
 }
 
 all() {
-    local kubectl clients deny etcd
+    local kubectl clients deny chromium etcd
     if kubectl=$(tools/need.sh kubectl); then
         export PATH="$kubectl:$PATH"
     else
@@ -49,6 +51,11 @@ all() {
     fi
     if ! clients=$(tools/need.sh clients) || [[ -z $clients ]]; then
         missing+=("Helm and the Python client: ${client_tests[*]}")
+    fi
+    if chromium=$(tools/need.sh chromium); then
+        export PATH="$chromium:$PATH"
+    else
+        missing+=("Chromium: ${browser_tests[*]}")
     fi
     lint
 
@@ -115,6 +122,7 @@ all() {
     local skipped=()
     case "${missing[*]-}" in *kubectl:*) mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}") ;; esac
     case "${missing[*]-}" in *Helm*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${client_tests[@]}") ;; esac
+    case "${missing[*]-}" in *Chromium*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${browser_tests[@]}") ;; esac
     case "${missing[*]-}" in *etcd:*) mapfile -t -O "${#skipped[@]}" skipped < <(skips "${etcd_tests[@]}") ;; esac
     cargo test --workspace --locked -- "${skipped[@]}"
 

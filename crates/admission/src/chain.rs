@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use crate::configuration::FailurePolicy;
 use crate::decision::{Cause, Decision};
 use crate::host::Clock;
+use crate::object::Object;
 use crate::plugin::{Admission, Plugin, UnderWay};
 use crate::trace::{CallOutcome, CallTrace, PluginTrace, Step, StepTrace};
 
@@ -78,6 +79,8 @@ impl Chain {
             operation: admission.request.operation,
             elapsed: std::time::Duration::ZERO,
             denied: None,
+            status: None,
+            object: admission.recorded_object(),
             plugins: Vec::with_capacity(self.plugins.len()),
         });
         let now = self.clock.now();
@@ -93,6 +96,9 @@ impl Chain {
                 Decision::Allow => None,
                 Decision::Deny(denial) => Some(denial.cause),
             };
+            if let (Decision::Deny(denial), true) = (decision, admission.records_objects) {
+                step.status = Some(Box::new(denial.status.clone()));
+            }
         }
     }
 
@@ -169,6 +175,7 @@ impl Chain {
                 round = admission.running.round
             );
             admission.under_way.plugin = Some(started);
+            let before = admission.recorded_object();
             let run = match step {
                 Step::Admit => plugin.admit(admission),
                 Step::Validate => plugin.validate(admission),
@@ -180,6 +187,12 @@ impl Chain {
             trace.elapsed = ended.saturating_duration_since(started);
             started = ended;
             trace.denied = !decision.is_allowed();
+            if step == Step::Admit {
+                trace.object = admission.recorded_object().filter(|after| {
+                    let same = |before: &Object| before == after;
+                    !before.as_ref().is_some_and(same)
+                });
+            }
             if let Some(step) = admission.trace.steps.last_mut() {
                 step.plugins.push(trace);
             }

@@ -232,6 +232,13 @@ impl Conditions {
         self.0.conditions.is_empty()
     }
 
+    /// The expression of the condition with this name.
+    pub(crate) fn expression(&self, name: &str) -> Option<&str> {
+        let mut all = self.0.conditions.conditions().iter();
+        all.find(|condition| condition.name == name)
+            .map(|condition| condition.expression.as_str())
+    }
+
     pub(crate) fn expressions(&self) -> impl Iterator<Item = (&str, Option<&Program>)> {
         let conditions = self.0.conditions.conditions().iter();
         conditions.map(|condition| (&*condition.expression, condition.program()))

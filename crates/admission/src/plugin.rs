@@ -95,6 +95,8 @@ pub struct Admission {
     pub(crate) reinvocation: Reinvocation,
     pub(crate) policy_reinvocation: PolicyReinvocation,
     pub(crate) detail: Detail,
+    /// Set when the trace keeps the object after every change.
+    pub(crate) records_objects: bool,
     held: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -138,6 +140,7 @@ impl Admission {
             reinvocation: Reinvocation::default(),
             policy_reinvocation: PolicyReinvocation::default(),
             detail: Detail::Candidates,
+            records_objects: false,
             held: Vec::new(),
         }
     }
@@ -149,6 +152,14 @@ impl Admission {
             detail: Detail::Everything,
             ..Self::new(request)
         }
+    }
+
+    /// Keeps the object in the trace as it was before the first change and after each. Every change
+    /// costs a copy then.
+    #[must_use]
+    pub fn record_objects(mut self) -> Self {
+        self.records_objects = true;
+        self
     }
 
     /// The facts.
@@ -176,6 +187,11 @@ impl Admission {
     /// The object, to be changed in place. For plugins in the first step.
     pub fn object_mut(&mut self) -> Option<&mut Value> {
         self.request.object.as_mut().map(Object::value_mut)
+    }
+
+    /// The object as it stands, if the trace keeps objects.
+    pub(crate) fn recorded_object(&self) -> Option<Object> {
+        self.request.object.clone().filter(|_| self.records_objects)
     }
 
     /// Keeps something until the write is over, whatever becomes of it: what a plugin has set aside

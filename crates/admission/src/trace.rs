@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::audit::{Annotations, Level, go_duration};
 use crate::call::Phase;
-use crate::conditions::ExpressionTrace;
+use crate::conditions::{ExpressionRole, ExpressionTrace};
 use crate::configuration::{CompiledBinding, CompiledHook, CompiledPolicy, FailurePolicy};
 use crate::decision::Cause;
 use crate::host::Namespace;
@@ -77,6 +77,12 @@ pub struct StepTrace {
     pub elapsed: Duration,
     /// Why the request was refused, if it was.
     pub denied: Option<Cause>,
+    /// The status the client gets for it. Recorded with objects only.
+    pub status: Option<Box<Status>>,
+    /// The object when the step began. Recorded only by [`Admission::record_objects`].
+    ///
+    /// [`Admission::record_objects`]: crate::plugin::Admission::record_objects
+    pub object: Option<Object>,
     /// The plugins that ran, in order; in a second round they appear again.
     pub plugins: Vec<PluginTrace>,
 }
@@ -104,6 +110,8 @@ pub struct PluginTrace {
     pub hooks: Vec<HookTrace>,
     /// The policies that could match, in the order they were evaluated.
     pub policies: Vec<PolicyTrace>,
+    /// The object it left, if it changed it. Recorded with objects only.
+    pub object: Option<Object>,
 }
 
 /// The outcome of one policy.
@@ -166,7 +174,9 @@ pub struct Change {
 /// The result of one expression of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyOutcome {
-    /// The place of the expression among those of the policy.
+    /// The role of the expression.
+    pub role: ExpressionRole,
+    /// The place of the expression in the list of its role.
     pub index: usize,
     /// The failure; `None` for a mutation that succeeded.
     pub error: Option<String>,
@@ -174,6 +184,22 @@ pub struct PolicyOutcome {
     pub enforcement: Enforcement,
     /// How long it took.
     pub elapsed: Duration,
+}
+
+impl PolicyOutcome {
+    /// The expression as it was written.
+    #[must_use]
+    pub fn expression<'p>(&self, policy: &'p CompiledPolicy) -> Option<&'p str> {
+        let at = self.index;
+        match self.role {
+            ExpressionRole::Validation => policy.validations.get(at).map(|one| &*one.expression),
+            ExpressionRole::AuditAnnotation => {
+                policy.annotations.get(at).map(|one| &*one.expression)
+            }
+            ExpressionRole::Mutation => policy.mutations.get(at).map(|one| &*one.expression),
+            _ => None,
+        }
+    }
 }
 
 /// The enforcement of an outcome.

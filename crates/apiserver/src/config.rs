@@ -335,16 +335,37 @@ impl Controllers {
 
 /// Is told of every run through admission when it is over, with its trace.
 #[derive(Clone)]
-pub struct Observer(Arc<dyn Fn(&Admission) + Send + Sync>);
+pub struct Observer {
+    observe: Arc<dyn Fn(&Admission) + Send + Sync>,
+    records_objects: bool,
+}
 
 impl Observer {
     /// An observer. It is called while the client waits.
     pub fn new(observe: impl Fn(&Admission) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(observe))
+        Self {
+            observe: Arc::new(observe),
+            records_objects: false,
+        }
+    }
+
+    /// The same, and traces have the object as it was before and after each change.
+    #[must_use]
+    pub fn recording_objects(mut self) -> Self {
+        self.records_objects = true;
+        self
     }
 
     pub(crate) fn tell(&self, admission: &Admission) {
-        (self.0)(admission);
+        (self.observe)(admission);
+    }
+
+    /// A request that is to be observed.
+    pub(crate) fn prepare(&self, admission: Admission) -> Admission {
+        match self.records_objects {
+            true => admission.record_objects(),
+            false => admission,
+        }
     }
 }
 

@@ -115,6 +115,6 @@ pub use config::{
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;
 pub use lockgate_workloads::Settings as WorkloadSettings;
-pub use server::{Running, StartError};
+pub use server::{Access, Running, StartError};
 pub use test_server::TestServer;
 pub use version::KUBERNETES_VERSION;

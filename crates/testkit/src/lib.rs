@@ -1,7 +1,8 @@
 //! Test helpers shared by the crates of Lockgate; never published.
 //!
 //! [`WebhookServer`] is a webhook whose every answer, and every way of failing to answer, is
-//! scripted. [`certs`] makes the certificates it needs and those it must not have.
+//! scripted. [`certs`] makes the certificates it needs and those it must not have. [`Browser`] is a real
+//! browser.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -18,6 +19,7 @@
 
 mod answer;
 mod blackhole;
+mod browser;
 pub mod certs;
 mod cut;
 mod etcd;
@@ -26,6 +28,7 @@ mod webhook;
 
 pub use answer::{Answer, Ending};
 pub use blackhole::Blackhole;
+pub use browser::Browser;
 pub use cut::{CutProxy, Network};
 pub use etcd::EtcdCluster;
 pub use gate::Gate;

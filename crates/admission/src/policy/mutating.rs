@@ -14,7 +14,7 @@ use lockgate_go::quote::quote;
 use super::mutation::{MutationError, Subject, shown};
 use super::version::Versions;
 use super::{Plugin, Run, misconfigured};
-use crate::conditions::ConditionsVerdict;
+use crate::conditions::{ConditionsVerdict, ExpressionRole};
 use crate::configuration::{BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, Host, Param};
@@ -378,6 +378,7 @@ impl Pass<'_> {
             }
             if let (Some(before), Some(after)) = (before, after)
                 && is_changed
+                && self.run.matcher.is_recording()
                 && let Some(told) = told_of(admission, invocation)
             {
                 told.change = Some(Change { before, after });
@@ -494,6 +495,7 @@ fn note(
     };
     if let Some(told) = told_of(admission, invocation) {
         told.outcomes.push(PolicyOutcome {
+            role: ExpressionRole::Mutation,
             index,
             error,
             enforcement,

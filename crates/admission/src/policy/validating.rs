@@ -15,6 +15,7 @@ use super::evaluate::{Decided, Evaluated, evaluate};
 use super::version::{VersionError, Versions};
 use super::{Plugin, Run, misconfigured};
 use crate::audit::Level;
+use crate::conditions::ExpressionRole;
 use crate::configuration::{
     Action, BoundPolicy, CompiledBinding, CompiledPolicy, FailurePolicy, Policies,
 };
@@ -348,6 +349,7 @@ impl Judge<'_> {
                 Err(error) => {
                     self.deny(policy, Some(binding), error.to_string(), None);
                     outcomes.push(PolicyOutcome {
+                        role: ExpressionRole::AuditAnnotation,
                         index: annotated.index,
                         error: Some(error.to_string()),
                         enforcement: Enforcement::Deny,
@@ -362,6 +364,7 @@ impl Judge<'_> {
 
 fn told(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> PolicyOutcome {
     PolicyOutcome {
+        role: ExpressionRole::Validation,
         index: decided.index,
         error: Some(decided.message.clone()),
         enforcement,

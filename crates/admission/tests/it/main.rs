@@ -20,6 +20,7 @@ mod https;
 mod logging;
 mod matching_cost;
 mod mutating;
+mod recorded;
 mod reinvocation;
 mod timeouts;
 mod validating;

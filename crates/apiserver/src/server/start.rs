@@ -26,10 +26,12 @@ use lockgate_listener::{Phase, serve};
 use lockgate_plugins::in_tree::{self, Parts as PluginParts};
 use lockgate_plugins::quota::Ledger;
 use lockgate_store::{Store, Unavailable};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::access::Access;
 use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, ProxyIdentity};
 use crate::allocate::Addresses;
@@ -146,6 +148,7 @@ pub struct Running {
     serving: JoinHandle<()>,
     /// The threads of the controllers.
     _controllers: Heavy,
+    tls: Arc<ServerConfig>,
 }
 
 impl Running {
@@ -210,6 +213,7 @@ impl Running {
             let workloads = controllers::simulate(writer, identity.authority()?, settings);
             threads.spawn(tasks.until_stopped(workloads));
         }
+        let tls = Arc::clone(&config);
         let secure = Arc::new(Secure {
             config,
             users,
@@ -227,6 +231,7 @@ impl Running {
             phase,
             serving,
             _controllers: threads,
+            tls,
         })
     }
 
@@ -307,6 +312,20 @@ impl Running {
     /// The first object that the server rejects. Objects before it stay.
     pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
         crate::apply::apply(&self.pipeline.writer, manifests).await
+    }
+
+    /// Callers and objects of the server, for a program around it.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        Access {
+            pipeline: Arc::clone(&self.pipeline),
+        }
+    }
+
+    /// The serving certificate of the server, for others that listen beside it.
+    #[must_use]
+    pub fn tls(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.tls)
     }
 
     /// The enabled parts as text: plugins in the order they run, controllers, feature gates.

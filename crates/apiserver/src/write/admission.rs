@@ -146,10 +146,15 @@ impl Admitter {
         submitted.object = object.map(Object::new);
         submitted.old_object = old;
         submitted.fine_times = fine_times;
+        let admission = Admission::new(submitted);
+        let admission = match &self.observer {
+            Some(observer) => observer.prepare(admission),
+            None => admission,
+        };
         Attempt {
             admitter: self,
             request,
-            admission: Admission::new(submitted),
+            admission,
             is_tracked,
         }
     }

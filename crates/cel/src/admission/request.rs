@@ -100,6 +100,48 @@ impl Request {
         Json::Object(request)
     }
 
+    /// Reads the variable, or the `request` of an AdmissionReview. What is missing or of another type is
+    /// empty.
+    #[must_use]
+    pub fn from_json(request: &Json) -> Self {
+        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+        let kind = |value: &Json| GroupVersionKind {
+            group: text(&value["group"]),
+            version: text(&value["version"]),
+            kind: text(&value["kind"]),
+        };
+        let resource = |value: &Json| GroupVersionResource {
+            group: text(&value["group"]),
+            version: text(&value["version"]),
+            resource: text(&value["resource"]),
+        };
+        let texts = |value: &Json| -> Vec<String> {
+            value.as_array().into_iter().flatten().map(text).collect()
+        };
+        let user = &request["userInfo"];
+        let extra = user["extra"].as_object().into_iter().flatten();
+        let options = request.get("options").filter(|options| !options.is_null());
+        Self {
+            kind: kind(&request["kind"]),
+            resource: resource(&request["resource"]),
+            sub_resource: text(&request["subResource"]),
+            request_kind: kind(&request["requestKind"]),
+            request_resource: resource(&request["requestResource"]),
+            request_sub_resource: text(&request["requestSubResource"]),
+            name: text(&request["name"]),
+            namespace: text(&request["namespace"]),
+            operation: text(&request["operation"]),
+            username: text(&user["username"]),
+            user_uid: text(&user["uid"]),
+            groups: texts(&user["groups"]),
+            extra: extra
+                .map(|(key, values)| (key.clone(), texts(values)))
+                .collect(),
+            dry_run: request["dryRun"].as_bool().unwrap_or_default(),
+            options: options.cloned(),
+        }
+    }
+
     fn user_info(&self) -> Json {
         let mut user = Map::new();
         for (name, text) in [("username", &self.username), ("uid", &self.user_uid)] {

@@ -8,10 +8,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand, ValueEnum};
 use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_api::document::{Span, json, yaml};
-use lockgate_cel::admission::{
-    GroupVersionKind, GroupVersionResource, PolicyEvaluation, Request, Variables,
-    compile_expression,
-};
+use lockgate_cel::admission::{PolicyEvaluation, Request, Variables, compile_expression};
 use lockgate_cel::eval::{
     Evaluation, Limits, Program, Recorded, RecordedOutcome, Recording, evaluate, evaluate_recorded,
 };
@@ -513,7 +510,7 @@ impl Inputs {
         ] {
             fields.insert(name.to_owned(), value);
         }
-        let facts = facts(&request);
+        let facts = Request::from_json(&request);
         Ok(Self {
             object,
             old_object,
@@ -540,50 +537,6 @@ impl Inputs {
             .object(self.object.as_ref())
             .old_object(self.old_object.as_ref())
             .authorizer(authorizer, &self.facts)
-    }
-}
-
-/// The attributes of a request for the authorizer.
-fn facts(request: &Json) -> Request {
-    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-    let kind = |value: &Json| GroupVersionKind {
-        group: text(&value["group"]),
-        version: text(&value["version"]),
-        kind: text(&value["kind"]),
-    };
-    let resource = |value: &Json| GroupVersionResource {
-        group: text(&value["group"]),
-        version: text(&value["version"]),
-        resource: text(&value["resource"]),
-    };
-    let texts = |value: &Json| -> Vec<String> {
-        value.as_array().into_iter().flatten().map(text).collect()
-    };
-    let user = &request["userInfo"];
-    Request {
-        kind: kind(&request["kind"]),
-        resource: resource(&request["resource"]),
-        sub_resource: text(&request["subResource"]),
-        request_kind: kind(&request["requestKind"]),
-        request_resource: resource(&request["requestResource"]),
-        request_sub_resource: text(&request["requestSubResource"]),
-        name: text(&request["name"]),
-        namespace: text(&request["namespace"]),
-        operation: text(&request["operation"]),
-        username: text(&user["username"]),
-        user_uid: text(&user["uid"]),
-        groups: texts(&user["groups"]),
-        extra: user["extra"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, values)| (key.clone(), texts(values)))
-            .collect(),
-        dry_run: request["dryRun"].as_bool().unwrap_or_default(),
-        options: request
-            .get("options")
-            .filter(|options| !options.is_null())
-            .cloned(),
     }
 }
 

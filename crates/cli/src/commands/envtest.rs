@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::serve::{self, Launched, ServeArgs, told_to_stop, write_kubeconfig};
+use super::serve::{self, Console, Launched, ServeArgs, told_to_stop, write_kubeconfig};
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::Printer;
@@ -103,13 +103,19 @@ async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         })?,
         None => folder.path().join("kubeconfig"),
     };
-    let Launched { running, disk, .. } = serve::launch(&args.serve).await?;
+    let Launched {
+        running,
+        disk,
+        console,
+        ..
+    } = serve::launch(&args.serve).await?;
     write_kubeconfig(&running, &kubeconfig)?;
     let line = serde_json::json!({
         "url": running.url(),
         "ca": running.ca_pem(),
         "kubeconfig": kubeconfig,
         "pid": std::process::id(),
+        "console": console.as_ref().map(Console::url),
     });
     printer.line(&line.to_string())?;
     printer.flush()?;
@@ -117,6 +123,9 @@ async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         code = told_to_stop => code,
         () = parent::gone() => ExitCode::Done,
     };
+    if let Some(console) = console {
+        console.close().await;
+    }
     running.stop().await;
     if let Some(disk) = disk {
         disk.close().await;

@@ -1,6 +1,8 @@
 //! `lockgate serve`: the API server.
 
-use std::net::IpAddr;
+mod console;
+
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use crate::lint::source;
 use crate::logging::LogArgs;
 use crate::output::Printer;
 use crate::text::Source;
+pub(super) use console::Console;
+use console::Opening;
 
 /// Run a Kubernetes API server with full admission control
 #[derive(Debug, Args)]
@@ -34,6 +38,7 @@ Examples:
   lockgate serve --audit-log-path - --token-auth-file tokens.csv
   lockgate serve --data-dir /var/lib/lockgate
   lockgate serve --simulate=workloads
+  lockgate serve --console
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
 
@@ -215,6 +220,16 @@ pub struct ServeArgs {
     /// Manifests to apply at start: a file, a directory, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
+    /// Serve a web console that shows how requests pass admission [default: 127.0.0.1:6480]; HTTPS on
+    /// addresses other than loopback
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:6480"
+    )]
+    console: Option<SocketAddr>,
     /// Write an admin kubeconfig to this file [default: lockgate.kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
@@ -535,6 +550,7 @@ pub(super) struct Launched {
     pub(super) running: Running,
     /// The store, where it is on disk.
     pub(super) disk: Option<DiskStore>,
+    pub(super) console: Option<Console>,
     started: Instant,
 }
 
@@ -557,9 +573,17 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         Some(disk) => Arc::new(disk.clone()),
         None => Arc::new(MemoryStore::new()),
     };
-    let running = Running::start(args.settings(), store)
-        .await
-        .map_err(explain)?;
+    let console = args.console.map(Opening::bind);
+    let console = match console {
+        Some(opening) => Some(opening.await?),
+        None => None,
+    };
+    let settings = Settings {
+        observer: console.as_ref().map(Opening::observer),
+        ..args.settings()
+    };
+    let running = Running::start(settings, store).await.map_err(explain)?;
+    let console = console.map(|opening| opening.open(&running));
     for part in running.parts() {
         Printer::note(&part);
     }
@@ -576,6 +600,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     Ok(Launched {
         running,
         disk,
+        console,
         started,
     })
 }
@@ -585,6 +610,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let Launched {
         running,
         disk,
+        console,
         started,
     } = launch(args).await?;
     let kubeconfig = args.kubeconfig_out();
@@ -596,6 +622,9 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         started.elapsed().as_secs_f64() * 1000.0,
         kubeconfig.display()
     ))?;
+    if let Some(console) = &console {
+        printer.line(&format!("Console on {}", console.url()))?;
+    }
     printer.flush()?;
     let failed = async {
         match &disk {
@@ -612,6 +641,9 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
             told_to_stop.await
         }
     };
+    if let Some(console) = console {
+        console.close().await;
+    }
     running.stop().await;
     if let Some(disk) = disk {
         disk.close().await;

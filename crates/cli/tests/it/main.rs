@@ -8,6 +8,7 @@
 
 mod cel;
 mod charts;
+mod console;
 mod dev;
 mod durability;
 mod envtest;

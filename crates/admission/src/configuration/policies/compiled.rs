@@ -242,6 +242,12 @@ impl CompiledPolicy {
         self.param_kind.as_ref()
     }
 
+    /// The expression of a match condition.
+    #[must_use]
+    pub fn match_condition(&self, name: &str) -> Option<&str> {
+        self.conditions.expression(name)
+    }
+
     /// Returns true if the policy is reinvoked when the object changes after it.
     #[must_use]
     pub fn reinvocable(&self) -> bool {

@@ -1,0 +1,80 @@
+//! What a program around a server asks it: who a caller is, what callers may do, and which objects
+//! there are.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use lockgate_api::access::Authorizer;
+use lockgate_api::admission::UserInfo;
+use lockgate_api::meta::status::Status;
+use lockgate_store::List;
+use serde_json::Value;
+
+use crate::error::Failure;
+use crate::http::listen::Peer;
+use crate::pipeline::Pipeline;
+
+/// The server as a program around it sees it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub(super) pipeline: Arc<Pipeline>,
+}
+
+impl Access {
+    /// Authenticates a caller by the headers of its request, as the API does. A caller without a bearer
+    /// token is anonymous.
+    ///
+    /// # Errors
+    ///
+    /// The token is nobody's, or anonymous requests are not allowed.
+    pub async fn authenticate(
+        &self,
+        address: SocketAddr,
+        headers: &HeaderMap,
+    ) -> Result<UserInfo, Box<Status>> {
+        let peer = Peer {
+            address,
+            certificate: None,
+        };
+        let user = self.pipeline.authenticator.authenticate(&peer, headers);
+        user.await.map_err(|Failure(status)| status)
+    }
+
+    /// The authorizer of the API.
+    #[must_use]
+    pub fn authorizer(&self) -> Arc<dyn Authorizer> {
+        Arc::clone(&self.pipeline.authorizer)
+    }
+
+    /// The first objects of a resource in its newest state, `limit` at most. None are of a resource
+    /// that is not served.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer, or an object in it cannot be decoded.
+    pub async fn objects(
+        &self,
+        (group, version, plural): (&str, &str, &str),
+        limit: usize,
+    ) -> Result<Vec<Value>, Box<Status>> {
+        let snapshot = self.pipeline.registry.snapshot();
+        let Some(resource) = snapshot.find(group, version, plural) else {
+            return Ok(Vec::new());
+        };
+        let storage = &self.pipeline.writer.storage;
+        let prefix = storage.prefix(resource, "");
+        let list = List {
+            limit: Some(limit),
+            ..List::all(&prefix)
+        };
+        let page = storage.store().list(list).await;
+        let page = page.map_err(|error| Box::new(Status::internal_error(&error.to_string())))?;
+        let mut objects = Vec::with_capacity(page.entries.len());
+        for entry in &page.entries {
+            let object = storage.decode(entry, resource).await;
+            objects.push(object.map_err(|Failure(status)| status)?);
+        }
+        Ok(objects)
+    }
+}

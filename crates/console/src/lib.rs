@@ -1,0 +1,45 @@
+//! A web console that shows how requests pass admission.
+//!
+//! ```text
+//!   Admission (trace) ──► Recorder ──► Record (redacted JSON) ──► ring, bounded by count and bytes
+//!                                          │                        │
+//!                                     Statistics                 Service: pages, /api/*
+//!                                                                   │
+//!                               Cluster: who asks, what they may, which objects there are
+//! ```
+//!
+//! Nothing is recorded unless a [`Recorder`] observes the engine. Pages are plain files, compiled into the
+//! library; they load nothing from elsewhere, and show everything as text. What a record keeps of a Secret
+//! is its keys.
+
+#![warn(missing_docs)]
+#![doc = include_str!("../README.md")]
+
+// From a trace to the JSON that the page shows.
+mod redact;
+
+mod changes;
+
+mod record;
+
+// What is kept of many requests.
+mod statistics;
+
+mod recorder;
+
+// What the page asks for.
+pub mod cluster;
+
+mod guard;
+
+mod capture;
+mod playground;
+mod registered;
+
+mod body;
+
+mod service;
+
+pub use guard::Token;
+pub use recorder::{Limits, Recorder};
+pub use service::{Serving, serve};

@@ -1,0 +1,11 @@
+//! The console as its clients see it: over HTTP, and in a browser.
+
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod browser;
+mod service;
+mod support;
