@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod agreement;
 mod cel;
 mod charts;
 mod console;
