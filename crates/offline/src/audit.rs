@@ -91,7 +91,7 @@ pub fn record(event: &Value, kinds: &OfflineKinds) -> Result<Record, Skipped> {
         "operation": operation,
         "kind": {"group": of.group, "version": of.version, "kind": of.kind},
         "resource": {"group": asked.group, "version": asked.version, "resource": asked.resource},
-        "name": reference["name"].as_str().or(object["metadata"]["name"].as_str()).unwrap_or_default(),
+        "name": reference["name"].as_str().or_else(|| object["metadata"]["name"].as_str()).unwrap_or_default(),
         "namespace": text(&reference["namespace"]),
         "userInfo": user, "object": object, "oldObject": old,
         "dryRun": uri.contains("dryRun=All"),

@@ -270,7 +270,7 @@ fn recorded_result(record: &Record) -> Option<Result> {
     let object = record
         .mutated
         .as_ref()
-        .or(sent.filter(|_| !record.calls.is_empty()));
+        .or_else(|| sent.filter(|_| !record.calls.is_empty()));
     Some(Result {
         allowed: decision.allowed,
         code: decision.code,

@@ -78,7 +78,7 @@ impl Choices {
         let mut webhook = json!({
             "name": format!("{name}.example.com"),
             "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": [self.rule(), self.rule()],
-            "failurePolicy": self.of(&["Ignore", "Ignore", "Fail"]), "matchPolicy": self.of(&["Exact", "Equivalent"]),
+            "failurePolicy": if self.next(12) == 0 { "Fail" } else { "Ignore" }, "matchPolicy": self.of(&["Exact", "Equivalent"]),
             "namespaceSelector": self.selector("env"), "objectSelector": self.selector("team"),
             "matchConditions": self.conditions(), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "timeoutSeconds": 5,
@@ -195,7 +195,7 @@ async fn explain_and_the_server_never_disagree() {
     let rounds: u64 = std::env::var("LOCKGATE_AGREEMENT_ROUNDS")
         .ok()
         .and_then(|it| it.parse().ok())
-        .unwrap_or(12);
+        .unwrap_or(30);
     let mut compared = 0;
     let mut reached = std::collections::BTreeMap::<&'static str, usize>::new();
     for seed in 0..rounds {

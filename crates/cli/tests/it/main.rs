@@ -18,6 +18,7 @@ mod hostile;
 mod lint;
 mod logging;
 mod manifests;
+mod offline;
 mod plugins;
 mod program;
 mod quotas;
