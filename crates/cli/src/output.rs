@@ -3,7 +3,7 @@
 pub mod diagnostic;
 pub mod explanation;
 pub mod table;
-pub mod tests;
+pub mod test_report;
 pub mod trace;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};

@@ -284,7 +284,7 @@ fn certificates(args: &WebhookArgs) -> Result<Certificates, CommandError> {
     let leaf = Leaf::server("lockgate-capture", args.self_signed.iter().cloned());
     let pair = authority.issue(&leaf).map_err(failed)?;
     if let Some(file) = &args.ca_out {
-        write_file(file, &authority.pem())?;
+        write_file(file, authority.pem())?;
     }
     Ok(Certificates::pem(pair.certificate_pem, pair.key_pem))
 }

@@ -17,7 +17,7 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::input;
 use crate::offline::make_hooks;
-use crate::output::tests::{self, CaseReport, Report};
+use crate::output::test_report::{self, CaseReport, Report};
 use crate::output::{Printer, Progress};
 
 /// Files that are looked at, at most.
@@ -192,15 +192,15 @@ fn run_once(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let outcomes = run_all(args, &suites)?;
     let report = report(args, suites, outcomes, started.elapsed());
     let text = match args.output {
-        Format::Table => tests::table(&report, args.fail_only),
-        Format::Json => tests::json(&report),
-        Format::Junit => tests::junit(&report),
-        Format::Github => tests::github(&report),
+        Format::Table => test_report::table(&report, args.fail_only),
+        Format::Json => test_report::json(&report),
+        Format::Junit => test_report::junit(&report),
+        Format::Github => test_report::github(&report),
     };
     printer.text(&text)?;
     printer.flush()?;
     if args.output != Format::Table {
-        Printer::note(&tests::summary(&report));
+        Printer::note(&test_report::summary(&report));
     }
     Ok(if report.failed() > 0 {
         ExitCode::Findings

@@ -135,11 +135,7 @@ fn covered(coverage: &[ExpressionCoverage]) -> String {
     let (reached, parts) = coverage.iter().fold((0, 0), |(reached, parts), it| {
         (reached + it.reached, parts + it.parts)
     });
-    let percent = if parts == 0 {
-        100
-    } else {
-        reached * 100 / parts
-    };
+    let percent = (reached * 100).checked_div(parts).unwrap_or(100);
     let table = table::render(&["OWNER", "EXPRESSION", "PARTS", "MISSED"], &rows);
     format!("\ncoverage: {percent}% of the parts of expressions\n{table}")
 }
