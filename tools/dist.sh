@@ -3,12 +3,12 @@
 #
 #   tools/dist.sh DIR BASE_URL    the files are to be found at BASE_URL
 #
-# For each platform: an archive, a container image as an OCI layout, a wheel and an npm package; for all of them: the
-# packages for tests, SHA256SUMS, install.sh, a Homebrew formula, a krew manifest and the release notes. Platforms that
+# For each platform: an archive, a wheel, an npm package, and container images as OCI layouts (of shaper-webhooks too);
+# for all of them: the packages for tests, SHA256SUMS, install.sh, a Homebrew formula, a krew manifest and the release notes. Platforms that
 # were built into DIR before, on other machines, are kept and listed.
 #
-# TARGETS names the targets to build, as rustc calls them. LOCKGATE names a ready program for this machine instead, of
-# which nothing is built; that is how tests try the rest in seconds.
+# TARGETS names the targets to build, as rustc calls them. LOCKGATE names a ready program for this machine instead (and
+# SHAPER_WEBHOOKS the other one), and nothing is built; that is how tests try the rest in seconds.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [[ $# -ne 2 ]]; then
@@ -109,10 +109,11 @@ build() {
     fi
     name=${target//-/_}
     say "building for $target with $cc"
-    # LLVM's linker, which comes with Rust, links for every Linux.
+    # musl and its start files come with the target. LLVM's linker, which comes with Rust, links for other machines.
     local flags=()
     case $target in
-        *-musl) flags=(--config "target.$target.linker='rust-lld'" --config "target.$target.rustflags=['-Clink-self-contained=yes','-Ctarget-feature=+crt-static']") ;;
+        "$(uname -m)"-* | *-apple-*) ;;
+        *) flags=(--config "target.$target.linker='rust-lld'") ;;
     esac
     (
         cd "$root"
@@ -122,7 +123,7 @@ build() {
             chmod +x "$work/ar"
             export "AR_$name=$work/ar"
         fi
-        cargo build --release --locked -p lockgate-cli --bin lockgate --target "$target" "${flags[@]}" >&2
+        cargo build --release --locked -p lockgate-cli -p shaper-webhooks --bins --target "$target" "${flags[@]}" >&2
     )
     program=${CARGO_TARGET_DIR:-$root/target}/$target/release/lockgate
 }
@@ -146,7 +147,7 @@ pages() {
 
 # Everything that carries the program of one platform.
 carry() {
-    local platform=$1 program=$2 name
+    local platform=$1 program=$2 shaper=$3 name
     name=lockgate-$version-$platform
     say "packing $name"
     rm -rf "${work:?}/$name"
@@ -160,6 +161,9 @@ carry() {
     case $platform in
         linux-*)
             python3 "$root/tools/dist/image.py" "$out" "$version" "$platform" "$program"
+            if [[ -n $shaper ]]; then
+                python3 "$root/tools/dist/image.py" "$out" "$version" "$platform" "$shaper" shaper-webhooks 9443 8081 8080
+            fi
             ;;
     esac
 }
@@ -210,7 +214,7 @@ done
 
 if [[ -n ${LOCKGATE:-} ]]; then
     pages "$LOCKGATE"
-    carry "$(here)" "$LOCKGATE"
+    carry "$(here)" "$LOCKGATE" "${SHAPER_WEBHOOKS:-}"
 else
     built=()
     for target in ${TARGETS:-$(targets)}; do
@@ -224,7 +228,7 @@ else
         exit 1
     fi
     for each in "${built[@]}"; do
-        carry "$(platform "${each%% *}")" "${each#* }"
+        carry "$(platform "${each%% *}")" "${each#* }" "$(dirname "${each#* }")/shaper-webhooks"
     done
 fi
 

@@ -97,6 +97,7 @@ all() {
 
     step "packages for pytest and vitest"
     local lockgate
+    cargo build --quiet --locked -p lockgate-cli -p shaper-webhooks --bins
     lockgate=$(realpath "$target/debug/lockgate")
     if [[ -n ${clients:-} ]]; then
         LOCKGATE=$lockgate PYTHONPATH=packages/python/src "$clients/bin/python" -m pytest -q -p no:cacheprovider \
@@ -116,6 +117,13 @@ all() {
     case "$(tail -n 1 "$target/install.log")" in
         skipped:*) missing+=("ways to install, $(tail -n 1 "$target/install.log")") ;;
     esac
+
+    step "the charts of shaper: install, upgrade, rotation, removal"
+    if [[ -n ${clients:-} ]] && command -v openssl >/dev/null; then
+        LOCKGATE=$lockgate SHAPER_WEBHOOKS=$(realpath "$target/debug/shaper-webhooks") apps/shaper-webhooks/e2e/run.sh lockgate
+    else
+        missing+=("the charts of shaper, deployed: Helm, the Python client or openssl is missing")
+    fi
 
     # Last, so that the output ends with cargo's own summary.
     step "tests"

@@ -13,7 +13,7 @@ from servers import start
 OPTIONAL = ("AlwaysPullImages,ExtendedResourceToleration,LimitPodHardAntiAffinityTopology,PodNodeSelector,"
             "PodTolerationRestriction,DenyServiceExternalIPs,OwnerReferencesPermissionEnforcement,NamespaceExists")
 QUANTITIES = ["0", "1", "100m", "250m", "500m", "1500m", "2", "1Ki", "64Mi", "128Mi", "256Mi", "1Gi", "2Gi", "1e3", "1.5Gi", "0.1", "3"]
-NAMESPACES = 24
+NAMESPACES = 48
 
 
 def maybe(rng, chance, value):
@@ -178,7 +178,7 @@ def other(rng, name, n):
     if choice < 2:
         return f"{core}/persistentvolumeclaims", {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": clean({
             "accessModes": [rng.choice(["ReadWriteOnce", "ReadOnlyMany"])], "storageClassName": maybe(rng, 0.5, lambda: rng.choice(["fast", "slow", "", "gone"])),
-            "volumeAttributesClassName": maybe(rng, 0.1, lambda: "gold"),
+            "volumeAttributesClassName": maybe(rng, 0.4, lambda: rng.choice(["gold", "silver", "gone", ""])),
             "resources": clean({"requests": {"storage": rng.choice(["1Gi", "500Mi", "10Gi", "1500M", "0.5Gi"])}, "limits": maybe(rng, 0.1, lambda: {"storage": "20Gi"})})})}
     if choice == 2:
         return f"/apis/networking.k8s.io/v1/namespaces/ns{n}/ingresses", {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": clean({**meta, "annotations": maybe(rng, 0.2, lambda: {"kubernetes.io/ingress.class": "x"})}),
@@ -228,41 +228,82 @@ def namespace(rng, n):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"ns{n}", "labels": labels, "annotations": annotations}}
 
 
+def amounts(rng, names, low, high):
+    """Some of the names with amounts between two powers of two."""
+    chosen = rng.sample(names, rng.randint(1, min(3, len(names))))
+    units = {"cpu": "m", "memory": "Mi", "ephemeral-storage": "Mi", "storage": "Mi", "example.com/gpu": "", "hugepages-2Mi": "Mi"}
+    scale = {"cpu": 50, "memory": 16, "ephemeral-storage": 16, "storage": 256, "example.com/gpu": 1, "hugepages-2Mi": 2}
+    return {name: f"{scale[name] << rng.randint(low, high)}{units[name]}" for name in chosen}
+
+
 def limit_range(rng, name):
     items = []
-    for kind in rng.sample(["Container", "Pod", "PersistentVolumeClaim"], rng.randint(1, 2)):
+    for kind in rng.sample(["Container", "Pod", "PersistentVolumeClaim"], rng.randint(1, 3)):
+        names = ["storage"] if kind == "PersistentVolumeClaim" else ["cpu", "memory", "ephemeral-storage", "example.com/gpu", "hugepages-2Mi"]
         item = {"type": kind}
-        if kind == "PersistentVolumeClaim":
-            item.update({"min": {"storage": "600Mi"}, "max": {"storage": "5Gi"}})
-        else:
-            for field, values in (("max", ["1", "2"]), ("min", ["50m", "100m"])):
-                if rng.random() < 0.6:
-                    item[field] = {"cpu": rng.choice(values)}
-                    if rng.random() < 0.5:
-                        item[field]["memory"] = {"max": "1Gi", "min": "4Mi"}[field]
-            if rng.random() < 0.3:
-                item["maxLimitRequestRatio"] = {"cpu": rng.choice(["2", "4", "1.5"])}
-            if kind == "Container":
-                if rng.random() < 0.6:
-                    item["default"] = {"cpu": "500m", "memory": "64Mi"}
-                if rng.random() < 0.5:
-                    item["defaultRequest"] = {"cpu": "100m"}
+        if rng.random() < 0.6:
+            item["max"] = amounts(rng, names, 4, 6)
+        if rng.random() < 0.6:
+            item["min"] = amounts(rng, names, 0, 2)
+        if rng.random() < 0.4:
+            item["maxLimitRequestRatio"] = {one: rng.choice(["1", "2", "4", "1.5", "1500m"]) for one in rng.sample(names, 1)}
+        if kind == "Container" or rng.random() < 0.03:
+            if rng.random() < 0.6:
+                item["default"] = amounts(rng, names, 2, 4)
+            if rng.random() < 0.5:
+                item["defaultRequest"] = amounts(rng, names, 0, 3)
+        if len(item) == 1:
+            item["max"] = amounts(rng, names, 4, 6)
         items.append(item)
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name}, "spec": {"limits": items}}
 
 
+def scope_selector(rng):
+    """Expressions that mostly are valid: each scope has operators of its own."""
+    def one():
+        scope = rng.choice(["PriorityClass", "PriorityClass", "VolumeAttributesClass", "VolumeAttributesClass", "CrossNamespacePodAffinity", "Terminating", "NotTerminating", "BestEffort", "NotBestEffort"])
+        operator = rng.choice(["In", "NotIn", "Exists", "DoesNotExist"]) if scope.endswith("Class") or rng.random() < 0.05 else "Exists"
+        values = {"PriorityClass": ["high", "low", "usual", "none"], "VolumeAttributesClass": ["gold", "silver", "gone"]}.get(scope, ["x"])
+        given = operator in ("In", "NotIn") and rng.random() < 0.97 or rng.random() < 0.02
+        return clean({"scopeName": scope, "operator": operator, "values": rng.sample(values, rng.randint(1, len(values))) if given else None})
+
+    return {"matchExpressions": [one() for _ in range(rng.choice([1, 1, 1, 2, 2, 3]))]}
+
+
 def quota(rng, name):
-    names = ["pods", "count/pods", "cpu", "requests.cpu", "limits.cpu", "memory", "limits.memory", "requests.ephemeral-storage", "requests.example.com/gpu",
-             "services", "services.nodeports", "services.loadbalancers", "persistentvolumeclaims", "requests.storage", "fast.storageclass.storage.k8s.io/requests.storage",
-             "slow.storageclass.storage.k8s.io/persistentvolumeclaims", "count/deployments.apps", "configmaps", "count/secrets", "count/jobs.batch", "count/ingresses.networking.k8s.io"]
-    scopes = maybe(rng, 0.4, lambda: rng.choice([["Terminating"], ["NotTerminating"], ["BestEffort"], ["NotBestEffort"], ["CrossNamespacePodAffinity"], ["NotTerminating", "NotBestEffort"]]))
-    selector = None if scopes else maybe(rng, 0.2, lambda: {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]})
-    if scopes == ["BestEffort"]:
-        names = ["pods", "count/pods"]
-    elif scopes or selector:
-        names = names[:7] if scopes != ["CrossNamespacePodAffinity"] else names[:2]
-    hard = {key: rng.choice(["0", "1", "2", "3", "10Gi", "500m"]) if "/" not in key and not key.endswith("s") else str(rng.randint(0, 3)) for key in rng.sample(names, min(len(names), rng.randint(1, 3)))}
+    pods = ["pods", "count/pods", "cpu", "requests.cpu", "limits.cpu", "memory", "requests.memory", "limits.memory", "requests.ephemeral-storage", "limits.ephemeral-storage",
+            "requests.example.com/gpu", "hugepages-2Mi", "requests.hugepages-2Mi"]
+    claims = ["persistentvolumeclaims", "count/persistentvolumeclaims", "requests.storage", "fast.storageclass.storage.k8s.io/requests.storage", "slow.storageclass.storage.k8s.io/persistentvolumeclaims",
+              "fast.storageclass.storage.k8s.io/persistentvolumeclaims"]
+    others = ["services", "services.nodeports", "services.loadbalancers", "count/deployments.apps", "configmaps", "count/secrets", "count/jobs.batch", "count/ingresses.networking.k8s.io"]
+    names = rng.choice([pods, claims, pods + claims + others])
+    scopes = maybe(rng, 0.35, lambda: rng.choice([["Terminating"], ["NotTerminating"], ["BestEffort"], ["NotBestEffort"], ["CrossNamespacePodAffinity"], ["NotTerminating", "NotBestEffort"],
+                                                  ["Terminating", "BestEffort"], ["PriorityClass"], ["VolumeAttributesClass"]]))
+    selector = maybe(rng, 0.1 if scopes else 0.6, lambda: scope_selector(rng))
+    told = set(scopes or []) | {one["scopeName"] for one in (selector or {}).get("matchExpressions", [])}
+    if "VolumeAttributesClass" in told:
+        names = claims
+    elif "BestEffort" in told or "CrossNamespacePodAffinity" in told and rng.random() < 0.5:
+        names = pods[:2]
+    elif told and rng.random() < 0.9:
+        names = pods
+    hard = {key: rng.choice(["0", "1", "2", "3", "500m", "5Gi"]) if any(word in key for word in ("cpu", "memory", "storage", "hugepages")) and not key.endswith("claims") else str(rng.randint(0, 3))
+            for key in rng.sample(names, min(len(names), rng.randint(1, 4)))}
     return clean({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard, "scopes": scopes, "scopeSelector": selector}})
+
+
+def agreed(comparison, path, make):
+    """Creates the first that both accept; what they say about the others is compared."""
+    for _ in range(8):
+        body = make()
+        result = comparison.compare(body["kind"], ("POST", path, body))
+        comparison.take(result)
+        if result[2][0] == result[3][0] == 201:
+            return body
+        for server, answer in ((comparison.theirs, result[2]), (comparison.ours, result[3])):
+            if answer[0] == 201:
+                server.request("DELETE", f"{path}/{body['metadata']['name']}")
+    return None
 
 
 def set_up(rng, comparison):
@@ -284,6 +325,8 @@ def set_up(rng, comparison):
     for name, default in (("fast", "true"), ("slow", "false")):
         create("/apis/storage.k8s.io/v1/storageclasses", {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "p", "allowVolumeExpansion": name == "fast",
                "metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default}}})
+    for name in ("gold", "silver"):
+        create("/apis/storage.k8s.io/v1/volumeattributesclasses", {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "driverName": "p", "parameters": {"a": name}, "metadata": {"name": name}})
     create("/apis/networking.k8s.io/v1/ingressclasses", {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "spec": {"controller": "x.io/y"},
            "metadata": {"name": "a", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}}})
     for name in ("n1", "n2"):
@@ -311,10 +354,9 @@ def set_up(rng, comparison):
         create(f"{core}/persistentvolumeclaims", {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "claim"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": rng.choice(["fast", "slow"]), "resources": {"requests": {"storage": "1Gi"}}}})
         # One at most: which of several is told first is a matter of chance upstream.
         if rng.random() < 0.6:
-            create(f"{core}/limitranges", limit_range(rng, "l"))
-        if rng.random() < 0.6:
-            body = quota(rng, "q")
-            create(f"{core}/resourcequotas", body)
+            agreed(comparison, f"{core}/limitranges", lambda: limit_range(rng, "l"))
+        body = maybe(rng, 0.75, lambda: agreed(comparison, f"{core}/resourcequotas", lambda: quota(rng, "q")))
+        if body:
             used = {key: rng.choice(["0", "0", "1"]) for key in body["spec"]["hard"]}
             if rng.random() < 0.1:
                 used.popitem()
@@ -352,6 +394,10 @@ def cases(rng, count):
         elif choice < 0.98:
             patch = {"spec": {"ephemeralContainers": [container(rng, "e0") | {"resources": None, "ports": None, "livenessProbe": None, "lifecycle": None}]}}
             yield "ephemeral", ("PATCH", f"/api/v1/namespaces/ns{n}/pods/old{rng.randrange(4)}/ephemeralcontainers{dry}", clean(patch)), {"token": token, "kind": "application/strategic-merge-patch+json"}
+        elif choice < 0.985:
+            core, kind = f"/api/v1/namespaces/ns{n}", rng.choice(["resourcequotas", "limitranges"])
+            body = quota(rng, f"q{case}") if kind == "resourcequotas" else limit_range(rng, f"l{case}")
+            yield body["kind"], ("POST", f"{core}/{kind}{dry}", body), {"token": token}
         elif choice < 0.99:
             patch = {"spec": {"resources": {"requests": {"storage": rng.choice(["2Gi", "500Mi", "20Gi"])}}}}
             yield "claim", ("PATCH", f"/api/v1/namespaces/ns{n}/persistentvolumeclaims/claim{dry}", patch), {"token": token, "kind": "application/merge-patch+json"}

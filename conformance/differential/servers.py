@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-TOKENS = 'admin-token,admin,1,"system:masters"\njane-token,jane,2,"devs"\n'
+TOKENS = 'admin-token,admin,1,"system:masters"\njane-token,jane,2,"devs"\nnode-token,system:node:n1,3,"system:nodes"\n'
 CONTEXT = ssl._create_unverified_context()
 
 
@@ -146,7 +146,8 @@ def normal(value, at=""):
         return [normal(inner) for inner in value]
     if isinstance(value, str):
         # What of a spec changed is told in the form of Go's own types, which is not copied.
-        value = value.split("\n@@")[0].rstrip("\n") if "immutable" in value or "may not change" in value else value
+        if "immutable" in value or "may not change" in value or "not allowed to update fields" in value:
+            value = re.split(r"\n@@|: @@", value)[0].rstrip("\n")
         return UID.sub("UID", RANDOM.sub("kube-api-access-xxxxx", value))
     return value
 

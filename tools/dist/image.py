@@ -56,6 +56,7 @@ def main(out: str, version: str, platform: str, path: str, name: str = "lockgate
 
     labels = {
         "org.opencontainers.image.title": name,
+        "org.opencontainers.image.vendor": "The Lockgate authors",
         "org.opencontainers.image.version": version,
         "org.opencontainers.image.licenses": "Apache-2.0",
     }

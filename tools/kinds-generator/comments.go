@@ -49,6 +49,11 @@ func (c *comments) of(t reflect.Type, name string) map[string][]string {
 	return merged
 }
 
+// isOptional tells whether a field is marked so.
+func (c *comments) isOptional(t reflect.Type, name string) bool {
+	return c.load(t.PkgPath())[t.Name()+"."+name]["optional"] != nil
+}
+
 func (c *comments) load(path string) map[string]map[string][]string {
 	if loaded, ok := c.packages[path]; ok {
 		return loaded
@@ -172,6 +177,9 @@ func markers(doc *ast.CommentGroup) map[string][]string {
 	}
 	for _, comment := range doc.List {
 		text := strings.TrimSpace(strings.TrimPrefix(comment.Text, "//"))
+		if text == "+optional" {
+			found["optional"] = []string{""}
+		}
 		if key, value, ok := strings.Cut(strings.TrimPrefix(text, "+"), "="); ok && strings.HasPrefix(text, "+") {
 			found[key] = append(found[key], value)
 		}

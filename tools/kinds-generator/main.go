@@ -98,6 +98,7 @@ type field struct {
 	typ                 int
 	embed               int
 	omitEmpty, omitZero bool
+	required            bool
 	number              int
 	wire                string
 	patch               patch
@@ -247,6 +248,7 @@ func (g *generator) collect(t reflect.Type, within int, s *goStruct) {
 		if out.json == "" {
 			out.json = f.Name
 		}
+		out.required = !out.omitEmpty && !g.comments.isOptional(t, f.Name)
 		markers := g.comments.of(t, f.Name)
 		out.patch = patch{
 			strategy: f.Tag.Get("patchStrategy"),

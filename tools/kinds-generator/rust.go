@@ -40,6 +40,9 @@ use super::data::{Embed, FieldRow, KindRow, PatchRow, Shape, StructRow};
 			if f.omitZero {
 				flags |= 2
 			}
+			if f.required {
+				flags |= 4
+			}
 			fields = append(fields, fmt.Sprintf("FieldRow(%q, %d, %d, %d, %d, %d, %d)", f.json, f.typ, flags, f.embed, f.number, wireNumber(f.wire), row))
 		}
 		fmt.Fprintf(&structs, "    StructRow(%q, %d, %d, %d, %d),\n", s.name, fieldStart, len(fields), embedStart, len(embeds))

@@ -202,6 +202,21 @@ pub trait Kinds: Send + Sync {
         true
     }
 
+    /// Returns true for parts of custom resources that are of a built-in kind, such as a scale: their
+    /// patched objects are read without its schema, and brought into it afterwards.
+    fn is_read_untyped(&self, _: &GroupVersionResource, _: &GroupVersionKind) -> bool {
+        false
+    }
+
+    /// Reads a patched object without a schema.
+    ///
+    /// # Errors
+    ///
+    /// The object does not say its kind.
+    fn decode_untyped(&self, value: Value) -> Result<Value, DecodeError> {
+        Ok(value)
+    }
+
     /// Returns true if a kind is built in rather than a custom resource.
     fn is_built_in(&self, _: &GroupVersionKind) -> bool {
         false

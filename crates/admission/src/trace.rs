@@ -415,6 +415,21 @@ impl Trace {
         })
     }
 
+    /// True if a webhook or a policy made the object anew, even if it is the same as before.
+    #[must_use]
+    pub fn is_patched(&self) -> bool {
+        let is_mutation = |outcome: &PolicyOutcome| outcome.error.is_none();
+        let mut mutating = self.plugins().filter(|(step, _)| *step == Step::Admit);
+        mutating.any(|(_, plugin)| {
+            let mut calls = plugin.hooks.iter().filter_map(|hook| hook.call.as_ref());
+            let policies = plugin.policies.iter().flat_map(|policy| &policy.bindings);
+            calls.any(|call| call.patch.as_ref().is_some_and(|patch| patch.text != "[]"))
+                || policies
+                    .flat_map(|binding| &binding.evaluations)
+                    .any(|evaluation| evaluation.outcomes.iter().any(is_mutation))
+        })
+    }
+
     /// The warnings for the client, in order.
     #[must_use]
     pub fn warnings(&self) -> Warnings {

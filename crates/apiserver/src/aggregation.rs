@@ -17,6 +17,7 @@
 mod backend;
 mod documents;
 mod forward;
+pub(crate) mod local;
 mod merge;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use backend::Backend;
 pub(crate) use backend::ProxyIdentity;
 pub(crate) use documents::{Documents, fetch};
 pub(crate) use forward::{Forward, forward};
+pub(crate) use local::{Managed, Registration};
 pub(crate) use merge::{group, group_list, openapi_v2, openapi_v3_index, v2_list};
 
 /// Connections that were upgraded, at a time.
@@ -52,16 +54,17 @@ pub(crate) struct Aggregator {
     /// Serializes changes.
     changing: Mutex<()>,
     services: ArcSwap<BTreeMap<String, ApiService>>,
+    /// Those of them that others serve. Every request asks for them, and there are seldom any.
+    remotes: ArcSwap<Vec<Arc<Remote>>>,
     changed: Notify,
 }
 
 /// An APIService.
 #[derive(Debug, Clone)]
-pub(crate) enum ApiService {
-    /// Served by this server.
-    Local,
-    /// Served by another one.
-    Remote(Arc<Remote>),
+pub(crate) struct ApiService {
+    pub(crate) registration: Registration,
+    /// The server that serves it, if it is another one.
+    pub(crate) remote: Option<Arc<Remote>>,
 }
 
 /// An APIService whose requests are proxied.
@@ -132,6 +135,7 @@ impl Aggregator {
             tunnels: Arc::new(Semaphore::new(TUNNELS)),
             changing: Mutex::default(),
             services: ArcSwap::default(),
+            remotes: ArcSwap::default(),
             changed: Notify::new(),
         }
     }
@@ -139,11 +143,13 @@ impl Aggregator {
     /// Adds or replaces an APIService.
     pub(crate) fn set(&self, name: &str, object: &Value) {
         self.change(|services| {
-            let before = match services.get(name) {
-                Some(ApiService::Remote(remote)) => Some(remote),
-                _ => None,
+            let before = services.get(name).and_then(|before| before.remote.as_ref());
+            let remote = self.read(name, object, before).map(Arc::new);
+            let registration = Registration::read(object);
+            let service = ApiService {
+                registration,
+                remote,
             };
-            let service = self.read(name, object, before);
             services.insert(name.to_owned(), service);
         });
     }
@@ -159,6 +165,8 @@ impl Aggregator {
         let _changing = changing.unwrap_or_else(PoisonError::into_inner);
         let mut services = BTreeMap::clone(&self.services.load());
         change(&mut services);
+        let remotes = services.values().filter_map(|it| it.remote.clone());
+        self.remotes.store(Arc::new(remotes.collect()));
         self.services.store(Arc::new(services));
         self.wake();
     }
@@ -192,36 +200,27 @@ impl Aggregator {
     }
 
     /// The servers that others are asked for, in the order of discovery.
-    pub(crate) fn remotes(&self) -> Vec<Arc<Remote>> {
-        let services = self.services.load();
-        let remotes = services.values().filter_map(|service| match service {
-            ApiService::Remote(remote) => Some(Arc::clone(remote)),
-            ApiService::Local => None,
-        });
-        remotes.collect()
+    pub(crate) fn remotes(&self) -> Arc<Vec<Arc<Remote>>> {
+        self.remotes.load_full()
     }
 
     /// The server of a version of a group, if it is not this one.
     pub(crate) fn find(&self, group: &str, version: &str) -> Option<Arc<Remote>> {
-        let services = self.services.load();
-        if services.is_empty() {
-            return None;
-        }
-        match services.get(&format!("{version}.{group}"))? {
-            ApiService::Remote(remote) => Some(Arc::clone(remote)),
-            ApiService::Local => None,
-        }
+        let remotes = self.remotes.load();
+        let found = remotes
+            .iter()
+            .find(|remote| remote.group == group && remote.version == version);
+        found.map(Arc::clone)
     }
 
-    fn read(&self, name: &str, object: &Value, before: Option<&Arc<Remote>>) -> ApiService {
+    /// The server that an APIService names, if it names one.
+    fn read(&self, name: &str, object: &Value, before: Option<&Arc<Remote>>) -> Option<Remote> {
         let spec = &object["spec"];
         let text = |value: &Value, member: &str| {
             let found = value.get(member).and_then(Value::as_str);
             found.unwrap_or_default().to_owned()
         };
-        let Some(service) = spec.get("service").filter(|service| service.is_object()) else {
-            return ApiService::Local;
-        };
+        let service = spec.get("service").filter(|service| service.is_object())?;
         let number = |value: &Value, member: &str| value[member].as_i64();
         let port = number(service, "port").and_then(|port| i32::try_from(port).ok());
         let service = ServiceReference {
@@ -252,7 +251,7 @@ impl Aggregator {
             .into_iter()
             .flatten()
             .any(|condition| condition["type"] == "Available" && condition["status"] == "True");
-        ApiService::Remote(Arc::new(Remote {
+        Some(Remote {
             name: name.to_owned(),
             group: text(spec, "group"),
             version: text(spec, "version"),
@@ -263,7 +262,7 @@ impl Aggregator {
             trust,
             backend,
             documents,
-        }))
+        })
     }
 }
 

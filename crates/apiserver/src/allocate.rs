@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use bytes::Bytes;
+use lockgate_store::{Store, WriteError};
 use serde_json::{Value, json};
 
 use crate::config::ServiceRange;
@@ -66,6 +69,8 @@ pub(crate) struct Purpose {
     pub(crate) is_dry_run: bool,
     /// The service is created.
     pub(crate) is_new: bool,
+    /// Other servers allocate from the same range: they are not to choose the same.
+    pub(crate) is_shared: bool,
 }
 
 /// Addresses and ports that were allocated for a service that is not stored yet. They are free again when
@@ -83,6 +88,40 @@ impl Allocation {
             allocation.held = Held::default();
         }
     }
+
+    /// Claims what was allocated before other servers on the same store do, until they have seen the service.
+    pub(crate) async fn claim(&self, store: &dyn Store) -> Result<(), ClaimError> {
+        if !store.is_shared() {
+            return Ok(());
+        }
+        let addresses = self.held.addresses.iter().copied().map(Ipv4Addr::from);
+        let addresses = addresses.map(|address| address.to_string());
+        let ports = self.held.ports.iter().map(i64::to_string);
+        for claimed in addresses.chain(ports) {
+            let key = format!("{CLAIMS}{claimed}");
+            match store.create(&key, Bytes::new(), Some(CLAIMED)).await {
+                Ok(_) => {}
+                Err(WriteError::AlreadyExists(_)) => return Err(ClaimError::Taken(claimed)),
+                Err(error) => return Err(ClaimError::Failed(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys of what is claimed.
+const CLAIMS: &str = "/-/claims/";
+/// How long a claim lasts: far longer than it takes until others have seen the service.
+const CLAIMED: Duration = Duration::from_secs(120);
+
+/// An address or port that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// Another server was faster.
+    #[error("{0} was allocated by another server, try again")]
+    Taken(String),
+    #[error(transparent)]
+    Failed(WriteError),
 }
 
 impl Drop for Allocation {
@@ -104,12 +143,19 @@ impl Addresses {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn address(&self) -> Option<Ipv4Addr> {
+    fn address(&self, is_shared: bool) -> Option<Ipv4Addr> {
         let mut taken = self.lock();
         let (first, last) = self.range.bounds();
         // Others may have been named by clients.
         let highest = taken.addresses.range(first..=last).next_back();
-        let next = highest.map_or(first, |highest| highest + 1);
+        let next = match is_shared {
+            true => first + random() % (last - first + 1),
+            false => highest.map_or(first, |highest| highest + 1),
+        };
+        let next = match taken.addresses.contains(&next) {
+            true => last + 1,
+            false => next,
+        };
         let free = if next <= last {
             Some(next)
         } else {
@@ -120,10 +166,14 @@ impl Addresses {
         Some(Ipv4Addr::from(free))
     }
 
-    fn port(&self) -> Option<i64> {
+    fn port(&self, is_shared: bool) -> Option<i64> {
         let mut taken = self.lock();
-        let free = PORTS
-            .into_iter()
+        let start = match is_shared {
+            true => PORTS.start() + i64::from(random()) % (PORTS.end() - PORTS.start() + 1),
+            false => *PORTS.start(),
+        };
+        let free = (start..=*PORTS.end())
+            .chain(PORTS)
             .find(|candidate| !taken.ports.contains(candidate))?;
         taken.ports.insert(free);
         Some(free)
@@ -183,7 +233,7 @@ impl Addresses {
             return;
         }
         let address = match spec.get("clusterIP").and_then(Value::as_str) {
-            None | Some("") => match self.address() {
+            None | Some("") => match self.address(purpose.is_shared) {
                 Some(address) => {
                     held.addresses.insert(address.into());
                     address.to_string()
@@ -215,7 +265,7 @@ impl Addresses {
                 dry += 1;
                 return Some(dry);
             }
-            let port = self.port()?;
+            let port = self.port(purpose.is_shared)?;
             held.ports.insert(port);
             Some(port)
         };
@@ -252,6 +302,13 @@ impl Addresses {
     }
 }
 
+/// A number that other servers do not choose.
+fn random() -> u32 {
+    let mut bytes = [0; 4];
+    // Without entropy it is one of many all the same; claims see to the rest.
+    getrandom::fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,14 +316,14 @@ mod tests {
     #[test]
     fn hands_out_what_is_free() {
         let addresses = Addresses::default();
-        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 96, 0, 1)));
+        assert_eq!(addresses.address(false), Some(Ipv4Addr::new(10, 96, 0, 1)));
         let service = json!({"spec": {"clusterIP": "10.96.0.2", "ports": [{"nodePort": 30000}]}});
         addresses.set("n", "a", &service);
-        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 96, 0, 3)));
-        assert_eq!(addresses.port(), Some(30_001));
+        assert_eq!(addresses.address(false), Some(Ipv4Addr::new(10, 96, 0, 3)));
+        assert_eq!(addresses.port(false), Some(30_001));
         // The service has no port any more, and then is gone.
         addresses.set("n", "a", &json!({"spec": {"clusterIP": "10.96.0.2"}}));
-        assert_eq!(addresses.port(), Some(30_000));
+        assert_eq!(addresses.port(false), Some(30_000));
         addresses.remove("n", "a");
         let given_back = u32::from(Ipv4Addr::new(10, 96, 0, 2));
         assert!(!addresses.lock().addresses.contains(&given_back));
@@ -277,12 +334,12 @@ mod tests {
         let addresses = Addresses::new(ServiceRange::parse("10.0.0.0/29").unwrap());
         addresses.set("shop", "far", &json!({"spec": {"clusterIP": "10.9.9.9"}}));
         let all: Vec<String> =
-            std::iter::from_fn(|| Some(addresses.address()?.to_string())).collect();
+            std::iter::from_fn(|| Some(addresses.address(false)?.to_string())).collect();
         assert_eq!(all.len(), 6);
         assert_eq!((all[0].as_str(), all[5].as_str()), ("10.0.0.1", "10.0.0.6"));
         addresses.set("shop", "web", &json!({"spec": {"clusterIP": "10.0.0.3"}}));
         addresses.remove("shop", "web");
-        assert_eq!(addresses.address(), Some(Ipv4Addr::new(10, 0, 0, 3)));
+        assert_eq!(addresses.address(false), Some(Ipv4Addr::new(10, 0, 0, 3)));
     }
 
     #[test]

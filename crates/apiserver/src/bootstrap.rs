@@ -11,6 +11,7 @@ use lockgate_store::{Entry, List, Revision};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::aggregation;
 use crate::allocate::Purpose;
 use crate::config::Controllers;
 use crate::controllers::{flow_control, namespace_defaults, role_aggregation};
@@ -184,6 +185,8 @@ async fn missing_objects(
     }
     let flows = suggested::all().into_iter();
     wanted.extend(flows.map(|it| (suggested::GROUP, "v1", it.plural, it.object)));
+    let services = aggregation::local::built_in(snapshot).into_iter();
+    wanted.extend(services.map(|it| ("apiregistration.k8s.io", "v1", "apiservices", it)));
     for (group, version, plural, object) in wanted {
         let resource = find(snapshot, group, version, plural)?;
         let mut write = Write::new(&writer.storage, resource, object);

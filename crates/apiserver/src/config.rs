@@ -413,6 +413,42 @@ impl fmt::Debug for Plugins {
     }
 }
 
+/// How new the objects must be that writes are decided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AdmissionConsistency {
+    /// As a watch has brought them, which takes milliseconds. As kube-apiserver does.
+    #[default]
+    Eventual,
+    /// Every one whose write was acknowledged before the request came, on whichever server. Costs a round trip
+    /// to the store for every write.
+    Linearizable,
+}
+
+/// Certificates and keys, as PEM, that servers on one store share: so that clients of one are clients of all.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SharedCertificates {
+    /// The authority of serving and client certificates.
+    pub(crate) ca: String,
+    /// Its key.
+    pub(crate) ca_key: String,
+    /// The key that signs tokens.
+    pub(crate) token_key: String,
+    /// The authority that aggregated servers know these servers by.
+    pub(crate) front_proxy_ca: String,
+    /// The client certificate for them.
+    pub(crate) front_proxy_client: String,
+    /// Its key.
+    pub(crate) front_proxy_key: String,
+}
+
+impl fmt::Debug for SharedCertificates {
+    /// Keys are not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCertificates").finish_non_exhaustive()
+    }
+}
+
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -422,6 +458,11 @@ pub struct Settings {
     pub secure_port: u16,
     /// Where certificates are kept, and the key that signs tokens. None keeps them in memory, for servers that live as long as a test.
     pub cert_dir: Option<PathBuf>,
+    /// Certificates and keys that are the same for all servers on one store. Without a folder.
+    pub certificates: Option<SharedCertificates>,
+    /// How new the webhook configurations, policies, namespaces and roles of a write must be, where other
+    /// servers change them.
+    pub admission_consistency: AdmissionConsistency,
     /// The serving certificate, when it is not issued by the server's own authority.
     pub serving_files: Option<ServingFiles>,
     /// The limits of connections.
@@ -505,6 +546,8 @@ impl Default for Settings {
             bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             secure_port: 6443,
             cert_dir: None,
+            certificates: None,
+            admission_consistency: AdmissionConsistency::default(),
             serving_files: None,
             connections: ConnectionLimits::default(),
             extra_hosts: Vec::new(),

@@ -15,7 +15,7 @@
 
 use bytes::Bytes;
 use lockgate_go::json;
-use lockgate_store::{Entry, Revision};
+use lockgate_store::{Entry, MemoryOptions, Revision};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -40,10 +40,32 @@ pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> Stri
     }
 }
 
+/// The options of a store for this server. Bindings of policies can be many, are alike, and are seldom read:
+/// matching has a form of its own.
+#[must_use]
+pub fn store_options() -> MemoryOptions {
+    MemoryOptions {
+        alike: &[
+            "/admissionregistration.k8s.io/validatingadmissionpolicybindings/",
+            "/admissionregistration.k8s.io/mutatingadmissionpolicybindings/",
+        ],
+        ..MemoryOptions::default()
+    }
+}
+
+/// The beginning of the groups of custom resources in keys.
+pub(crate) const CUSTOM: &str = "custom:";
+
 /// The group under which custom resources of a group are kept. No group has a colon in its name, so
 /// what a definition adds never meets the keys of a built-in resource.
 pub(crate) fn custom_space(group: &str) -> String {
-    format!("custom:{group}")
+    format!("{CUSTOM}{group}")
+}
+
+/// Returns true if a text is one that is stored, with its version.
+pub(crate) fn is_stored_form(text: &str) -> bool {
+    let is_versioned = Parts::of(text.as_bytes()).is_some_and(|parts| parts.api_version.is_some());
+    is_versioned && text.ends_with('}')
 }
 
 /// The bytes to store.

@@ -1,8 +1,9 @@
-//! Doors for the fuzz targets: what is read from a request before anybody is authorized. No part of
-//! the API of this crate.
+//! Doors for the fuzz targets and benches: what is read from a request before anybody is authorized, and how
+//! requests are classified. No part of the API of this crate.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use lockgate_api::access::FixedAuthorizer;
@@ -14,10 +15,11 @@ use crate::authn::service_account::{Claims, Signer};
 use crate::authn::tokens::Tokens;
 use crate::authn::{ANONYMOUS, Authenticator, impersonation};
 use crate::encoding;
+use crate::flow_control::{Asked, FlowControl, suggested};
 use crate::http::listen::Peer;
 use crate::http::negotiate::{self, Offer, Sent};
 use crate::http::query::Query;
-use crate::http::request_info::{RequestInfo, Target};
+use crate::http::request_info::{RequestInfo, Target, Verb};
 
 /// The meaning of a method, a path and a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,5 +186,54 @@ impl Accounts {
 impl Default for Accounts {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// API priority and fairness with what is suggested, and a request.
+#[derive(Debug)]
+pub struct Classification {
+    control: FlowControl,
+    user: UserInfo,
+    target: Target,
+}
+
+impl Classification {
+    /// A request of a user in some groups to list objects of a resource in a namespace.
+    #[must_use]
+    pub fn new(name: &str, groups: &[&str], [group, resource, namespace]: [&str; 3]) -> Self {
+        let control = FlowControl::new(600, Duration::from_secs(60));
+        for suggested in suggested::all() {
+            let object = suggested.object;
+            let name = crate::metadata::text(&object, "name").to_owned();
+            match suggested.plural {
+                suggested::LEVELS => control.set_level(&name, &object),
+                _ => control.set_schema(&name, &object),
+            }
+        }
+        Self {
+            control,
+            user: UserInfo {
+                username: name.to_owned(),
+                groups: Some(groups.iter().map(|&group| group.to_owned()).collect()),
+                ..UserInfo::default()
+            },
+            target: Target {
+                verb: Verb::List,
+                group: group.to_owned(),
+                version: String::from("v1"),
+                namespace: namespace.to_owned(),
+                resource: resource.to_owned(),
+                name: String::new(),
+                subresource: String::new(),
+                rest: Vec::new(),
+            },
+        }
+    }
+
+    /// Classifies the request once. Returns true if it has a level.
+    #[must_use]
+    pub fn run(&self) -> bool {
+        let asked = Asked::Resource(&self.target);
+        self.control.classify(&self.user, &asked).is_some()
     }
 }

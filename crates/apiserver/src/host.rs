@@ -70,6 +70,10 @@ impl ServedKinds {
         if matches!(self.shape(to), Some(Shape::Custom(_))) {
             return self.converted_custom(object, &from, to).await;
         }
+        // Parts of resources have no other versions.
+        if self.resource(to).is_none() {
+            return Err(ConvertError::failed(unregistered(&from)));
+        }
         let unknown = || ConvertError::unknown(object, to);
         let (from, to) = (
             self.resource(&from).ok_or_else(unknown)?,
@@ -105,10 +109,12 @@ impl ServedKinds {
         to: &GroupVersionKind,
     ) -> Result<Object, ConvertError> {
         let to_version = crate::registry::api_version(&to.group, &to.version);
-        if from.version.is_empty() {
-            let kind = &from.kind;
+        if from.version.is_empty() || from.group != to.group {
             return Err(ConvertError::failed(format!(
-                "/, Kind={kind} is unstructured and is not suitable for converting to {}",
+                "{}/{}, Kind={} is unstructured and is not suitable for converting to {}",
+                from.group,
+                from.version,
+                from.kind,
                 quote(&to_version)
             )));
         }
@@ -302,6 +308,18 @@ impl Kinds for ServedKinds {
         let snapshot = self.registry.snapshot();
         let mut served = snapshot.resources().iter();
         served.any(|resource| resource.group() == kind.group && resource.version == kind.version)
+    }
+
+    fn is_read_untyped(&self, resource: &GroupVersionResource, kind: &GroupVersionKind) -> bool {
+        let snapshot = self.registry.snapshot();
+        let found = snapshot.find(&resource.group, &resource.version, &resource.resource);
+        found.is_some_and(|resource| resource.is_custom()) && self.is_built_in(kind)
+    }
+
+    fn decode_untyped(&self, value: Value) -> Result<Value, DecodeError> {
+        check_is_object(&value)?;
+        check_type(&value)?;
+        read_custom(value)
     }
 
     fn is_built_in(&self, kind: &GroupVersionKind) -> bool {

@@ -38,6 +38,8 @@ mod encoding;
 
 mod registry;
 
+mod etcd_layout;
+
 mod conversion;
 
 // 3. Authorization.
@@ -109,9 +111,12 @@ pub use apply::{Applied, ApplyError};
 pub use audit::PolicyError;
 pub use authn::tokens::TokenFileError;
 pub use config::{
-    AuthorizationMode, Controllers, FeatureGates, Observer, Plugins, RequestHeaders,
-    ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles, Settings,
+    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, Observer, Plugins,
+    RequestHeaders, ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles,
+    Settings, SharedCertificates,
 };
+pub use encoding::store_options;
+pub use etcd_layout::KubernetesLayout;
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;
 pub use lockgate_workloads::Settings as WorkloadSettings;

@@ -6,6 +6,8 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/metrics/metrics.go
 
+pub(crate) mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

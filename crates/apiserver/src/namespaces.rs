@@ -1,45 +1,47 @@
 //! The namespaces that admission looks at. Writes to namespaces change them before they return.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lockgate_admission::host::{BoxFuture, Namespace, NamespaceError, Namespaces};
+use lockgate_store::{ReadAt, Store};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::metadata;
+use crate::{encoding, metadata};
 
 /// The namespaces by name.
-#[derive(Debug)]
 pub(crate) struct NamespaceCache {
     known: RwLock<HashMap<String, Arc<Namespace>>>,
     /// Held while a namespace is written and not in the cache yet.
     order: Arc<Mutex<()>>,
+    /// Asked about namespaces that are not known, where others make some too.
+    shared: Option<Arc<dyn Store>>,
+}
+
+impl fmt::Debug for NamespaceCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamespaceCache")
+            .field("known", &self.known)
+            .finish_non_exhaustive()
+    }
 }
 
 impl NamespaceCache {
-    pub(crate) fn new(order: Arc<Mutex<()>>) -> Self {
+    pub(crate) fn new(order: Arc<Mutex<()>>, store: &Arc<dyn Store>) -> Self {
         Self {
             known: RwLock::default(),
             order,
+            shared: store.is_shared().then(|| Arc::clone(store)),
         }
     }
 
     /// Adds or replaces a namespace.
     pub(crate) fn set(&self, name: &str, object: &Value) {
-        let labels = metadata::of(object)
-            .and_then(|metadata| metadata.get("labels"))
-            .and_then(Value::as_object);
-        let labels = labels.into_iter().flatten();
-        let namespace = Namespace {
-            labels: labels
-                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-                .collect(),
-            terminating: metadata::is_deleting(object)
-                || object.pointer("/status/phase").and_then(Value::as_str) == Some("Terminating"),
-        };
+        let namespace = Arc::new(read(object));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), Arc::new(namespace));
+        known.insert(name.to_owned(), namespace);
     }
 
     pub(crate) fn remove(&self, name: &str) {
@@ -47,6 +49,20 @@ impl NamespaceCache {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
+    }
+}
+
+fn read(object: &Value) -> Namespace {
+    let labels = metadata::of(object)
+        .and_then(|metadata| metadata.get("labels"))
+        .and_then(Value::as_object);
+    let labels = labels.into_iter().flatten();
+    Namespace {
+        labels: labels
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect(),
+        terminating: metadata::is_deleting(object)
+            || object.pointer("/status/phase").and_then(Value::as_str) == Some("Terminating"),
     }
 }
 
@@ -63,7 +79,20 @@ impl Namespaces for NamespaceCache {
         Box::pin(async move {
             // The store may show a namespace already whose write is not over.
             drop(self.order.lock().await);
-            self.cached(name)
+            if let Some(known) = self.cached(name) {
+                return Ok(known);
+            }
+            // Another server may have made it a moment ago.
+            let key = format!("{}{name}", encoding::prefix("", "namespaces", None));
+            let found = match &self.shared {
+                Some(store) => store.get(&key, ReadAt::Latest).await.ok(),
+                None => None,
+            };
+            let object = found
+                .and_then(|(entry, _)| entry)
+                .and_then(|entry| encoding::tree(&entry.value));
+            object
+                .map(|object| Arc::new(read(&object)))
                 .ok_or_else(|| NamespaceError::not_found(name))
         })
     }
@@ -78,7 +107,8 @@ mod tests {
     #[tokio::test]
     async fn waits_for_a_write_that_is_under_way() {
         let order = Arc::new(Mutex::new(()));
-        let cache = NamespaceCache::new(Arc::clone(&order));
+        let store: Arc<dyn Store> = Arc::new(lockgate_store::MemoryStore::new());
+        let cache = NamespaceCache::new(Arc::clone(&order), &store);
         let writing = order.lock().await;
         let mut fetching = cache.fetch("shop");
         assert!(futures_util::poll!(fetching.as_mut()).is_pending());

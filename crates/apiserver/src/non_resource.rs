@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use lockgate_admission::engine::Engine;
+use lockgate_admission::metrics::family::Family;
 use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
+use lockgate_store::List;
 use serde_json::{Value, json};
 
 use crate::aggregation::{self, Aggregator};
@@ -16,7 +18,7 @@ use crate::flow_control::FlowControl;
 use crate::http::body::Response;
 use crate::http::negotiate::Wanted;
 use crate::http::query::Query;
-use crate::metrics::Requests;
+use crate::metrics::{Requests, process};
 use crate::persist::Storage;
 use crate::registry::{Registry, Snapshot, discovery};
 use crate::respond::{document, failed, page_not_found, plain_text, with_type};
@@ -114,6 +116,47 @@ fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
     }
 }
 
+/// The number of objects of each resource, as they are now; -1 where they cannot be counted.
+///
+/// UPSTREAM: apiserver pkg/storage/etcd3/metrics/metrics.go; the first of them is deprecated, and what most
+/// dashboards ask for.
+async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String) {
+    let mut deprecated = Family::<i64>::new(
+        "apiserver_storage_objects",
+        "Number of stored objects, by resource. Deprecated: use apiserver_resource_objects.",
+        &["resource"],
+    );
+    let mut objects = Family::<i64>::new(
+        "apiserver_resource_objects",
+        "Number of stored objects, by group and resource.",
+        &["group", "resource"],
+    );
+    // Reviews and the like are answered, and never stored.
+    let stored = |verbs: &[String]| verbs.iter().any(|verb| verb == "list");
+    let resources = snapshot.storage_versions();
+    for resource in resources.filter(|it| stored(&it.names.verbs)) {
+        let prefix = storage.prefix(resource, "");
+        // Counting all of them copies one.
+        let list = List {
+            limit: Some(1),
+            ..List::all(&prefix)
+        };
+        let count = match storage.store().list(list).await {
+            Ok(page) => i64::try_from(page.entries.len() + page.remaining).unwrap_or(i64::MAX),
+            Err(_) => -1,
+        };
+        let (group, plural) = (resource.group(), resource.plural());
+        let qualified = match group {
+            "" => plural.to_owned(),
+            group => format!("{plural}.{group}"),
+        };
+        deprecated.add(&[&qualified], count);
+        objects.add(&[group, plural], count);
+    }
+    deprecated.render(out);
+    objects.render(out);
+}
+
 /// Serves paths outside the resources.
 #[derive(Debug)]
 pub(crate) struct NonResource {
@@ -131,7 +174,7 @@ pub(crate) struct NonResource {
 
 impl NonResource {
     /// Serves one path, given as its segments.
-    pub(crate) fn serve(
+    pub(crate) async fn serve(
         &self,
         method: &Method,
         segments: &[String],
@@ -217,7 +260,7 @@ impl NonResource {
             }
             ["metrics"] => with_type(
                 200,
-                self.metrics(),
+                self.metrics(&snapshot).await,
                 "text/plain; version=0.0.4; charset=utf-8",
             ),
             _ => page_not_found(),
@@ -273,7 +316,7 @@ impl NonResource {
             paths.push(format!("{group}/{}", resource.version));
             paths.push(group);
         }
-        for remote in self.aggregator.remotes() {
+        for remote in self.aggregator.remotes().iter() {
             paths.push(format!("/apis/{}", remote.group));
             paths.push(format!("/{}", remote.path()));
         }
@@ -320,9 +363,11 @@ impl NonResource {
         plain_text(code, text)
     }
 
-    fn metrics(&self) -> String {
+    async fn metrics(&self, snapshot: &Snapshot) -> String {
         let mut text = self.engine.metrics().render(std::time::Instant::now());
         text.push_str(&self.requests.render());
+        stored_objects(&self.storage, snapshot, &mut text).await;
+        process::render(&mut text);
         if let Some(flow_control) = &self.flow_control {
             text.push_str(&flow_control.render());
         }

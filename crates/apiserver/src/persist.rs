@@ -9,9 +9,11 @@
 //! ```
 //!
 //! Parts of the server that are made from stored objects (webhook configurations, roles, namespaces,
-//! definitions, ...) has changed when the write returns, in the order of the writes.
+//! definitions, ...) has changed when the write returns, in the order of the writes. On a store that others write to
+//! as well, effects are those of the changes that a watch returns, and a write waits until the watch has returned it.
 
 pub(crate) mod effects;
+mod follow;
 mod settled;
 
 use std::borrow::Cow;
@@ -27,10 +29,11 @@ use crate::conversion::Converter;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal, plain, read_failed};
 use crate::http::limits;
-use crate::registry::Resource;
+use crate::registry::{Resource, Snapshot};
 use crate::request::ObjectPath;
 use crate::tasks::Tasks;
 use effects::Effects;
+use follow::{Followed, Follower};
 use settled::{Settled, Settling};
 
 /// The longest wait of a new namespace for its default objects. Longer, and a slow webhook for
@@ -59,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) namespaces_settle: bool,
     pub(crate) settled: Settled,
     pub(crate) tasks: Tasks,
+    /// The effects of writes that others make too.
+    pub(crate) followed: Followed,
 }
 
 /// The failure of a write.
@@ -191,12 +196,12 @@ impl Storage {
         resource.key(namespace, name)
     }
 
-    /// The newest entry of a key.
     /// The parts of the server that are made from stored objects.
     pub(crate) fn effects(&self) -> &Effects {
         &self.shared.effects
     }
 
+    /// The newest entry of a key.
     pub(crate) async fn entry(&self, key: &str) -> Outcome<Option<Entry>> {
         let found = self.shared.store.get(key, ReadAt::Latest).await;
         found
@@ -322,6 +327,12 @@ impl Storage {
         let settling = self.settling(resource, key, is_new_namespace);
         let resource = stored.as_ref().unwrap_or(resource);
         let effect = effects::prepare_write(resource, object.into_owned())?;
+        if self.shared.store.is_shared() {
+            let revision = self.shared.write(key, change, bytes.clone()).await?;
+            self.shared.followed.wait(revision).await;
+            self.settle(settling, revision).await;
+            return Ok(Stored { revision, bytes });
+        }
         let (key, written) = (key.to_owned(), bytes.clone());
         let revision = self
             .in_order(move |shared| async move {
@@ -346,12 +357,18 @@ impl Storage {
             return Ok(revision);
         }
         let settling = self.settling(resource, key, false);
+        if self.shared.store.is_shared() {
+            let (revision, _) = self.shared.store.delete(key, expected).await?;
+            self.shared.followed.wait(revision).await;
+            self.settle(settling, revision).await;
+            return Ok(revision);
+        }
         let (key, removed) = (key.to_owned(), Arc::clone(resource));
         let revision = self
             .in_order(move |shared| async move {
                 let (revision, entry) = shared.store.delete(&key, expected).await?;
                 // The object is gone, whether its last state can be read or not.
-                if let Some(effect) = effects::prepare_removal(&removed, &entry) {
+                if let Some(effect) = effects::prepare_removal(&removed, &entry.key) {
                     shared.effects.apply(effect);
                 }
                 Ok(revision)
@@ -449,8 +466,25 @@ impl Storage {
     }
 
     /// Waits until the effects of everything that can be read or watched now are applied.
-    pub(crate) async fn effects_applied(&self) {
+    pub(crate) async fn effects_applied(&self) -> Outcome<()> {
+        if self.shared.store.is_shared() {
+            return Ok(self.shared.followed.catch_up(&*self.shared.store).await?);
+        }
         drop(self.shared.order.lock().await);
+        Ok(())
+    }
+
+    /// Keeps applying the effects of what others write, where others do. Returns when those of everything that
+    /// is stored now are applied.
+    pub(crate) async fn follow(&self, snapshot: &Snapshot) -> Outcome<()> {
+        if !self.shared.store.is_shared() {
+            return Ok(());
+        }
+        let resources = snapshot.storage_versions().cloned();
+        let resources = resources.filter(|resource| self.has_effects(resource));
+        let follower = Follower::new(Arc::clone(&self.shared), resources);
+        self.shared.tasks.spawn(follower.run());
+        self.effects_applied().await
     }
 
     /// The controller to wait for after a write, told of before the write so that it cannot be missed.

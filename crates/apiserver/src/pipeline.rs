@@ -36,6 +36,7 @@ use crate::authn::service_account::Signer;
 use crate::authn::{Authenticator, impersonation};
 use crate::authz::rbac::MASTERS;
 use crate::authz::{self, Asked, Authorized};
+use crate::config::AdmissionConsistency;
 use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
 use crate::error::{
@@ -96,6 +97,7 @@ pub(crate) struct Pipeline {
     pub(crate) heavy: Heavy,
     pub(crate) tasks: Tasks,
     pub(crate) request_timeout: Duration,
+    pub(crate) consistency: AdmissionConsistency,
 }
 
 impl Service for Pipeline {
@@ -270,6 +272,12 @@ impl Received {
         {
             return self.fail(&failure, encoding, event);
         }
+        if self.pipeline.consistency == AdmissionConsistency::Linearizable
+            && !matches!(self.head.method, Method::GET | Method::HEAD)
+            && let Err(failure) = self.pipeline.writer.storage.effects_applied().await
+        {
+            return self.fail(&failure, encoding, event);
+        }
         let user = match self.identify(event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
@@ -388,16 +396,16 @@ impl Received {
                 }
                 if let Some(remote) = self.remote_document(&segments) {
                     let connection = (incoming, upgrade);
-                    return self
-                        .forward(&remote, &user, connection, false, encoding, event)
-                        .await;
+                    let forward = self.forward(&remote, &user, connection, false, encoding, event);
+                    return Box::pin(forward).await;
                 }
-                let response = self.pipeline.non_resource.serve(
+                let served = self.pipeline.non_resource.serve(
                     &self.head.method,
                     &segments,
                     &self.head.headers,
                     &self.query,
                 );
+                let response = served.await;
                 self.observe_probe(&path, &response, queued);
                 return response;
             }
@@ -415,9 +423,8 @@ impl Received {
             let lasts = target.verb == Verb::Watch || is_long(target);
             let connection = (incoming, upgrade);
             let user = authorized.user();
-            return self
-                .forward(&remote, user, connection, lasts, encoding, event)
-                .await;
+            let forward = self.forward(&remote, user, connection, lasts, encoding, event);
+            return Box::pin(forward).await;
         }
         if !is_routed {
             return self.fail(&no_such_resource(), encoding, event);
@@ -516,7 +523,8 @@ impl Received {
         // Whoever saw that it is available finds it so.
         let mut remote = Arc::clone(remote);
         if !remote.is_available {
-            self.pipeline.writer.storage.effects_applied().await;
+            // If that cannot be waited for, it is not available either.
+            let _ = self.pipeline.writer.storage.effects_applied().await;
             let aggregator = &self.pipeline.aggregator;
             remote = aggregator
                 .find(&remote.group, &remote.version)
@@ -663,7 +671,7 @@ impl Received {
                 return Ok(respond::page_not_found());
             };
             if connect::is_connection(part) {
-                let reply = self.connect(request, part).await?;
+                let reply = Box::pin(self.connect(request, part)).await?;
                 return reply.into_response(wanted);
             }
             (Some(part), &part.verbs)
@@ -676,27 +684,30 @@ impl Received {
         if verb == Verb::Watch && part.is_none() {
             let shown = Shown { wanted, tables };
             let shown = (shown, &self.pipeline.room);
-            return watch::watch(storage, tasks, request, &self.query, shown).await;
+            let watch = watch::watch(storage, tasks, request, &self.query, shown);
+            return Box::pin(watch).await;
         }
         // The memory of the request, and how much is worked on to answer it.
         let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
             (Verb::Get, None) if components::is_component(resource) => {
-                components::get(storage, request).await?
+                Box::pin(components::get(storage, request)).await?
             }
             (Verb::List, None) if components::is_component(resource) => {
-                components::list(storage, request, &self.query).await?
+                Box::pin(components::list(storage, request, &self.query)).await?
             }
             (Verb::Get, None) => get::get(storage, request, &self.query).await?,
-            (Verb::Get, Some(part)) => get::get_part(storage, request, part, &self.query).await?,
+            (Verb::Get, Some(part)) => {
+                Box::pin(get::get_part(storage, request, part, &self.query)).await?
+            }
             (Verb::List | Verb::Watch, _) => {
-                let found = list::find(storage, request, &self.query).await?;
+                let found = Box::pin(list::find(storage, request, &self.query)).await?;
                 let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
                 if !is_streamed {
                     room = self.room(request, found.bytes())?;
                 }
                 size = found.bytes();
-                list::list(storage, request, found).await?
+                Box::pin(list::list(storage, request, found)).await?
             }
             (Verb::Unknown | Verb::Proxy, _) => return Err(method_not_allowed()),
             (_, part) => {
@@ -757,7 +768,8 @@ impl Received {
         }
     }
 
-    /// Stages 5 to 7.
+    /// Stages 5 to 7. All but the commonest are boxed, since a future is as large as the largest of its parts,
+    /// and that of a request is moved several times.
     async fn execute(&self, request: &Request, write: Write) -> Outcome<Reply> {
         let Pipeline {
             writer,
@@ -767,17 +779,22 @@ impl Received {
         } = self.pipeline.as_ref();
         match write {
             Write::Create(body) => create::create(writer, request, body).await,
-            Write::Update(body) => update::update(writer, request, body).await,
-            Write::Patch(body) => patch::patch(writer, request, body).await,
-            Write::Delete(options) => delete::delete(writer, request, options).await,
+            Write::Update(body) => Box::pin(update::update(writer, request, body)).await,
+            Write::Patch(body) => Box::pin(patch::patch(writer, request, body)).await,
+            Write::Delete(options) => Box::pin(delete::delete(writer, request, options)).await,
             Write::DeleteCollection { options, selection } => {
-                delete::delete_collection(writer, request, &options, &selection).await
+                Box::pin(delete::delete_collection(
+                    writer, request, &options, &selection,
+                ))
+                .await
             }
-            Write::Scale(body) => scale::set(writer, request, body).await,
-            Write::Evict(body) => evict::evict(writer, request, body).await,
-            Write::Bind(body) => bind::bind(writer, request, body).await,
-            Write::RequestToken(body) => token_request::create(writer, signer, request, body).await,
-            Write::Review(body) => reviewer.review(&writer.admitter, request, body).await,
+            Write::Scale(body) => Box::pin(scale::set(writer, request, body)).await,
+            Write::Evict(body) => Box::pin(evict::evict(writer, request, body)).await,
+            Write::Bind(body) => Box::pin(bind::bind(writer, request, body)).await,
+            Write::RequestToken(body) => {
+                Box::pin(token_request::create(writer, signer, request, body)).await
+            }
+            Write::Review(body) => Box::pin(reviewer.review(&writer.admitter, request, body)).await,
         }
     }
 

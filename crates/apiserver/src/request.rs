@@ -138,6 +138,16 @@ impl Notes {
         self.lock().empties.restore(object);
     }
 
+    /// Forgets what the object was sent with: admission made another one.
+    pub(crate) fn forget_sent(&self) {
+        self.lock().empties = Empties::default();
+    }
+
+    /// True if labels that the server adds to the template of the object are labels of the object, too.
+    pub(crate) fn shares_labels(&self) -> bool {
+        self.lock().empties.shares_labels()
+    }
+
     /// Adds the warnings and annotations of a run of admission.
     pub(crate) fn add(&self, admission: &Admission) {
         let mut recorded = self.lock();

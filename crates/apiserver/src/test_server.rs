@@ -9,6 +9,7 @@ use lockgate_store::MemoryStore;
 use tempfile::TempDir;
 
 use crate::config::Settings;
+use crate::encoding::store_options;
 use crate::server::{Running, StartError};
 
 /// A server that lives as long as the test. Dropping it stops it at once and removes its folder;
@@ -49,7 +50,11 @@ impl TestServer {
             .permissions(Permissions::from_mode(0o700))
             .tempdir()
             .map_err(|source| failed(&std::env::temp_dir(), source))?;
-        let running = Running::start(settings, Arc::new(MemoryStore::new())).await?;
+        let running = Running::start(
+            settings,
+            Arc::new(MemoryStore::with_options(store_options())),
+        )
+        .await?;
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, running.kubeconfig()).map_err(|source| failed(&path, source))?;
         Ok(Self { running, folder })

@@ -34,14 +34,49 @@ fn configuration(webhooks: usize, timeout: u32) -> String {
     yaml
 }
 
+/// Configurations with a webhook each, of Services in namespaces of their own: each is in the way of every
+/// other's start.
+fn configurations(count: usize) -> String {
+    let configuration = |index: usize| {
+        let kind = [
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        ][index % 2];
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1
+kind: {kind}
+metadata: {{name: config-{index}}}
+webhooks:
+- name: hook-{index}.example.com
+  clientConfig: {{service: {{namespace: ns-{index}, name: hook, path: /validate}}}}
+  rules:
+  - {{operations: [CREATE, UPDATE], apiGroups: [\"\", apps], apiVersions: [v1], resources: [pods, deployments]}}
+  namespaceSelector:
+    matchExpressions:
+    - {{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, ns-{index}]}}
+  matchConditions:
+  - {{name: c, expression: \"request.userInfo.username != 'a-{index}' && object.metadata.name != ''\"}}
+  timeoutSeconds: 5
+  sideEffects: None
+  admissionReviewVersions: [v1]
+"
+        )
+    };
+    let all: Vec<String> = (0..count).map(configuration).collect();
+    all.join("---\n")
+}
+
 fn lint(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lint");
     group.sample_size(10);
-    for (name, timeout) in [
-        ("10000 webhooks, all fine", 5),
-        ("10000 webhooks, all refused", 60),
+    for (name, text) in [
+        ("10000 webhooks, all fine", configuration(WEBHOOKS, 5)),
+        ("10000 webhooks, all refused", configuration(WEBHOOKS, 60)),
+        (
+            "1000 configurations, each in the way of all others",
+            configurations(1_000),
+        ),
     ] {
-        let text = configuration(WEBHOOKS, timeout);
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_function(name, |bencher| {
             bencher.iter_batched(

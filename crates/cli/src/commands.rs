@@ -84,10 +84,15 @@ impl From<ReadError> for CommandError {
 
 /// Runs an async command.
 fn run_async(work: impl Future<Output = Result<ExitCode, Stop>>) -> Result<ExitCode, Stop> {
+    block_on(work)?
+}
+
+/// Waits for work that needs a runtime.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         CommandError::failed(format!("cannot start the async runtime: {error}"))
     })?;
-    runtime.block_on(work)
+    Ok(runtime.block_on(work))
 }
 
 /// The end of a command that failed. Output errors are apart: a reader that goes away is no failure.

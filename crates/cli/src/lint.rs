@@ -11,7 +11,7 @@ pub mod finding;
 mod locate;
 pub mod render;
 pub mod source;
-mod suggest;
+pub(crate) mod suggest;
 
 use crate::text::Source;
 use finding::{Finding, Severity};

@@ -108,6 +108,15 @@ const SURROUNDINGS: [&str; 6] = [
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 ];
 
+/// The resources behind webhooks.
+const BACKENDS: [&str; 5] = [
+    "/api/v1/services",
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/statefulsets",
+    "/apis/apps/v1/daemonsets",
+    "/apis/policy/v1/poddisruptionbudgets",
+];
+
 /// The objects of a cluster, and what could not be read.
 #[derive(Debug, Default)]
 pub struct Objects {
@@ -162,6 +171,27 @@ impl Live {
             match self.list(&path).await {
                 Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
                 Err(error) => objects.notes.push(error.to_string()),
+            }
+        }
+        Ok(objects)
+    }
+
+    /// Reads the backends of webhooks: Services, workloads and their disruption budgets.
+    ///
+    /// # Errors
+    ///
+    /// There are too many objects.
+    pub async fn backends(&self) -> Result<Objects, LiveError> {
+        let mut objects = Objects::default();
+        for path in BACKENDS {
+            match self.list(path).await {
+                Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
+                Err(LiveError::Get { path, error }) => {
+                    objects
+                        .notes
+                        .push(format!("`{path}` was not read: {error}"));
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(objects)

@@ -344,6 +344,17 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(six) if six.to_ipv4_mapped().is_some())
 }
 
+/// The error of looking for both families among addresses of which one cannot be read.
+///
+/// UPSTREAM: k8s.io/utils net/net.go (IsDualStackIPStrings)
+pub(crate) fn dual_stack_failure(addresses: &[&str]) -> Option<String> {
+    let mut found = addresses.iter().enumerate();
+    let (index, address) = found.find(|(_, address)| parse_ip_sloppy(address).is_none())?;
+    Some(format!(
+        "failed to check for dual stack with error:invalid IP[{index}]: {address}"
+    ))
+}
+
 /// Checks an address of a field that is older than strict parsing.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/ip.go (IsValidIPForLegacyField)

@@ -47,6 +47,18 @@ pub trait Kind: fmt::Debug + Send + Sync {
     /// Fills in the defaults of the version.
     fn apply_defaults(&self, _value: &mut Value) {}
 
+    /// True if the labels of an object without defaults will be the map of its template: whatever is
+    /// added to one of them then is in both.
+    fn shares_labels(&self, _value: &Value) -> bool {
+        false
+    }
+
+    /// Brings labels that are the map of the template up to date with it.
+    fn follow_template(&self, _value: &mut Value) {}
+
+    /// Fills in the defaults that are the time of the request.
+    fn apply_time_defaults(&self, _value: &mut Value, _now: Time) {}
+
     /// Changes the members of an object of another version, whose `apiVersion` is set afterwards, to
     /// those of `to`.
     fn convert(&self, _object: &mut Object, _to: &Resource) {}

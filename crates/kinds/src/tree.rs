@@ -222,6 +222,25 @@ pub fn read_numbers(root: &mut Value) {
     }
 }
 
+/// Brings the numbers of a tree into the types they have after storage: a negative zero is written as
+/// `-0`, which is read as an integer.
+pub fn store_numbers(root: &mut Value) {
+    let mut rest = vec![root];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Number(number) if is_negative_zero(number) => *value = Value::from(0),
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => rest.extend(members.values_mut()),
+            _ => {}
+        }
+    }
+}
+
+fn is_negative_zero(number: &Number) -> bool {
+    let double = number.as_f64().filter(|_| number.is_f64());
+    double.is_some_and(|double| double == 0.0 && double.is_sign_negative())
+}
+
 /// A number from its text: an integer if it is one and fits, else a double.
 fn number(text: &str) -> Value {
     if let Ok(integer) = text.parse::<i64>() {
@@ -259,6 +278,13 @@ mod tests {
         read_numbers(&mut tree);
         let numbers = serde_json::json!({"a": [18_446_744_073_709_551_615.0, i64::MAX, -1, 0.5]});
         assert_eq!(tree, numbers);
+    }
+
+    #[test]
+    fn a_negative_zero_is_stored_as_an_integer() {
+        let mut tree = serde_json::json!({"a": [-0.0, 0.0, -0.5, 0], "b": {"c": -0.0}});
+        store_numbers(&mut tree);
+        assert_eq!(tree.to_string(), r#"{"a":[0,0.0,-0.5,0],"b":{"c":0}}"#);
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod unstructured;
 
 use serde_json::Value;
 
-use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, Shape, StructRow};
+use data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, PatchRow, REQUIRED, Shape, StructRow};
 use tables::{ATOMIC_STRUCTS, EMBEDS, ENUMS, FIELDS, KINDS, MODELS, PATCHES, STRUCTS, TYPES};
 
 pub use decode::{DecodeError, Decoded, MAX_FINDINGS};
@@ -302,6 +302,13 @@ impl Field {
     #[must_use]
     pub fn omits_zero(self) -> bool {
         self.row.2 & OMIT_ZERO != 0
+    }
+
+    /// Returns true if the published schema requires the member: Go always writes it, and nothing marks
+    /// it as optional. Decoding does not ask for it.
+    #[must_use]
+    pub fn is_required(self) -> bool {
+        self.row.2 & REQUIRED != 0
     }
 
     /// The protobuf field number; 0 for what protobuf does not carry.

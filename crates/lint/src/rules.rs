@@ -58,6 +58,7 @@ pub static RULES: &[&Rule] = &[
     &bypass::W045,
     &policy::W046,
     &resource::W047,
+    &custom::W048,
 ];
 
 /// The rule of an identifier, in either case.

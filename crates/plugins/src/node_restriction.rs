@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::access::{Thing, ask as ask_authorizer};
 use crate::certificates::subject_of_request;
 use crate::fields::{at, is_mirror, is_on, items, text, text_at, texts};
-use crate::lookup::{CLAIMS, CSI_DRIVERS, Lookup, NODES, PODS, Resource, VOLUMES, name_of};
+use crate::lookup::{CLAIMS, CSI_DRIVERS, Lookup, NODES, PODS, VOLUMES, name_of};
 use crate::rules::{About, Refusal, Rules, Verdict, old_object};
 use crate::service_account::refers_to_secrets;
 
@@ -69,14 +69,15 @@ fn no(text: impl Into<String>) -> Verdict {
     Err(Refusal::forbidden(text))
 }
 
-fn not_found(resource: Resource, name: &str) -> Refusal {
-    let message = format!("{} {} not found", resource.plural, quote(name));
+/// As upstream's caches say it, which name the kind.
+fn not_found(kind: &str, name: &str) -> Refusal {
+    let message = format!("{kind} {} not found", quote(name));
     let mut refusal = Refusal::status(404, "NotFound", message);
     if let Refusal::Status(status) = &mut refusal {
         let status: &mut Status = status;
         status.details = Some(StatusDetails {
             name: name.to_owned(),
-            kind: resource.plural.to_owned(),
+            kind: kind.to_owned(),
             ..StatusDetails::default()
         });
     }
@@ -141,7 +142,7 @@ impl NodeRestriction {
     async fn existing_pod(&self, request: &Request, name: &str) -> Result<Arc<Value>, Refusal> {
         let found = self.lookup.get(PODS, &request.namespace, name).await;
         let found = found.map_err(|error| Refusal::forbidden(error.to_string()))?;
-        found.ok_or_else(|| not_found(PODS, name))
+        found.ok_or_else(|| not_found("pod", name))
     }
 
     async fn pod(&self, node: &str, request: &Request, pod: &Value) -> Verdict {
@@ -211,7 +212,7 @@ impl NodeRestriction {
                 "error looking up node {node} to verify uid: {error}"
             ))
         })?;
-        let found = found.ok_or_else(|| not_found(NODES, node))?;
+        let found = found.ok_or_else(|| not_found("node", node))?;
         let (told, known) = (text(owner, "uid"), text_at(&found, &["metadata", "uid"]));
         if told != known {
             return no(format!(

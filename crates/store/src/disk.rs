@@ -25,7 +25,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::published::Published;
 use crate::watch::Cursor;
 use crate::{
-    Entry, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch, WriteError,
+    Entry, Filter, List, MemoryOptions, Page, ReadAt, ReadError, Revision, Store, Unavailable,
+    Watch, WriteError,
 };
 use committer::{Answer, Committer, Request, Write};
 use file::{DataFile, FORMAT, Loaded};
@@ -123,12 +124,21 @@ impl DiskStore {
     ///
     /// The folder cannot be used, is used by another process, or its contents cannot be trusted.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
+        Self::open_with(folder, MemoryOptions::default())
+    }
+
+    /// The same, with other options for what is in memory.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn open_with(folder: &Path, options: MemoryOptions) -> Result<Self, OpenError> {
         let folder = Folder::take(folder)?;
         let path = folder.data();
         // On a thread of its own: whatever a damaged file does to its reader, it ends there.
         let opening = std::thread::Builder::new()
             .name(String::from("store-open"))
-            .spawn(move || DataFile::open(folder));
+            .spawn(move || DataFile::open(folder, &options));
         let opening = opening.map_err(|source| OpenError::File {
             path: path.clone(),
             source,
@@ -140,12 +150,12 @@ impl DiskStore {
             })
         });
         let (file, loaded) = opened?;
-        Self::start(file, loaded).map_err(|source| OpenError::File { path, source })
+        Self::start(file, loaded, options).map_err(|source| OpenError::File { path, source })
     }
 
-    fn start(file: DataFile, loaded: Loaded) -> io::Result<Self> {
+    fn start(file: DataFile, loaded: Loaded, options: MemoryOptions) -> io::Result<Self> {
         let (fail, failure) = watch::channel(None);
-        let committer = Committer::new(file, loaded, fail);
+        let committer = Committer::new(file, loaded, fail, options);
         let published = committer.published();
         let (requests, incoming) = channel();
         let thread = std::thread::Builder::new()

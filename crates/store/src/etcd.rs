@@ -7,7 +7,6 @@
 mod cache;
 mod client;
 mod compactor;
-mod layout;
 mod proto;
 #[cfg(test)]
 mod tests;
@@ -22,8 +21,8 @@ use tokio::task::JoinHandle;
 
 use crate::watch::Cursor;
 use crate::{
-    Compacted, Entry, Filter, List, MemoryOptions, Page, ReadAt, ReadError, Revision, Store,
-    Unavailable, Watch, WriteError,
+    Compacted, Entry, Filter, Layout, List, MemoryOptions, Page, PlainLayout, ReadAt, ReadError,
+    Revision, Store, Unavailable, Watch, WriteError,
 };
 use cache::{Cache, Space, after, number, prefix_end, revision};
 use client::{CallError, Client};
@@ -33,8 +32,6 @@ use proto::{
     RequestOp, Response, TxnRequest, TxnResponse,
 };
 
-pub use layout::{Layout, PlainLayout};
-
 /// The longest wait of a read for the cache. Then it is read from etcd.
 ///
 /// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go (blockTimeout)
@@ -43,6 +40,8 @@ const CATCH_UP: Duration = Duration::from_secs(3);
 const PAGE: i64 = 2_000;
 /// The keys that say which prefixes are Lockgate's. They are outside of every prefix.
 const MARKERS: &str = "/lockgate.io/prefixes";
+/// The keys of what replicas agree on.
+const AGREED: &str = "/lockgate.io/agreed";
 
 /// How to reach etcd, and what to keep there.
 #[derive(Debug, Clone)]
@@ -157,7 +156,7 @@ impl EtcdStore {
     /// No member can be used, or the prefix is somebody else's.
     pub async fn open(options: EtcdOptions) -> Result<Self, EtcdError> {
         let prefix = options.prefix.trim_end_matches('/').to_owned();
-        if prefix.len() < 2 || !prefix.starts_with('/') || prefix.starts_with(MARKERS) {
+        if prefix.len() < 2 || !prefix.starts_with('/') || prefix.starts_with("/lockgate.io/") {
             return Err(EtcdError::Prefix(options.prefix));
         }
         let client = Arc::new(Client::new(&options)?);
@@ -187,9 +186,40 @@ impl EtcdStore {
         })
     }
 
-    /// Waits until the cache shows every change up to a revision. Returns false if that takes too long.
-    pub async fn reaches(&self, wanted: Revision, patience: Duration) -> bool {
-        self.shared.cache.reaches(wanted, patience).await
+    /// Agrees with all other stores of the same prefix on a value: that of the first one who asks.
+    ///
+    /// # Errors
+    ///
+    /// The cluster cannot be reached.
+    pub async fn agree(&self, name: &str, value: Bytes) -> Result<Bytes, Unavailable> {
+        let key = Bytes::from(format!("{AGREED}{}/{name}", self.shared.space.prefix));
+        let put = Request::Put(PutRequest {
+            key: key.clone(),
+            value: value.clone(),
+            ..PutRequest::default()
+        });
+        let range = Request::Range(RangeRequest {
+            key: key.clone(),
+            ..RangeRequest::default()
+        });
+        let request = TxnRequest {
+            compare: vec![Compare::mod_revision(key, 0)],
+            success: vec![RequestOp { request: Some(put) }],
+            failure: vec![RequestOp {
+                request: Some(range),
+            }],
+        };
+        let answer = self.shared.client.txn(request).await?;
+        if answer.succeeded {
+            return Ok(value);
+        }
+        let response = answer.responses.into_iter().next();
+        match response.and_then(|response| response.response) {
+            Some(Response::Range(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        }
+        .map(|kv| kv.value)
+        .ok_or_else(|| Unavailable(format!("etcd: what is agreed on as `{name}` is gone")))
     }
 
     /// The transaction of every write. Returns its revision and the answer to the operation, or the entry that
@@ -449,7 +479,7 @@ impl Store for EtcdStore {
     ) -> Result<Revision, WriteError> {
         let Shared { space, cache, .. } = &*self.shared;
         // The same bytes change nothing, so the bytes that are there must be known.
-        let cached = cache.published.current().keys.get(key).cloned();
+        let cached = cache.published.current().entry(key);
         let cached = cached.filter(|cached| cached.revision == expected);
         if cached.is_none_or(|cached| cached.value == value) {
             match self.range_key(key, Revision::START).await?.0 {
@@ -586,6 +616,10 @@ impl Store for EtcdStore {
             cache.compact(oldest);
         }
         Ok(())
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn failure(&self) -> Option<Unavailable> {

@@ -129,8 +129,19 @@ pub struct Change {
     pub key: Arc<str>,
     /// The new value; none if the key was deleted.
     pub value: Option<Bytes>,
-    /// The revision and value before; none if the key was created.
-    pub previous: Option<(Revision, Bytes)>,
+    /// The state before.
+    pub before: Before,
+}
+
+/// The state of a key before a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Before {
+    /// The watch does not say.
+    Unknown,
+    /// There was no such key.
+    Nothing,
+    /// The revision and the value.
+    Entry(Revision, Bytes),
 }
 
 /// Something that a watch returned.

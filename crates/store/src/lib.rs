@@ -42,11 +42,15 @@
 
 #![warn(missing_docs)]
 
+mod form;
+
 mod state;
 
 mod published;
 
 mod watch;
+
+mod layout;
 
 mod disk;
 #[cfg(feature = "etcd")]
@@ -68,7 +72,8 @@ use bytes::Bytes;
 
 pub use disk::{DiskStore, OpenError};
 #[cfg(feature = "etcd")]
-pub use etcd::{EtcdError, EtcdOptions, EtcdStore, Layout, PlainLayout};
+pub use etcd::{EtcdError, EtcdOptions, EtcdStore};
+pub use layout::{Layout, PlainLayout};
 pub use memory::{MemoryOptions, MemoryStore};
 
 /// A point in the history of a store.
@@ -177,6 +182,7 @@ impl Event {
     }
 
     /// The entry that was there before.
+    #[cfg(any(test, feature = "contract-tests"))]
     pub(crate) fn previous(&self) -> Option<&Entry> {
         match self {
             Self::Put { previous, .. } => previous.as_ref(),
@@ -329,6 +335,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// The revision is not there yet.
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
+
+    /// Returns true if other processes write to the same store.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// The error after which nothing can be written any more, if there was one. Reads go on.
     fn failure(&self) -> Option<Unavailable> {

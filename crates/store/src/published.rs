@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::state::{self, Keys, State};
+use crate::state::{self, Keys, State, Stored};
 use crate::{Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision};
 
 /// The newest state. One writer at a time puts the next in its place.
@@ -77,6 +77,10 @@ impl Subscribers {
 }
 
 impl Subscriber {
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Returns true if a change is one it watches.
     pub(crate) fn is_about(&self, event: &Event) -> bool {
         event.key().starts_with(&self.prefix)
@@ -151,8 +155,8 @@ impl Published {
                 concerned.push(subscriber);
             }
         }
-        for event in state.events_after(before) {
-            for subscriber in subscribers.of(event) {
+        for event in state.events_after(before, "") {
+            for subscriber in subscribers.of(&event) {
                 // Before the state is seen: whoever finds nothing marked has seen all of it.
                 subscriber.mark(event.revision());
                 concerned.push(subscriber);
@@ -191,15 +195,17 @@ impl Published {
         at: ReadAt,
     ) -> Result<(Option<Entry>, Revision), ReadError> {
         let ReadState { keys, revision } = self.read(at)?;
-        Ok((keys.get(key).cloned(), revision))
+        let found = keys.get_key_value(key);
+        Ok((found.map(|(key, stored)| stored.entry(key)), revision))
     }
 
     pub(crate) fn list(&self, list: List<'_>) -> Result<Page, ReadError> {
         let ReadState { keys, revision } = self.read(list.at)?;
+        let entry = |(key, stored): (&Arc<str>, &Stored)| stored.entry(key);
         let mut matching = state::range(&keys, list.prefix, list.after);
         let entries: Vec<Entry> = match list.limit {
-            Some(limit) => matching.by_ref().take(limit).cloned().collect(),
-            None => matching.by_ref().cloned().collect(),
+            Some(limit) => matching.by_ref().take(limit).map(entry).collect(),
+            None => matching.by_ref().map(entry).collect(),
         };
         let remaining = matching.count();
         Ok(Page {

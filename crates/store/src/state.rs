@@ -7,9 +7,51 @@ use bytes::Bytes;
 use imbl::{OrdMap, Vector};
 use tokio::time::Instant;
 
+use crate::form::{Forms, Value};
 use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
-pub(crate) type Keys = OrdMap<Arc<str>, Entry>;
+/// What each key has. Nodes of the tree are copied by every write, so they hold little.
+pub(crate) type Keys = OrdMap<Arc<str>, Stored>;
+
+/// A value and its revisions. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored(Arc<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    value: Value,
+    created: Revision,
+    revision: Revision,
+}
+
+impl Stored {
+    pub(crate) fn new(entry: Entry, forms: &Forms) -> Self {
+        Self(Arc::new(Kept {
+            value: forms.keep(&entry.key, entry.value),
+            created: entry.created,
+            revision: entry.revision,
+        }))
+    }
+
+    pub(crate) fn entry(&self, key: &Arc<str>) -> Entry {
+        Entry {
+            key: Arc::clone(key),
+            value: self.0.value.bytes(),
+            created: self.0.created,
+            revision: self.0.revision,
+        }
+    }
+
+    pub(crate) fn created(&self) -> Revision {
+        self.0.created
+    }
+
+    /// The revision the value was last changed at.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn revision(&self) -> Revision {
+        self.0.revision
+    }
+}
 
 /// A revision of the store. INVARIANT: `history` has every change after `oldest` and up to `revision`, in
 /// order. Where others share the counter there are revisions without a change, and a revision may have several.
@@ -22,21 +64,50 @@ pub(crate) struct State {
     history: Vector<Arc<Change>>,
     /// The bytes of all changes in `history`.
     history_bytes: usize,
+    forms: Arc<Forms>,
 }
 
+/// A change of a key.
 #[derive(Debug)]
 struct Change {
-    event: Event,
-    /// The size of the superseded value that the change keeps in memory.
-    bytes: usize,
+    key: Arc<str>,
+    revision: Revision,
+    /// None for a deletion.
+    now: Option<Stored>,
+    /// None for a creation.
+    before: Option<Stored>,
     at: Instant,
     /// The keys before the change, at some changes only: what they do not share with those after it is
     /// more than the change.
-    keys_before: Option<Keys>,
+    keys_before: Option<Box<Keys>>,
+}
+
+impl Change {
+    /// The size of the superseded value that the change keeps in memory.
+    fn bytes(&self) -> usize {
+        self.before
+            .as_ref()
+            .map_or(0, |before| before.0.value.size())
+    }
+
+    /// The change as others are told of it; none for what cannot be: neither before nor after.
+    fn event(&self) -> Option<Event> {
+        let before = self.before.as_ref().map(|stored| stored.entry(&self.key));
+        Some(match &self.now {
+            Some(now) => Event::Put {
+                entry: now.entry(&self.key),
+                previous: before,
+            },
+            None => Event::Delete {
+                revision: self.revision,
+                previous: before?,
+            },
+        })
+    }
 }
 
 /// Most changes that are undone to find the keys of an earlier revision.
-const CHECKPOINT: u64 = 64;
+const CHECKPOINT: u64 = 256;
 
 impl Default for Revision {
     fn default() -> Self {
@@ -46,14 +117,28 @@ impl Default for Revision {
 
 impl State {
     /// A state without history: nothing before it can be read.
-    pub(crate) fn new(revision: Revision, keys: Keys) -> Self {
+    pub(crate) fn new(revision: Revision, keys: Keys, forms: Arc<Forms>) -> Self {
         Self {
             revision,
             keys,
             oldest: revision,
             history: Vector::new(),
             history_bytes: 0,
+            forms,
         }
+    }
+
+    /// Nothing yet.
+    pub(crate) fn empty(options: &MemoryOptions) -> Self {
+        let forms = Arc::new(Forms::new(options.alike));
+        Self::new(Revision::START, Keys::new(), forms)
+    }
+
+    /// The entry of a key.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn entry(&self, key: &str) -> Option<Entry> {
+        let (key, stored) = self.keys.get_key_value(key)?;
+        Some(stored.entry(key))
     }
 
     /// The revision of the next change.
@@ -63,8 +148,8 @@ impl State {
 
     /// The change that creates a key.
     pub(crate) fn create(&self, key: &str, value: Bytes) -> Result<Event, WriteError> {
-        if let Some(current) = self.keys.get(key) {
-            return Err(WriteError::AlreadyExists(Box::new(current.clone())));
+        if let Some((key, current)) = self.keys.get_key_value(key) {
+            return Err(WriteError::AlreadyExists(Box::new(current.entry(key))));
         }
         let revision = self.next_revision();
         let entry = Entry {
@@ -111,32 +196,35 @@ impl State {
 
     /// The change that deletes a key whose time is over; none if it is gone, or made anew since.
     pub(crate) fn expire(&self, key: &str, created: Revision) -> Option<Event> {
-        let previous = self.keys.get(key)?;
-        (previous.created == created).then(|| self.delete(previous.clone()))
+        let (key, previous) = self.keys.get_key_value(key)?;
+        (previous.created() == created).then(|| self.delete(previous.entry(key)))
     }
 
     /// The state after a change, with as much history as the options ask for.
     pub(crate) fn after(&self, event: Event, now: Instant, options: &MemoryOptions) -> Self {
         let mut keys = self.keys.clone();
-        match &event {
-            Event::Put { entry, .. } => {
-                keys.insert(Arc::clone(&entry.key), entry.clone());
-            }
-            Event::Delete { previous, .. } => {
-                keys.remove(&previous.key);
-            }
-        }
-        let mut history = self.history.clone();
         let revision = event.revision();
-        let bytes = event.previous().map_or(0, |entry| entry.value.len());
-        let mut history_bytes = self.history_bytes + bytes;
-        history.push_back(Arc::new(Change {
-            event,
-            bytes,
+        let key = Arc::clone(event.key());
+        let (stored, before) = match event {
+            Event::Put { entry, .. } => {
+                let stored = Stored::new(entry, &self.forms);
+                let before = keys.insert(Arc::clone(&key), stored.clone());
+                (Some(stored), before)
+            }
+            Event::Delete { .. } => (None, keys.remove(&key)),
+        };
+        let mut history = self.history.clone();
+        let change = Change {
+            key,
+            revision,
+            now: stored,
+            before,
             at: now,
             keys_before: (revision.0 / CHECKPOINT > self.revision.0 / CHECKPOINT)
-                .then(|| self.keys.clone()),
-        }));
+                .then(|| Box::new(self.keys.clone())),
+        };
+        let mut history_bytes = self.history_bytes + change.bytes();
+        history.push_back(Arc::new(change));
         let mut first = self.oldest;
         // Old changes go in twos at most, so that no single write pays for all of them; only a large
         // one makes room for itself.
@@ -148,8 +236,8 @@ impl State {
             if !(too_large || freed < 2 && (too_many || too_old)) {
                 break;
             }
-            history_bytes = history_bytes.saturating_sub(oldest.bytes);
-            first = oldest.event.revision();
+            history_bytes = history_bytes.saturating_sub(oldest.bytes());
+            first = oldest.revision;
             history.pop_front();
             freed += 1;
         }
@@ -159,6 +247,7 @@ impl State {
             oldest: first,
             history,
             history_bytes,
+            forms: Arc::clone(&self.forms),
         }
     }
 
@@ -173,12 +262,11 @@ impl State {
 
     /// The entry of a key, if it is at the expected revision.
     pub(crate) fn expect(&self, key: &str, expected: Revision) -> Result<Entry, WriteError> {
-        match self.keys.get(key) {
-            None => Err(WriteError::NotFound),
-            Some(entry) if entry.revision != expected => {
-                Err(WriteError::Conflict(Box::new(entry.clone())))
-            }
-            Some(entry) => Ok(entry.clone()),
+        let (key, stored) = self.keys.get_key_value(key).ok_or(WriteError::NotFound)?;
+        let entry = stored.entry(key);
+        match entry.revision == expected {
+            true => Ok(entry),
+            false => Err(WriteError::Conflict(Box::new(entry))),
         }
     }
 
@@ -189,23 +277,19 @@ impl State {
         let later = || (first..self.history.len()).filter_map(|index| self.history.get(index));
         let checkpoint = later().position(|change| change.keys_before.is_some());
         let mut keys = checkpoint
-            .and_then(|index| later().nth(index)?.keys_before.clone())
+            .and_then(|index| later().nth(index)?.keys_before.as_deref().cloned())
             .unwrap_or_else(|| self.keys.clone());
         // From there back to the wanted revision, the last change first.
         let changes: Vec<_> = later()
             .take(checkpoint.unwrap_or(self.history.len()))
             .collect();
         for change in changes.into_iter().rev() {
-            match &change.event {
-                Event::Put {
-                    previous: Some(previous),
-                    ..
+            match &change.before {
+                Some(before) => {
+                    keys.insert(Arc::clone(&change.key), before.clone());
                 }
-                | Event::Delete { previous, .. } => {
-                    keys.insert(Arc::clone(&previous.key), previous.clone());
-                }
-                Event::Put { entry, .. } => {
-                    keys.remove(&entry.key);
+                None => {
+                    keys.remove(&change.key);
                 }
             }
         }
@@ -222,24 +306,30 @@ impl State {
         }
     }
 
-    /// The changes after a revision, in order.
-    pub(crate) fn events_after(&self, revision: Revision) -> impl Iterator<Item = &Event> {
+    /// The changes of keys under a prefix after a revision, in order.
+    pub(crate) fn events_after(
+        &self,
+        revision: Revision,
+        prefix: &str,
+    ) -> impl Iterator<Item = Event> {
         let first = self.index_after(revision);
         (first..self.history.len())
             .filter_map(|index| self.history.get(index))
-            .map(|change| &change.event)
+            .filter(move |change| change.key.starts_with(prefix))
+            .filter_map(|change| change.event())
     }
 
-    /// The wanted changes of the first revision after `after` that has any. One, unless several keys were
-    /// changed at once.
+    /// The wanted changes of keys under a prefix, of the first revision after `after` that has any. One, unless
+    /// several keys were changed at once.
     pub(crate) fn next_events(
         &self,
         after: Revision,
+        prefix: &str,
         is_wanted: impl Fn(&Event) -> bool,
-    ) -> impl Iterator<Item = &Event> {
-        let mut events = self.events_after(after);
+    ) -> impl Iterator<Item = Event> {
+        let mut events = self.events_after(after, prefix);
         let first = events.find(|event| is_wanted(event));
-        let revision = first.map(Event::revision);
+        let revision = first.as_ref().map(Event::revision);
         let others = events.take_while(move |event| Some(event.revision()) == revision);
         first
             .into_iter()
@@ -250,9 +340,9 @@ impl State {
     pub(crate) fn compacted(&self, oldest: Revision) -> Self {
         let mut state = self.clone();
         while let Some(change) = state.history.front()
-            && change.event.revision() <= oldest
+            && change.revision <= oldest
         {
-            state.history_bytes = state.history_bytes.saturating_sub(change.bytes);
+            state.history_bytes = state.history_bytes.saturating_sub(change.bytes());
             state.history.pop_front();
         }
         state.oldest = state.oldest.max(oldest);
@@ -266,7 +356,7 @@ impl State {
 
     /// The index of the first change after `revision` in the history.
     fn index_after(&self, revision: Revision) -> usize {
-        let is_later = |index: usize| Some(self.history.get(index)?.event.revision() > revision);
+        let is_later = |index: usize| Some(self.history.get(index)?.revision > revision);
         // Right where every revision is a change, which it mostly is.
         let guess = revision.0.saturating_sub(self.oldest.0);
         let guess = usize::try_from(guess).unwrap_or(usize::MAX);
@@ -292,12 +382,11 @@ pub(crate) fn range<'k>(
     keys: &'k Keys,
     prefix: &'k str,
     after: Option<&str>,
-) -> impl Iterator<Item = &'k Entry> {
+) -> impl Iterator<Item = (&'k Arc<str>, &'k Stored)> {
     let start = match after {
         Some(after) if after >= prefix => Bound::Excluded(Arc::from(after)),
         _ => Bound::Included(Arc::from(prefix)),
     };
     keys.range::<_, Arc<str>>((start, Bound::Unbounded))
-        .map(|(_, entry)| entry)
-        .take_while(move |entry| entry.key.starts_with(prefix))
+        .take_while(move |(key, _)| key.starts_with(prefix))
 }

@@ -72,10 +72,10 @@ impl Watch for Cursor {
             self.position = self.position.max(Revision(first.0.saturating_sub(1)));
             state.check_history(self.position)?;
             let subscriber = &self.subscriber;
-            let mut events = state.next_events(self.position, |event| subscriber.is_about(event));
+            let wanted = |event: &Event| subscriber.is_about(event);
+            let mut events = state.next_events(self.position, subscriber.prefix(), wanted);
             if let Some(event) = events.next() {
-                let event = event.clone();
-                self.siblings.extend(events.cloned());
+                self.siblings.extend(events);
                 self.returned(&event);
                 return Ok(event);
             }

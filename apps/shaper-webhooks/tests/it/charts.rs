@@ -153,6 +153,49 @@ fn renders_as_before() {
     insta::assert_snapshot!("own-issuer", render("shaper-webhooks", &issuer).unwrap());
 }
 
+/// Every value of a chart, by its path; lists and empty objects are values.
+fn paths(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value.as_object() {
+        Some(object) if !object.is_empty() => {
+            for (key, value) in object {
+                paths(value, &format!("{at}.{key}"), found);
+            }
+        }
+        _ => found.push(at.trim_start_matches('.').to_owned()),
+    }
+}
+
+#[test]
+fn every_value_has_a_schema_and_a_line_in_the_readme() {
+    for chart in ["shaper-crds", "shaper-webhooks"] {
+        let folder = root().join("charts").join(chart);
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let values = documents(&read("values.yaml")).remove(0);
+        let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+        let readme = read("README.md");
+        let mut found = Vec::new();
+        paths(&values, "", &mut found);
+        for path in found {
+            let mut described = &schema;
+            for key in path.split('.') {
+                let properties = &described["properties"];
+                // Objects of the API are passed on as they are, and are the API server's to judge.
+                if properties.is_null() {
+                    break;
+                }
+                assert_eq!(described["additionalProperties"], false, "{chart}: {path}");
+                described = &properties[key];
+                assert!(described.is_object(), "{chart}: {path} has no schema");
+            }
+            let (first, _) = path.split_once('.').unwrap_or((&path, ""));
+            assert!(
+                readme.contains(&format!("`{first}")),
+                "{chart}: the README says nothing of {first}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_digest_wins_over_a_tag() {
     let digest = format!("sha256:{}", "a1".repeat(32));
@@ -161,7 +204,7 @@ fn a_digest_wins_over_a_tag() {
     let documents = documents(&text);
     let deployment = documents.iter().find(|one| one["kind"] == "Deployment");
     let image = &deployment.unwrap()["spec"]["template"]["spec"]["containers"][0]["image"];
-    let want = format!("ghcr.io/alexandremahdhaoui/shaper-webhook@{digest}");
+    let want = format!("shaper-webhooks@{digest}");
     assert_eq!(image.as_str(), Some(want.as_str()));
     // And nobody but those who are let in reaches it, unless somebody says so.
     assert!(documents.iter().any(|one| one["kind"] == "NetworkPolicy"));

@@ -12,7 +12,8 @@
 mod binding;
 mod compiled;
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -75,10 +76,39 @@ pub struct Policies {
 
 type Bindings = Arc<Vec<Arc<CompiledBinding>>>;
 
+/// A binding among others, found by its name: there can be hundreds of thousands.
+struct ByName(Arc<CompiledBinding>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl Eq for ByName {}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.name().cmp(other.0.name())
+    }
+}
+
 #[derive(Default)]
 struct State {
     policies: BTreeMap<Arc<str>, Arc<CompiledPolicy>>,
-    bindings: BTreeMap<Arc<str>, Arc<CompiledBinding>>,
+    bindings: BTreeSet<ByName>,
     /// The bindings of each policy, in order of their names.
     by_policy: HashMap<Arc<str>, Bindings>,
     /// The criteria of bindings, shared because many are equal.
@@ -245,12 +275,11 @@ impl State {
         let list = Arc::make_mut(list.or_default());
         let at = list.partition_point(|known| known.name() < binding.name());
         list.insert(at, Arc::clone(&binding));
-        self.bindings
-            .insert(Arc::clone(binding.shared_name()), binding);
+        self.bindings.insert(ByName(binding));
     }
 
     fn unbind(&mut self, name: &str) {
-        let Some(binding) = self.bindings.remove(name) else {
+        let Some(ByName(binding)) = self.bindings.take(name) else {
             return;
         };
         if let Some(list) = self.by_policy.get_mut(binding.policy()) {

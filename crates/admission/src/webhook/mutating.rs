@@ -369,7 +369,8 @@ impl Pass<'_> {
             return Ok(None);
         }
         let (object, kind) = (versioned.object.as_ref(), &versioned.kind);
-        let patched = patch::apply(hook.name(), &answer, object, kind, &*self.host.kinds)?;
+        let told = (kind, &trace.resource);
+        let patched = patch::apply(hook.name(), &answer, object, told, &*self.host.kinds)?;
         if patched.is_some() {
             tracing::debug!("Patch applied");
         }

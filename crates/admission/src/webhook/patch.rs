@@ -2,8 +2,8 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/dispatcher.go
 
-use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::admission::answer::Answer;
+use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_go::quote::quote;
 use serde_json::{Number, Value};
 
@@ -20,7 +20,7 @@ pub(super) fn apply(
     webhook: &str,
     answer: &Answer,
     object: Option<&Object>,
-    kind: &GroupVersionKind,
+    (kind, resource): (&GroupVersionKind, &GroupVersionResource),
     kinds: &dyn Kinds,
 ) -> Result<Option<(Object, PatchTrace)>, Failure> {
     if answer.patch.is_empty() {
@@ -61,9 +61,11 @@ pub(super) fn apply(
     let loses_type = ["apiVersion", "kind"]
         .iter()
         .any(|member| says_type(object.value(), member) && !says_type(&patched, member));
-    let mut patched = kinds
-        .decode(patched, kind)
-        .map_err(|error| Failure::internal(&error.to_string()))?;
+    let decoded = match kinds.is_read_untyped(resource, kind) {
+        true => kinds.decode_untyped(patched),
+        false => kinds.decode(patched, kind),
+    };
+    let mut patched = decoded.map_err(|error| Failure::internal(&error.to_string()))?;
     // Compared before defaults are filled in again: dropping a defaulted member is a change.
     let changed = loses_type || !kinds.semantically_equal(kind, object.value(), &patched);
     kinds.apply_defaults(&mut patched, kind);

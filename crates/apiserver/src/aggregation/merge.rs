@@ -9,36 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Remote;
-
-/// The priority of a group that is built in, or of one that definitions add.
-///
-/// UPSTREAM: kubernetes cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go
-fn priority(group: &str, is_custom: bool) -> i64 {
-    match group {
-        "apiregistration.k8s.io" => 20_000,
-        "apps" => 17_800,
-        "events.k8s.io" => 17_750,
-        "authentication.k8s.io" => 17_700,
-        "authorization.k8s.io" => 17_600,
-        "autoscaling" => 17_500,
-        "batch" => 17_400,
-        "certificates.k8s.io" => 17_300,
-        "networking.k8s.io" => 17_200,
-        "policy" => 17_100,
-        "rbac.authorization.k8s.io" => 17_000,
-        "storage.k8s.io" => 16_800,
-        "admissionregistration.k8s.io" | "apiextensions.k8s.io" => 16_700,
-        "scheduling.k8s.io" => 16_600,
-        "coordination.k8s.io" => 16_500,
-        "node.k8s.io" => 16_300,
-        "discovery.k8s.io" | "resource.k8s.io" => 16_200,
-        "flowcontrol.apiserver.k8s.io" => 16_100,
-        "internal.apiserver.k8s.io" => 16_000,
-        "storagemigration.k8s.io" => 15_800,
-        _ if is_custom => 1_000,
-        _ => 15_000,
-    }
-}
+use super::local::priority;
 
 /// The groups that others serve, each with its versions by priority.
 fn groups(remotes: &[Arc<Remote>]) -> Vec<(i64, &str, Vec<&Arc<Remote>>)> {

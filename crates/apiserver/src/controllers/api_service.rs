@@ -1,11 +1,12 @@
-//! The availability of APIServices, and the documents of the servers behind them.
+//! The availability of APIServices, and the documents of the servers behind them. APIServices of
+//! definitions are created and deleted with them.
 //!
 //! Each is looked at when it, its Service or the endpoints of that change, every now and then, and sooner
 //! while it fails. They are looked at side by side: a server that does not answer holds up none but itself.
 //!
-//! UPSTREAM: kube-aggregator pkg/controllers/status/{local,remote}
+//! UPSTREAM: kube-aggregator pkg/controllers/status/{local,remote}, pkg/controllers/autoregister
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +16,19 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Context;
-use crate::aggregation::{self, Aggregator, ApiService, Remote};
-use crate::decode::options::WriteOptions;
+use crate::aggregation::{self, Aggregator, ApiService, Managed, Remote};
+use crate::decode::body;
+use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
 use crate::decode::patch::Patch;
-use crate::decode::write::PatchBody;
+use crate::decode::write::{Body, PatchBody};
 use crate::error::Outcome;
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::request::{ObjectPath, Request};
 use crate::services::Readiness;
-use crate::write::patch;
+use crate::write::delete::Deletion;
+use crate::write::update::Change;
+use crate::write::{create, patch};
 
 /// How often a server that answers is looked at.
 ///
@@ -36,6 +40,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(20);
 /// Servers that are asked at a time.
 const AT_A_TIME: usize = 20;
+
+const GROUP: &str = "apiregistration.k8s.io";
+const PLURAL: &str = "apiservices";
 
 /// When an APIService is looked at next, and how often it failed.
 #[derive(Debug, Clone, Copy)]
@@ -50,9 +57,11 @@ pub(super) async fn run(context: Arc<Context>) {
     let mut due: HashMap<String, Due> = HashMap::new();
     let mut looking: JoinSet<(String, bool)> = JoinSet::new();
     let mut busy: Vec<String> = Vec::new();
+    forget(&context, &aggregator.services()).await;
     loop {
         let now = Instant::now();
         let services = aggregator.services();
+        register(&context, &services).await;
         due.retain(|name, _| services.contains_key(name));
         for (name, service) in services.iter() {
             let is_due = due.get(name).is_none_or(|due| due.at <= now);
@@ -100,6 +109,100 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
+/// Creates, corrects and deletes the APIServices of definitions. Those that lack the label of managed ones
+/// are their owners' business, and so are those of built-in versions once the server has started.
+async fn register(context: &Context, services: &BTreeMap<String, ApiService>) {
+    let wanted = aggregation::local::custom(&context.writer.registry.snapshot());
+    for (name, object) in &wanted {
+        let step = match services.get(name) {
+            None => Step::Create(object),
+            Some(it) if it.registration.managed != Some(Managed::Always) => continue,
+            Some(it) if it.remote.is_none() && it.registration.is_custom() => continue,
+            Some(_) => Step::Correct(object),
+        };
+        take(context, name, step).await;
+    }
+    for (name, service) in services {
+        let registration = &service.registration;
+        if registration.managed == Some(Managed::Always) && !wanted.contains_key(name) {
+            take(context, name, Step::Delete(&registration.uid)).await;
+        }
+    }
+}
+
+/// Deletes the APIServices of built-in versions that an earlier release served, and this one does not.
+async fn forget(context: &Context, services: &BTreeMap<String, ApiService>) {
+    let served = aggregation::local::built_in(&context.writer.registry.snapshot());
+    let served: Vec<&str> = served.iter().map(|it| metadata::text(it, "name")).collect();
+    for (name, service) in services {
+        let registration = &service.registration;
+        if registration.managed == Some(Managed::OnStart) && !served.contains(&name.as_str()) {
+            take(context, name, Step::Delete(&registration.uid)).await;
+        }
+    }
+}
+
+/// What is to be done about the APIService of a definition.
+#[derive(Debug, Clone, Copy)]
+enum Step<'s> {
+    Create(&'s Value),
+    /// Sets its specification.
+    Correct(&'s Value),
+    /// Deletes the one with this uid.
+    Delete(&'s str),
+}
+
+async fn take(context: &Context, name: &str, step: Step<'_>) {
+    let writer = &context.writer;
+    let snapshot = writer.registry.snapshot();
+    let Some(resource) = snapshot.find(GROUP, "v1", PLURAL) else {
+        return;
+    };
+    let request = |verb, name| {
+        let path = ObjectPath {
+            resource,
+            namespace: "",
+            name,
+            subresource: "",
+        };
+        Request::internal(user(), verb, path)
+    };
+    let options = WriteOptions::of_program("kube-apiserver");
+    let taken = match step {
+        Step::Create(object) => match body::decode_value(object.clone(), resource) {
+            Ok(object) => {
+                let body = Body { object, options };
+                let request = request(Verb::Create, "");
+                create::create(writer, &request, body).await.map(|_| ())
+            }
+            Err(failure) => Err(failure),
+        },
+        Step::Correct(object) => {
+            let request = request(Verb::Update, name);
+            let change = Change::new(writer, &request, &options);
+            let edited = change.edit(|changed| changed["spec"] = object["spec"].clone());
+            edited.await.map(|_| ())
+        }
+        Step::Delete(uid) => {
+            let request = request(Verb::Delete, name);
+            let options = DeleteOptions {
+                preconditions: Some(Preconditions {
+                    uid: Some(uid.to_owned()),
+                    resource_version: None,
+                }),
+                ..DeleteOptions::default()
+            };
+            let deletion = Deletion::of(writer, &request);
+            deletion.run(options).await.map(|_| ())
+        }
+    };
+    // Whoever was faster changed it, which is looked at then.
+    if let Err(failure) = taken {
+        let error = &failure.0.message;
+        tracing::debug!(name, ?step, error, "APIService of a definition not written");
+    }
+}
+
 /// Looks at one. Returns false if it is to be looked at again soon.
 async fn look(
     context: &Context,
@@ -107,13 +210,13 @@ async fn look(
     name: &str,
     service: &ApiService,
 ) -> bool {
-    let (status, reason, message) = match service {
-        ApiService::Local => (
+    let (status, reason, message) = match &service.remote {
+        None => (
             "True",
             "Local",
             String::from("Local APIServices are always available"),
         ),
-        ApiService::Remote(remote) => check(aggregator, remote).await,
+        Some(remote) => check(aggregator, remote).await,
     };
     let stored = store(context, name, status, reason, &message).await;
     if let Err(failure) = &stored {
@@ -161,7 +264,7 @@ async fn store(
 ) -> Outcome<()> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
-    let Some(resource) = snapshot.find("apiregistration.k8s.io", "v1", "apiservices") else {
+    let Some(resource) = snapshot.find(GROUP, "v1", PLURAL) else {
         return Ok(());
     };
     let path = |subresource| ObjectPath {

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockgate_plugins::quota::{Counted, Devices, Usage, counted_by, status_of};
 use lockgate_store::{Entry, Event, List};
@@ -31,6 +32,10 @@ const SHRINKING: [&str; 4] = [
     "/core/persistentvolumeclaims/",
     "/resource.k8s.io/resourceclaims/",
 ];
+
+/// How long other servers may take to store what they charged. A quota that is charged meanwhile is counted again,
+/// since its version is another one then.
+const UNDER_WAY: Duration = Duration::from_secs(2);
 
 /// Returns true if a change at a key may make work, be it no deletion.
 pub(super) fn is_watched(key: &str) -> bool {
@@ -111,11 +116,19 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     let quotas = snapshot
         .find("", "v1", "resourcequotas")
         .ok_or_else(|| internal("quotas are not served"))?;
+    let mut found = entries(context, quotas, namespace).await?;
+    let is_shared = context.writer.storage.store().is_shared();
+    if is_shared && found.iter().any(is_counted) {
+        tokio::time::sleep(UNDER_WAY).await;
+    }
     // Nothing is charged meanwhile, and what was charged is stored.
     let _counting = context.quotas.count(namespace).await;
     let devices = Arc::new(devices(context, namespace).await?);
+    if !is_shared {
+        found = entries(context, quotas, namespace).await?;
+    }
     let mut changed = false;
-    for entry in &entries(context, quotas, namespace).await? {
+    for entry in &found {
         let quota = context.writer.storage.decode(entry, quotas).await?;
         let mut usage: Vec<Usage> = Vec::new();
         for counted in counted_by(&quota, &devices) {
@@ -129,6 +142,11 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
         }
     }
     Ok(changed)
+}
+
+/// Returns true if a quota says already how much is used.
+fn is_counted(entry: &Entry) -> bool {
+    encoding::tree(&entry.value).is_some_and(|quota| quota.pointer("/status/used").is_some())
 }
 
 /// The objects on which the usage of claims of devices depends.

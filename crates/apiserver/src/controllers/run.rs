@@ -299,7 +299,7 @@ async fn perform(
     let storage = &context.writer.storage;
     let revision = storage.store().revision().await?;
     // Events are published before effects are applied; admission looks at what these have made.
-    storage.effects_applied().await;
+    storage.effects_applied().await?;
     let done = match work {
         Work::Collect(key) => {
             let look = garbage_collector::look(context, graph, key).await?;

@@ -166,6 +166,7 @@ impl Api for Recipes {
     }
 
     async fn settled(&self) {
-        self.writer.storage.effects_applied().await;
+        // Whoever looks too early looks again.
+        let _ = self.writer.storage.effects_applied().await;
     }
 }

@@ -14,9 +14,29 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::config::ServingFiles;
+use crate::config::{ServingFiles, SharedCertificates};
 use crate::{metadata, private_file};
 pub(crate) use users::{Shown, Users};
+
+impl SharedCertificates {
+    /// Makes certificates and keys.
+    ///
+    /// # Errors
+    ///
+    /// There is no entropy.
+    pub fn make() -> Result<Self, TlsError> {
+        let (ca, ca_key) = make_authority(None)?;
+        let front_proxy = FrontProxy::make()?;
+        Ok(Self {
+            ca,
+            ca_key,
+            token_key: lockgate_certs::private_key_pem().map_err(material("the key of tokens"))?,
+            front_proxy_ca: front_proxy.ca_pem,
+            front_proxy_client: front_proxy.certificate_pem,
+            front_proxy_key: front_proxy.key_pem,
+        })
+    }
+}
 
 /// The server's certificate is renewed at a start when it ends within so many days.
 const RENEW_DAYS: u32 = 90;
@@ -200,6 +220,27 @@ impl Identity {
             key_pem,
             is_own: true,
             front_proxy: FrontProxy::load_or_make(folder)?,
+        })
+    }
+
+    /// An identity that other servers share, but for the serving certificate.
+    pub(crate) fn shared(
+        certificates: &SharedCertificates,
+        hosts: &[String],
+    ) -> Result<Self, TlsError> {
+        let SharedCertificates { ca, ca_key, .. } = certificates;
+        let (certificate_pem, key_pem) = issue(ca, ca_key, &server_leaf(hosts))?;
+        Ok(Self {
+            ca_pem: ca.clone(),
+            ca_key_pem: ca_key.clone(),
+            certificate_pem,
+            key_pem,
+            is_own: true,
+            front_proxy: FrontProxy {
+                ca_pem: certificates.front_proxy_ca.clone(),
+                certificate_pem: certificates.front_proxy_client.clone(),
+                key_pem: certificates.front_proxy_key.clone(),
+            },
         })
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use lockgate_admission::engine::Engine;
 use lockgate_api::registration::policy::Registered;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
-use lockgate_store::Entry;
 use serde_json::Value;
 
 use crate::aggregation::Aggregator;
@@ -134,9 +133,9 @@ fn undecodable(resource: &Resource, named: &Named) -> Failure {
 }
 
 /// Prepares the effect of a removal. It cannot fail: the name of what is gone is in its key.
-pub(crate) fn prepare_removal(resource: &Resource, entry: &Entry) -> Option<Effect> {
+pub(crate) fn prepare_removal(resource: &Resource, key: &str) -> Option<Effect> {
     let prefix = encoding::prefix(&resource.storage.0, &resource.storage.1, None);
-    let rest = entry.key.strip_prefix(&prefix).unwrap_or(&entry.key);
+    let rest = key.strip_prefix(&prefix).unwrap_or(key);
     let (namespace, name) = match rest.split_once('/') {
         Some(parts) if resource.names.namespaced => parts,
         _ => ("", rest),
@@ -188,7 +187,10 @@ impl Effects {
             Kind::Namespace => self.namespaces.set(name, object),
             Kind::Role => self.rbac.set_role(namespace, name, object),
             Kind::Binding => self.rbac.set_binding(namespace, name, object),
-            Kind::Definition => self.registry.define(name, custom::resources(object)),
+            Kind::Definition => {
+                self.registry.define(name, custom::resources(object));
+                self.aggregator.wake();
+            }
             Kind::Service => {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
@@ -217,7 +219,10 @@ impl Effects {
             Kind::Namespace => self.namespaces.remove(name),
             Kind::Role => self.rbac.remove_role(namespace, name),
             Kind::Binding => self.rbac.remove_binding(namespace, name),
-            Kind::Definition => self.registry.define(name, Vec::new()),
+            Kind::Definition => {
+                self.registry.define(name, Vec::new());
+                self.aggregator.wake();
+            }
             Kind::Service => {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);

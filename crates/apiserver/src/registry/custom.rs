@@ -155,6 +155,10 @@ impl Kind for CustomVersion {
         self.version.schema.default(value);
     }
 
+    fn canonicalize(&self, value: &mut Value) {
+        tree::store_numbers(value);
+    }
+
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
         self.version.prepare_create(value);
     }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::Resource;
 use super::shape_error::{ShapeError, VersionError};
 use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
+use crate::metadata::now;
 use crate::registry::custom::CustomVersion;
 
 /// A kind without rules of its own, which is sent and never stored.
@@ -82,9 +83,11 @@ impl Shape {
                 let decoded = ty.decode_with_empties(root)?;
                 let mut object = decoded.value;
                 name_type(&mut object, row);
+                let shares_labels = row.rules.shares_labels(&object);
                 // Defaults are for what is absent, which empty lists are not.
-                row.rules.apply_defaults(&mut object);
+                apply_defaults(row.rules, &mut object);
                 let empties = ty.take_empties(&mut object);
+                let empties = empties.with_shared_labels(shares_labels);
                 return Ok((object, decoded.findings, empties));
             }
             Self::Registration { kind, version, .. } => {
@@ -101,13 +104,15 @@ impl Shape {
     }
 
     /// Reads a protobuf message with the defaults of its version.
-    pub(crate) fn decode_protobuf(&self, message: &[u8]) -> Result<Value, ShapeError> {
-        match self {
+    pub(crate) fn decode_protobuf(&self, message: &[u8]) -> Result<(Value, Empties), ShapeError> {
+        let mut empties = Empties::default();
+        let object = match self {
             Self::BuiltIn { ty, row } => {
                 let mut object = protobuf::decode(*ty, message)?;
                 name_type(&mut object, row);
-                row.rules.apply_defaults(&mut object);
-                Ok(object)
+                empties = empties.with_shared_labels(row.rules.shares_labels(&object));
+                apply_defaults(row.rules, &mut object);
+                object
             }
             Self::Registration { row, .. } => {
                 let ty =
@@ -116,11 +121,12 @@ impl Shape {
                 name_type(&mut object, row);
                 let text = go_json::to_string(&object);
                 let document = json::parse(text.as_bytes())?;
-                self.decode(document.root()).map(|(object, _)| object)
+                self.decode(document.root()).map(|(object, _)| object)?
             }
-            Self::Plain(ty) => Ok(protobuf::decode(*ty, message)?),
-            Self::Custom(_) => Err(ShapeError::NoProtobuf),
-        }
+            Self::Plain(ty) => protobuf::decode(*ty, message)?,
+            Self::Custom(_) => return Err(ShapeError::NoProtobuf),
+        };
+        Ok((object, empties))
     }
 
     /// Reads an object that is a tree already, without defaults.
@@ -188,7 +194,7 @@ impl Shape {
 
     /// Fills in the defaults of the version.
     pub(crate) fn apply_defaults(&self, value: &mut Value) {
-        self.kind().apply_defaults(value);
+        apply_defaults(self.kind(), value);
     }
 
     /// The webhook configuration a tree says, if it says one.
@@ -330,6 +336,11 @@ impl Shape {
 /// UPSTREAM: kubernetes cmd/kube-apiserver/app (the codecs of apiextensions and of the aggregator)
 fn is_stored_as_json(row: &kinds::Resource) -> bool {
     matches!(row.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
+}
+
+fn apply_defaults(kind: &dyn Kind, object: &mut Value) {
+    kind.apply_defaults(object);
+    kind.apply_time_defaults(object, now());
 }
 
 fn name_type(object: &mut Value, row: &kinds::Resource) {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::pipeline::Pipeline;
+use crate::registry::split_api_version;
 
 /// The server as a program around it sees it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -45,6 +46,14 @@ impl Access {
     #[must_use]
     pub fn authorizer(&self) -> Arc<dyn Authorizer> {
         Arc::clone(&self.pipeline.authorizer)
+    }
+
+    /// Returns true if objects of this kind are served.
+    #[must_use]
+    pub fn serves(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = split_api_version(api_version);
+        let snapshot = self.pipeline.registry.snapshot();
+        snapshot.by_kind(group, version, kind).is_some()
     }
 
     /// The first objects of a resource in its newest state, `limit` at most. None are of a resource

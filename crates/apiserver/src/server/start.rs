@@ -168,9 +168,10 @@ impl Running {
             .map_err(|source| StartError::Listen { address, source })?;
         let mut hosts = settings.extra_hosts.clone();
         hosts.push(settings.bind_address.to_string());
-        let identity = match &settings.cert_dir {
-            Some(folder) => Identity::load_or_make(folder, &hosts)?,
-            None => Identity::make(&hosts)?,
+        let identity = match (&settings.cert_dir, &settings.certificates) {
+            (Some(folder), _) => Identity::load_or_make(folder, &hosts)?,
+            (None, Some(certificates)) => Identity::shared(certificates, &hosts)?,
+            (None, None) => Identity::make(&hosts)?,
         };
         let identity = match &settings.serving_files {
             Some(files) => identity.serving(files)?,
@@ -202,6 +203,11 @@ impl Running {
         let pipeline = Arc::new(pipeline);
         let writer = pipeline.writer.for_controllers();
         bootstrap::load(&writer, controllers.enabled, &published)
+            .await
+            .map_err(|Failure(status)| StartError::Restore(status.message))?;
+        let storage = &writer.storage;
+        storage
+            .follow(&pipeline.registry.snapshot())
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
         let for_workloads = simulated.is_some().then(|| writer.clone());
@@ -381,7 +387,7 @@ fn build(
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
     let registry = Arc::new(Registry::new(settings.descriptions));
     let order = Arc::new(tokio::sync::Mutex::new(()));
-    let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order)));
+    let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order), &store));
     let rbac = Arc::new(Rbac::default());
     let mut nodes = None;
     let authorizer: Arc<dyn Authorizer> = match settings.authorization_mode {
@@ -556,6 +562,7 @@ fn build(
         namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
         settled: Default::default(),
         tasks: tasks.clone(),
+        followed: Default::default(),
     });
     for manifests in manifests {
         tasks.spawn(manifests.run(|error| {
@@ -610,6 +617,7 @@ fn build(
         heavy: threads(Work::LargeWrites)?,
         tasks,
         request_timeout: settings.request_timeout,
+        consistency: settings.admission_consistency,
     };
     Ok((pipeline, quotas))
 }
@@ -705,10 +713,15 @@ fn signer(settings: &Settings) -> Result<Signer, StartError> {
     let unusable = |path: &std::path::Path| StartError::Key {
         path: path.to_owned(),
     };
+    let shared = settings.certificates.as_ref();
+    let shared = shared.and_then(|certificates| SigningKey::from_pem(&certificates.token_key));
     let key = match (&accounts.signing_key_file, &settings.cert_dir) {
         (Some(file), _) => SigningKey::from_pem(&read(file)?).ok_or_else(|| unusable(file))?,
         (None, Some(folder)) => SigningKey::from_pem(&tls::token_key(folder)?)
             .ok_or_else(|| unusable(&folder.join("sa.key")))?,
+        (None, None) if settings.certificates.is_some() => shared.ok_or(StartError::Other(
+            "the shared token signing key is unusable",
+        ))?,
         (None, None) => SigningKey::generate().ok_or(StartError::Other(
             "cannot generate the token signing key: no entropy source",
         ))?,

@@ -189,6 +189,9 @@ impl Attempt<'_> {
     /// The mutating step.
     pub(crate) async fn mutate(&mut self) -> Outcome<Value> {
         conclude(self.admitter.engine.admit(&mut self.admission).await)?;
+        if self.admission.trace().is_patched() {
+            self.request.notes.forget_sent();
+        }
         let mut object = self.take_object()?;
         // What nobody touched can be read.
         if let Some(before) = self.admission.take_unpatched()

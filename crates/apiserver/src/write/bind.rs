@@ -5,13 +5,13 @@ use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
 use crate::decode::write::PartBody;
-use crate::error::{Outcome, bad_request, conflict, invalid, no_such_resource};
+use crate::error::{Outcome, bad_request, conflict, no_such_resource, plain};
 use crate::metadata;
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::evict::success;
-use crate::write::update::set_without_admission;
+use crate::write::update::{precondition_failed, set_without_admission};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
 /// Binds a pod.
@@ -22,6 +22,9 @@ pub(crate) async fn bind(writer: &Writer, request: &Request, body: PartBody) -> 
         options,
     } = body;
     metadata::match_namespace(&mut binding, request.namespace())?;
+    if request.name().is_empty() && metadata::text(&binding, "name").is_empty() {
+        return Err(bad_request("Name parameter required."));
+    }
     // The path of `bindings` names no pod; the binding does.
     let name = match request.name() {
         "" => metadata::text(&binding, "name").to_owned(),
@@ -49,24 +52,27 @@ struct Bind<'b> {
 }
 
 /// The node a binding names.
-fn node<'b>(binding: &'b Value, name: &str) -> Outcome<&'b str> {
+fn node(binding: &Value) -> Outcome<&str> {
     let text = |pointer: &str| {
         let found = binding.pointer(pointer).and_then(Value::as_str);
         found.unwrap_or_default()
     };
     let path = Path::root("target");
-    let kind = text("/target/kind");
+    let (kind, node) = (text("/target/kind"), text("/target/name"));
+    let mut errors = Vec::new();
     if !matches!(kind, "" | "Node") {
         let supported = ["Node", "<empty>"];
         let error = FieldError::not_supported(&path.child("kind"), Shown::Text(kind), &supported);
-        return Err(invalid("Binding", "", name, &[error]));
+        errors.push(error.to_string());
     }
-    match text("/target/name") {
-        "" => {
-            let error = FieldError::required(&path.child("name"), "");
-            Err(invalid("Binding", "", name, &[error]))
-        }
-        node => Ok(node),
+    if node.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), "").to_string());
+    }
+    // Upstream tells them without a status of their own.
+    match errors.as_slice() {
+        [] => Ok(node),
+        [error] => Err(plain(error.clone())),
+        several => Err(plain(format!("[{}]", several.join(", ")))),
     }
 }
 
@@ -74,6 +80,16 @@ impl Bind<'_> {
     /// Checks that a pod can be bound.
     fn check(&self, pod: &Value, binding: &Value) -> Outcome<()> {
         let name = &self.name;
+        let registry = if self.dry_run { "" } else { "/registry" };
+        let key = format!("{registry}/pods/{}/{name}", self.namespace);
+        for (what, member) in [("UID", "uid"), ("ResourceVersion", "resourceVersion")] {
+            let wanted = metadata::text(binding, member);
+            let found = metadata::text(pod, member);
+            if !wanted.is_empty() && wanted != found {
+                let why = precondition_failed(&key, what, wanted, found);
+                return Err(conflict("", "pods", name, &why));
+            }
+        }
         let refused = |why: String| Err(conflict("", "pods/binding", name, &why));
         if metadata::is_deleting(pod) {
             return refused(format!(
@@ -87,11 +103,11 @@ impl Bind<'_> {
                 quote(current)
             ));
         }
-        let (wanted, uid) = (metadata::text(binding, "uid"), metadata::text(pod, "uid"));
-        if !wanted.is_empty() && wanted != uid {
-            return refused(format!(
-                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-            ));
+        let gates = pod
+            .pointer("/spec/schedulingGates")
+            .and_then(Value::as_array);
+        if gates.is_some_and(|gates| !gates.is_empty()) {
+            return refused(format!("pod {name} has non-empty .spec.schedulingGates"));
         }
         Ok(())
     }
@@ -101,14 +117,18 @@ fn set_node(pod: &mut Value, node: &str, binding: &Value) {
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert(String::from("nodeName"), node.into());
     }
-    strategy::mark_scheduled(pod);
-    let annotations = binding.pointer("/metadata/annotations");
-    let annotations = annotations.and_then(Value::as_object).into_iter().flatten();
-    for (key, value) in annotations {
-        metadata::change(pod, |metadata| {
-            let all = metadata.entry("annotations").or_insert_with(|| json!({}));
-            all[key] = value.clone();
-        });
+    if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("nominatedNodeName");
+    }
+    strategy::set_condition(pod, "PodScheduled", None);
+    for member in ["annotations", "labels"] {
+        let texts = metadata::of(binding).and_then(|metadata| metadata.get(member));
+        for (key, value) in texts.and_then(Value::as_object).into_iter().flatten() {
+            metadata::change(pod, |metadata| {
+                let all = metadata.entry(member).or_insert_with(|| json!({}));
+                all[key] = value.clone();
+            });
+        }
     }
 }
 
@@ -116,12 +136,12 @@ impl Recipe for Bind<'_> {
     type Output = Reply;
 
     fn prepare(&mut self, binding: &mut Value) -> Outcome<()> {
-        match metadata::text(binding, "name") {
-            name if name == self.name => Ok(()),
-            _ => Err(bad_request(
+        if metadata::text(binding, "name") != self.name {
+            return Err(bad_request(
                 "name in URL does not match name in Binding object",
-            )),
+            ));
         }
+        node(binding).map(drop)
     }
 
     fn name<'n>(&'n self, _: &'n Value) -> &'n str {
@@ -129,10 +149,7 @@ impl Recipe for Bind<'_> {
     }
 
     async fn persist(&mut self, binding: Value) -> Outcome<Persisted<Reply>> {
-        let node = node(&binding, &self.name)?;
-        if self.dry_run {
-            return Ok(Persisted::Done(success()));
-        }
+        let node = node(&binding)?;
         let snapshot = self.writer.registry.snapshot();
         let pods = snapshot
             .find("", "v1", "pods")
@@ -147,6 +164,9 @@ impl Recipe for Bind<'_> {
         loop {
             let pod = storage.get(path).await?;
             self.check(&pod, &binding)?;
+            if self.dry_run {
+                return Ok(Persisted::Done(success()));
+            }
             let set = |pod: &mut Value| {
                 set_node(pod, node, &binding);
                 Ok(())

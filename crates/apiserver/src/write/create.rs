@@ -227,6 +227,7 @@ impl Recipe for Insertion<'_> {
         let purpose = Purpose {
             is_dry_run: self.options.is_dry_run(),
             is_new: true,
+            is_shared: self.writer.storage.store().is_shared(),
         };
         // What the attempt before took is free again.
         self.allocated = None;
@@ -236,6 +237,9 @@ impl Recipe for Insertion<'_> {
             notes.warn(&warning);
         }
         strategy::prepare_create(resource, object, self.request.user(), gates);
+        if notes.shares_labels() {
+            resource.shape.kind().follow_template(object);
+        }
         let admin_access = self
             .writer
             .grants_admin_access(self.request.object_namespace());
@@ -270,6 +274,12 @@ impl Recipe for Insertion<'_> {
         shape
             .complete(&mut object)
             .map_err(|error| plain(error.to_string()))?;
+        if let Some(allocation) = &self.allocated
+            && !self.options.is_dry_run()
+        {
+            let claimed = allocation.claim(&**self.writer.storage.store()).await;
+            claimed.map_err(|error| internal(&error.to_string()))?;
+        }
         let inserted = self.insert(object).await?;
         if matches!(inserted, Inserted::Created(_)) && !self.options.is_dry_run() {
             Allocation::keep(&mut self.allocated);

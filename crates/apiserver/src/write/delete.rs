@@ -15,7 +15,7 @@ use lockgate_kinds::strategy::grace_period;
 use lockgate_store::{Entry, Revision};
 use serde_json::{Value, json};
 
-use crate::decode::options::DeleteOptions;
+use crate::decode::options::{DeleteOptions, Preconditions};
 use crate::decode::selection::Selection;
 use crate::encoding;
 use crate::error::{Outcome, conflict, timeout};
@@ -23,7 +23,7 @@ use crate::metadata;
 use crate::persist::PersistError;
 use crate::read::list;
 use crate::registry::Resource;
-use crate::request::Request;
+use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::{Writer, strategy};
@@ -311,31 +311,13 @@ impl<'d> Deletion<'d> {
     /// Checks what must hold, and how much time the object gets.
     fn before(&self, object: &mut Value, options: &mut DeleteOptions) -> Outcome<Manner> {
         if let Some(preconditions) = &options.preconditions {
-            // UPSTREAM: apiserver pkg/registry/rest/delete.go names the kind, not the resource.
-            let differs = |what: &str, wanted: &str, found: &str, hint: &str| {
-                let why = format!(
-                    "the {what} in the precondition ({wanted}) does not match the {what} in record \
-                     ({found}). The object might have been {hint}"
-                );
-                Err(conflict(
-                    self.resource().group(),
-                    self.resource().kind(),
-                    &self.name,
-                    &why,
-                ))
+            let path = ObjectPath {
+                resource: &self.request.resource,
+                namespace: self.request.namespace(),
+                name: &self.name,
+                subresource: "",
             };
-            let uid = metadata::text(object, "uid");
-            if let Some(wanted) = preconditions.uid.as_deref().filter(|&wanted| wanted != uid) {
-                return differs("UID", wanted, uid, "deleted and then recreated");
-            }
-            let version = metadata::text(object, "resourceVersion");
-            if let Some(wanted) = preconditions
-                .resource_version
-                .as_deref()
-                .filter(|&wanted| wanted != version)
-            {
-                return differs("ResourceVersion", wanted, version, "modified");
-            }
+            check_preconditions(path, preconditions, object)?;
         }
         if options
             .grace_period_seconds
@@ -491,4 +473,32 @@ fn bump_generation(object: &mut Value) {
     {
         metadata::set(object, "generation", generation + 1);
     }
+}
+
+/// Checks that an object is the one that a client wants to delete.
+///
+/// UPSTREAM: apiserver pkg/registry/rest/delete.go names the kind, not the resource.
+pub(super) fn check_preconditions(
+    path: ObjectPath<'_>,
+    preconditions: &Preconditions,
+    object: &Value,
+) -> Outcome<()> {
+    let ObjectPath { resource, name, .. } = path;
+    let differs = |what: &str, wanted: &str, found: &str, hint: &str| {
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+             The object might have been {hint}"
+        );
+        Err(conflict(resource.group(), resource.kind(), name, &why))
+    };
+    let uid = metadata::text(object, "uid");
+    if let Some(wanted) = preconditions.uid.as_deref().filter(|&wanted| wanted != uid) {
+        return differs("UID", wanted, uid, "deleted and then recreated");
+    }
+    let version = metadata::text(object, "resourceVersion");
+    let wanted = preconditions.resource_version.as_deref();
+    if let Some(wanted) = wanted.filter(|&wanted| wanted != version) {
+        return differs("ResourceVersion", wanted, version, "modified");
+    }
+    Ok(())
 }

@@ -1,16 +1,21 @@
 //! Evicting a pod: admission is asked about the eviction, and not again about the deletion.
 
+use lockgate_api::field::{FieldError, Path, Shown};
 use serde_json::{Value, json};
 
 use crate::decode::options::{DeleteOptions, WriteOptions};
 use crate::decode::write::PartBody;
-use crate::error::{Outcome, bad_request};
+use crate::error::{Outcome, bad_request, invalid, plain};
 use crate::metadata;
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
-use crate::write::delete::Deletion;
-use crate::write::{Persisted, Recipe, Writer, budget, run};
+use crate::write::delete::{Deletion, check_preconditions};
+use crate::write::update::set_without_admission;
+use crate::write::{Persisted, Recipe, Writer, budget, run, strategy};
+
+/// The option that only deletions of broken objects may have.
+const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// Evicts the pod a request is about.
 pub(crate) async fn evict(writer: &Writer, request: &Request, body: PartBody) -> Outcome<Reply> {
@@ -21,12 +26,6 @@ pub(crate) async fn evict(writer: &Writer, request: &Request, body: PartBody) ->
     } = body;
     metadata::wipe(&mut eviction);
     metadata::match_namespace(&mut eviction, request.namespace())?;
-    let named = metadata::text(&eviction, "name");
-    if !named.is_empty() && named != request.name() {
-        return Err(bad_request(
-            "name in URL does not match name in Eviction object",
-        ));
-    }
     let submission = Submission::create(request, &options)
         .kind(kind)
         .object(eviction);
@@ -44,10 +43,66 @@ struct Eviction<'e> {
     options: &'e WriteOptions,
 }
 
+impl Eviction<'_> {
+    /// Lets the pod say that it is evicted, which whoever looks at it until it is gone may see.
+    ///
+    /// UPSTREAM: pkg/registry/core/pod/storage/eviction.go (addConditionAndDeletePod)
+    async fn announce(&self, path: ObjectPath<'_>, delete: &mut DeleteOptions) -> Outcome<()> {
+        loop {
+            let pod = self.writer.storage.get(path).await?;
+            if let Some(preconditions) = &delete.preconditions {
+                check_preconditions(path, preconditions, &pod)?;
+            }
+            let set = |pod: &mut Value| {
+                let why = ["EvictionByEvictionAPI", "Eviction API: evicting"];
+                strategy::set_condition(pod, "DisruptionTarget", Some(why));
+                Ok(())
+            };
+            let announced = set_without_admission(&self.writer.storage, path, &pod, set).await?;
+            let Some(announced) = announced else {
+                continue;
+            };
+            if let Some(preconditions) = &mut delete.preconditions
+                && let Some(version) = &mut preconditions.resource_version
+            {
+                metadata::text(&announced, "resourceVersion").clone_into(version);
+            }
+            return Ok(());
+        }
+    }
+}
+
 impl Recipe for Eviction<'_> {
     type Output = Reply;
 
-    fn prepare(&mut self, _: &mut Value) -> Outcome<()> {
+    fn prepare(&mut self, eviction: &mut Value) -> Outcome<()> {
+        let name = self.request.name();
+        if metadata::text(eviction, "name") != name {
+            return Err(bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
+        }
+        let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
+        if options.get(IGNORE_READ_ERROR) == Some(&Value::Bool(true)) {
+            let path = Path::root("deleteOptions");
+            let why = "can not be set for pod eviction, try after removing the option";
+            let path = path.child(IGNORE_READ_ERROR);
+            let error = FieldError::invalid(&path, Shown::Rendered("true"), why);
+            return Err(invalid("Eviction", "policy", name, &[error]));
+        }
+        let told: Vec<&str> = options
+            .get("dryRun")
+            .and_then(Value::as_array)
+            .map(|all| all.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default();
+        let asked = &self.options.dry_run;
+        if !told.is_empty() && !asked.is_empty() && *asked != told {
+            return Err(plain(format!(
+                "Non-matching dry-run options in request and content: [{}] and [{}]",
+                asked.join(" "),
+                told.join(" ")
+            )));
+        }
         Ok(())
     }
 
@@ -71,6 +126,9 @@ impl Recipe for Eviction<'_> {
         let dry_run = !delete.dry_run.is_empty();
         if !budget::is_free(&pod) {
             budget::charge(self.writer, &pod, dry_run).await?;
+        }
+        if !dry_run {
+            self.announce(path, &mut delete).await?;
         }
         let deletion = Deletion {
             admission_name: None,

@@ -6,28 +6,34 @@ use std::sync::Arc;
 
 use lockgate_admission::object::Object;
 use lockgate_api::admission::UserInfo;
+use lockgate_go::quote::quote;
 use lockgate_kinds::kind;
+use lockgate_kinds::typed::Type;
 use serde_json::Value;
 
 use crate::config::FeatureGates;
 use crate::decode::patch::Patch;
 use crate::decode::write::{ScaleBody, ScaleChange};
-use crate::error::{Outcome, bad_request, timeout};
+use crate::error::{Failure, Outcome, bad_request, conflict, plain, timeout};
 use crate::metadata;
 use crate::registry::scale::{self, negative};
 use crate::registry::{Resource, Shape};
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::{Submission, managed_fields as managed_fields_of};
-use crate::write::update::{check_name, set_without_admission};
+use crate::write::update::{check_name, check_stored_uid, set_without_admission};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 use managed_fields::Replicas;
 
 /// Changes the replicas an object asks for.
 pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> Outcome<Reply> {
     let resource = &request.resource;
+    let mut replaced = String::new();
     if let ScaleChange::Replace(scale) = &body.change {
-        check_name(scale, request.name())?;
+        let mut scale = scale.clone();
+        check_name(&scale, request.name())?;
+        metadata::match_namespace(&mut scale, request.namespace())?;
+        metadata::text(&scale, "uid").clone_into(&mut replaced);
     }
     let shape = Shape::Plain(body.ty);
     let replicas = Replicas::of(&writer.registry.snapshot(), resource);
@@ -39,6 +45,10 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
     };
     loop {
         let old = writer.storage.get(path).await?;
+        if !replaced.is_empty() {
+            let key = writer.storage.key(resource, path.namespace, path.name);
+            check_stored_uid(path, &key, &replaced, &old)?;
+        }
         let mut old_scale = scale::of(resource, &old)?;
         replicas.show(&old, &mut old_scale)?;
         let applied = match &body.change {
@@ -62,9 +72,10 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
                 None => patch.apply(&old_scale, &shape)?.0,
             },
         };
+        check_name(&wanted, request.name())?;
         let version = metadata::text(&wanted, "resourceVersion");
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
-            return Err(resource.modified(request.name()));
+            return Err(mismatch(path, version));
         }
         let manager = body.options.manager();
         let wanted = match applied {
@@ -79,6 +90,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         let mut recipe = SetReplicas {
             writer,
             path,
+            ty: body.ty,
             user: request.user(),
             gates: writer.gates,
             replicas: &replicas,
@@ -93,11 +105,23 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
     }
 }
 
+/// The object is not of the version that a scale names.
+fn mismatch(path: ObjectPath<'_>, version: &str) -> Failure {
+    match version.parse::<u64>() {
+        Ok(_) => path.resource.modified(path.name),
+        Err(_) => plain(format!(
+            "strconv.ParseUint: parsing {}: invalid syntax",
+            quote(version)
+        )),
+    }
+}
+
 /// Stores the object with the replicas of an admitted scale. Comes to the new scale, or to nothing if
 /// the object was changed meanwhile.
 struct SetReplicas<'s> {
     writer: &'s Writer,
     path: ObjectPath<'s>,
+    ty: Type,
     user: &'s UserInfo,
     gates: FeatureGates,
     replicas: &'s Replicas,
@@ -106,6 +130,30 @@ struct SetReplicas<'s> {
 }
 
 impl SetReplicas<'_> {
+    /// The uid and the version that the admitted scale names are those of the object.
+    ///
+    /// UPSTREAM: pkg/registry/apps/deployment/storage/storage.go (scaleUpdatedObjectInfo)
+    fn check_preconditions(&self, scale: &Value) -> Outcome<()> {
+        let ObjectPath { resource, name, .. } = self.path;
+        let (wanted, uid) = (
+            metadata::text(scale, "uid"),
+            metadata::text(&self.old, "uid"),
+        );
+        if !resource.is_custom() && !wanted.is_empty() && wanted != uid {
+            let what = format!("{}/scale", resource.plural());
+            let why = format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+            );
+            return Err(conflict(resource.group(), &what, name, &why));
+        }
+        let version = metadata::text(scale, "resourceVersion");
+        match version {
+            "" | "0" => Ok(()),
+            version if version == metadata::text(&self.old, "resourceVersion") => Ok(()),
+            version => Err(mismatch(self.path, version)),
+        }
+    }
+
     fn set(&self, object: &mut Value, scale: &Value) -> Outcome<()> {
         let resource: &Arc<Resource> = self.path.resource;
         let old = &self.old;
@@ -123,11 +171,24 @@ impl Recipe for SetReplicas<'_> {
     type Output = Option<Value>;
 
     fn prepare(&mut self, scale: &mut Value) -> Outcome<()> {
-        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
-        match replicas.unwrap_or_default() {
-            replicas if replicas < 0 => Err(negative(self.path.name, replicas)),
-            _ => Ok(()),
+        let ObjectPath { resource, name, .. } = self.path;
+        if resource.is_custom() {
+            // Webhooks may have left anything.
+            let decoded = self.ty.from_unstructured(scale.take());
+            *scale = decoded
+                .map_err(|error| {
+                    plain(format!(
+                        "unable to convert unstructured object to autoscaling/v1, Kind=Scale: {error}"
+                    ))
+                })?
+                .value;
         }
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
+        let replicas = replicas.unwrap_or_default();
+        if replicas < 0 {
+            return Err(negative(name, replicas));
+        }
+        self.check_preconditions(scale)
     }
 
     fn name<'n>(&'n self, _: &'n Value) -> &'n str {

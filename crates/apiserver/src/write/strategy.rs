@@ -90,23 +90,36 @@ pub(crate) fn returns_deleted(resource: &Resource) -> bool {
     resource.shape.kind().deletion().returns_object
 }
 
-/// Sets the condition PodScheduled.
-pub(crate) fn mark_scheduled(object: &mut Value) {
-    let condition = json!({
-        "type": "PodScheduled",
+/// Sets a condition of a pod that holds, in the place of the one of the same type.
+///
+/// UPSTREAM: pkg/api/v1/pod/util.go (UpdatePodCondition)
+pub(crate) fn set_condition(pod: &mut Value, name: &str, why: Option<[&str; 2]>) {
+    let mut condition = json!({
+        "type": name,
         "status": "True",
         "lastProbeTime": null,
         "lastTransitionTime": metadata::now().to_string(),
     });
-    let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else {
+    if let Some([reason, message]) = why {
+        condition["reason"] = reason.into();
+        condition["message"] = message.into();
+    }
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else {
         return;
     };
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    if let Some(conditions) = conditions.as_array_mut() {
-        conditions.retain(|condition| {
-            condition.get("type").and_then(Value::as_str) != Some("PodScheduled")
-        });
-        conditions.push(condition);
+    let Some(conditions) = conditions.as_array_mut() else {
+        return;
+    };
+    let is_same = |condition: &&mut Value| condition["type"] == name;
+    match conditions.iter_mut().find(is_same) {
+        None => conditions.push(condition),
+        Some(found) => {
+            if found["status"] == condition["status"] {
+                condition["lastTransitionTime"] = found["lastTransitionTime"].take();
+            }
+            *found = condition;
+        }
     }
 }
 

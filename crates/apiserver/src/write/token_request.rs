@@ -38,10 +38,7 @@ pub(crate) async fn create(
         options,
     } = body;
     metadata::match_namespace(&mut token_request, request.namespace())?;
-    let seconds = token_request.pointer("/spec/expirationSeconds");
-    if seconds.is_none_or(Value::is_null) {
-        token_request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
-    }
+    apply_defaults(&mut token_request);
     let account = writer
         .storage
         .get(ObjectPath {
@@ -74,6 +71,13 @@ struct Issue<'i> {
     now: i64,
 }
 
+fn apply_defaults(token_request: &mut Value) {
+    let seconds = token_request.pointer("/spec/expirationSeconds");
+    if seconds.is_none_or(Value::is_null) {
+        token_request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
+    }
+}
+
 fn lifetime(token_request: &Value) -> i64 {
     let seconds = token_request.pointer("/spec/expirationSeconds");
     seconds.and_then(Value::as_i64).unwrap_or_default()
@@ -92,6 +96,8 @@ impl Recipe for Issue<'_> {
     type Output = Reply;
 
     fn prepare(&mut self, token_request: &mut Value) -> Outcome<()> {
+        // A webhook may have dropped what was filled in.
+        apply_defaults(token_request);
         let name = self.request.name();
         let named = metadata::text(token_request, "name");
         if !named.is_empty() && named != name {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lockgate_admission::object::Object;
 use lockgate_kinds::kind;
 use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
+use lockgate_kinds::typed::Empties;
 use lockgate_store::{Entry, Revision};
 use serde_json::Value;
 
@@ -200,6 +201,9 @@ impl<'c> Change<'c> {
         }
         let decoded = resource.shape.decode_value(applied.object);
         let (mut object, _) = decoded.map_err(|error| bad_request(error.to_string()))?;
+        let shares_labels = resource.shape.kind().shares_labels(&object);
+        let sent = Empties::default().with_shared_labels(shares_labels);
+        self.request.notes.sent_with(sent);
         resource.shape.apply_defaults(&mut object);
         metadata::match_namespace(&mut object, self.request.object_namespace())?;
         check_name(&object, name)?;
@@ -260,20 +264,14 @@ impl<'c> Change<'c> {
     }
 
     fn check_uid(&self, key: &str, old: &Value) -> Outcome<()> {
-        let found = metadata::text(old, "uid");
-        match self.uid {
-            Some(wanted) if wanted != found => {
-                let resource = &self.request.resource;
-                let why = format!(
-                    "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, \
-                     AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in \
-                     object meta: {found}",
-                    upstream_key(resource, key)
-                );
-                Err(resource.conflict(self.request.name(), &why))
-            }
-            _ => Ok(()),
-        }
+        let path = ObjectPath {
+            resource: &self.request.resource,
+            namespace: self.request.namespace(),
+            name: self.request.name(),
+            subresource: "",
+        };
+        self.uid
+            .map_or(Ok(()), |wanted| check_stored_uid(path, key, wanted, old))
     }
 
     /// The object must be of the stored resourceVersion, or of none where that is allowed.
@@ -281,16 +279,7 @@ impl<'c> Change<'c> {
         let (resource, name) = (&self.request.resource, self.request.name());
         let told = match metadata::text(object, "resourceVersion") {
             "" | "0" => None,
-            text => Some(text.parse::<u64>().map_err(|_| {
-                let quoted = lockgate_go::quote::quote(text);
-                let detail = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
-                let error = lockgate_api::field::FieldError::invalid(
-                    &lockgate_api::field::Path::root("resourceVersion"),
-                    lockgate_api::field::Shown::Text(text),
-                    detail,
-                );
-                plain(error.to_string())
-            })?),
+            text => Some(parse_version(text)?),
         };
         match told {
             None if resource.rules.unconditional_update => {}
@@ -352,6 +341,7 @@ impl Recipe for Replacement<'_> {
             let purpose = Purpose {
                 is_dry_run: self.change.options.is_dry_run(),
                 is_new: false,
+                is_shared: writer.storage.store().is_shared(),
             };
             self.allocated = writer.addresses.allocate(resource, object, purpose);
         }
@@ -396,6 +386,10 @@ impl Recipe for Replacement<'_> {
                 encoding::set_version(&mut forms.shown, revision);
             }
             return Ok(Persisted::Done(Round::updated(forms.shown)));
+        }
+        if let Some(allocation) = &self.allocated {
+            let claimed = allocation.claim(&**storage.store()).await;
+            claimed.map_err(|error| internal(&error.to_string()))?;
         }
         let written = if deletes {
             let removed = storage.remove(resource, self.key, revision).await;
@@ -442,6 +436,46 @@ pub(crate) async fn set_without_admission(
         Err(PersistError::Conflict) => Ok(None),
         Err(error) => Err(error.about(path.resource, path.name)),
     }
+}
+
+/// The number that a `resourceVersion` is.
+fn parse_version(text: &str) -> Outcome<u64> {
+    text.parse().map_err(|_| {
+        let quoted = lockgate_go::quote::quote(text);
+        let detail = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
+        let error = lockgate_api::field::FieldError::invalid(
+            &lockgate_api::field::Path::root("resourceVersion"),
+            lockgate_api::field::Shown::Text(text),
+            detail,
+        );
+        plain(error.to_string())
+    })
+}
+
+/// Checks that the stored object has the uid that a client replaces.
+pub(crate) fn check_stored_uid(
+    path: ObjectPath<'_>,
+    key: &str,
+    wanted: &str,
+    old: &Value,
+) -> Outcome<()> {
+    let found = metadata::text(old, "uid");
+    if wanted == found {
+        return Ok(());
+    }
+    let key = upstream_key(path.resource, key);
+    let why = precondition_failed(&key, "UID", wanted, found);
+    Err(path.resource.conflict(path.name, &why))
+}
+
+/// The words of upstream's storage about a precondition.
+///
+/// UPSTREAM: apiserver pkg/storage/interfaces.go (Preconditions.Check)
+pub(crate) fn precondition_failed(key: &str, what: &str, wanted: &str, found: &str) -> String {
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+    )
 }
 
 /// The key of an object as upstream stores it, which its error texts show.

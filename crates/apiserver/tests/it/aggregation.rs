@@ -770,3 +770,76 @@ async fn aggregated_servers_learn_how_to_authenticate() {
     assert_ne!(data["client-ca-file"], data["requestheader-client-ca-file"]);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn what_the_server_serves_itself_has_local_api_services() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let listed = client.get(API_SERVICES).await.expect(200);
+    let find = |listed: &Value, name: &str| {
+        let items = listed["items"].as_array().unwrap().iter();
+        let found = items.filter(|it| it["metadata"]["name"] == name).cloned();
+        found.collect::<Vec<_>>().pop()
+    };
+    for (name, group, group_priority, version_priority) in [
+        ("v1.", "", 18_000, 1),
+        ("v1.apps", "apps", 17_800, 15),
+        ("v2.autoscaling", "autoscaling", 17_500, 30),
+        (
+            "v1.admissionregistration.k8s.io",
+            "admissionregistration.k8s.io",
+            16_700,
+            15,
+        ),
+    ] {
+        let found = find(&listed, name).unwrap();
+        assert_eq!(
+            found["metadata"]["labels"],
+            json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"})
+        );
+        assert_eq!(
+            found["spec"].get("group"),
+            Some(&json!(group)).filter(|_| !group.is_empty())
+        );
+        assert_eq!(found["spec"]["groupPriorityMinimum"], group_priority);
+        assert_eq!(found["spec"]["versionPriority"], version_priority);
+        let condition = &found["status"]["conditions"][0];
+        assert_eq!(condition["status"], "True");
+        assert_eq!(condition["reason"], "Local");
+    }
+    // The aggregator serves its own group itself.
+    assert_eq!(find(&listed, "v1.apiregistration.k8s.io"), None);
+
+    // Those of a definition come and go with it, and are put right.
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = definition(json!([open_version("v1", true)]));
+    let name = format!("v1.{}", definition["spec"]["group"].as_str().unwrap());
+    client.create(definitions, definition.clone()).await;
+    let made = client.wait_until(API_SERVICES, &name, |_| true).await;
+    assert_eq!(
+        made["metadata"]["labels"],
+        json!({"kube-aggregator.kubernetes.io/automanaged": "true"})
+    );
+    assert_eq!(made["spec"]["groupPriorityMinimum"], 1_000);
+    assert_eq!(made["spec"]["versionPriority"], 100);
+    let path = format!("{API_SERVICES}/{name}");
+    let patch = json!({"spec": {"versionPriority": 7}});
+    client.patch(&path, "merge", &patch).await.expect(200);
+    let is_right = |object: &Value| object["spec"]["versionPriority"] == 100;
+    client.wait_until(API_SERVICES, &name, is_right).await;
+    client.delete(&path).await.expect(200);
+    let is_another = |object: &Value| object["metadata"]["uid"] != made["metadata"]["uid"];
+    client.wait_until(API_SERVICES, &name, is_another).await;
+    let defined = definition["metadata"]["name"].as_str().unwrap();
+    let defined = format!("{definitions}/{defined}");
+    client.delete(&defined).await.expect(200);
+    client.wait_until_gone(API_SERVICES, &name).await;
+
+    // One that nobody else manages is its owner's.
+    client
+        .delete(&format!("{API_SERVICES}/v1.apps"))
+        .await
+        .expect(200);
+    client.get("/apis/apps/v1").await.expect(200);
+    server.stop().await;
+}

@@ -807,6 +807,14 @@ async fn the_type_that_a_patch_says_is_checked() {
         ),
         (
             true,
+            add("/apiVersion", json!("other.io/v1")),
+            500,
+            String::from(
+                "other.io/v1, Kind=Widget is unstructured and is not suitable for converting to \"example.com/v1\"",
+            ),
+        ),
+        (
+            true,
             json!([{"op": "remove", "path": "/apiVersion"}]),
             500,
             String::from(
@@ -1060,5 +1068,206 @@ async fn definitions_are_published_as_openapi_v2() {
     assert_eq!(answer.code, 200);
     let name = b"com.example.v1.Widget";
     assert!(answer.bytes.windows(name.len()).any(|part| part == name));
+    server.stop().await;
+}
+
+/// A part that a webhook patched is judged as a part that a client sent.
+#[tokio::test]
+async fn patched_parts_are_judged_again() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let mut version = open_version("v1", true);
+    version["subresources"] = json!({"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}});
+    let definitions = definition(json!([version]));
+    client.create(DEFINITIONS, definitions).await;
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 1},
+    });
+    client.create(WIDGETS, widget).await;
+    client.create(DEPLOYMENTS, deployment("d")).await;
+    client.create(PODS, pod("p")).await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    client
+        .create(accounts, json!({"metadata": {"name": "s"}}))
+        .await;
+    let token_of = "/api/v1/namespaces/default/serviceaccounts/s/token";
+    let scale = json!({"spec": {"replicas": 2}});
+    let binding = json!({"metadata": {"name": "p"}, "target": {"name": "node"}});
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    let token =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let modified = "the object has been modified; please apply your changes to the latest version and try again";
+    let storage = "Operation cannot be fulfilled on pods \"p\": StorageError: invalid object, Code: 4, Key: \
+                   /registry/pods/default/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: ";
+    let no_kind = |kind: &str, version: &str| {
+        format!(
+            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+        )
+    };
+    let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+    let (deployments, widgets) = (
+        format!("{DEPLOYMENTS}/d/scale"),
+        format!("{WIDGETS}/w/scale"),
+    );
+    let (bind, evict) = (format!("{PODS}/p/binding"), format!("{PODS}/p/eviction"));
+    for (path, body, patch, code, message) in [
+        (
+            &evict,
+            &eviction,
+            add("/metadata/name", json!("q")),
+            400,
+            String::from("name in URL does not match name in Eviction object"),
+        ),
+        (
+            &bind,
+            &binding,
+            add("/metadata/resourceVersion", json!("1")),
+            409,
+            format!(
+                "{storage}ResourceVersion in precondition: 1, ResourceVersion in object meta: "
+            ),
+        ),
+        (
+            &bind,
+            &binding,
+            add("/metadata/uid", json!("x")),
+            409,
+            format!("{storage}UID in precondition: x, UID in object meta: "),
+        ),
+        (
+            &bind,
+            &binding,
+            add("/target/kind", json!("Pod")),
+            500,
+            String::from(
+                "target.kind: Unsupported value: \"Pod\": supported values: \"Node\", \"<empty>\"",
+            ),
+        ),
+        (
+            &deployments,
+            &scale,
+            add("/metadata/resourceVersion", json!("1")),
+            409,
+            format!("Operation cannot be fulfilled on deployments.apps \"d\": {modified}"),
+        ),
+        (
+            &deployments,
+            &scale,
+            add("/metadata/uid", json!("x")),
+            409,
+            String::from(
+                "Operation cannot be fulfilled on deployments/scale.apps \"d\": Precondition failed: UID in \
+                 precondition: x, UID in object meta: ",
+            ),
+        ),
+        (
+            &widgets,
+            &scale,
+            add("/metadata/resourceVersion", json!("1")),
+            409,
+            format!("Operation cannot be fulfilled on widgets.example.com \"w\": {modified}"),
+        ),
+        (
+            &widgets,
+            &scale,
+            add("/spec/replicas", json!("3")),
+            500,
+            String::from(
+                "unable to convert unstructured object to autoscaling/v1, Kind=Scale: unrecognized type: int32",
+            ),
+        ),
+        (
+            &widgets,
+            &scale,
+            add("/kind", json!("Other")),
+            500,
+            no_kind("Other", "autoscaling/v1"),
+        ),
+        (
+            &widgets,
+            &scale,
+            add("/apiVersion", json!("x/v1")),
+            500,
+            no_kind("Scale", "x/v1"),
+        ),
+        (
+            &widgets,
+            &scale,
+            json!([{"op": "remove", "path": "/kind"}]),
+            500,
+            String::from(
+                "Internal error occurred: Object 'Kind' is missing in '{\"apiVersion\":\"autoscaling/v1\"",
+            ),
+        ),
+        (
+            &widgets,
+            &scale,
+            add("/spec/replicas", json!(3.0)),
+            200,
+            String::new(),
+        ),
+        (
+            &token_of.to_owned(),
+            &token,
+            add("/spec", Value::Null),
+            201,
+            String::new(),
+        ),
+    ] {
+        patched_by(&client, &hooks, "*", "*/*", &patch).await;
+        let answer = match path.ends_with("/scale") {
+            true => client.patch(path, "merge", body).await,
+            false => client.post(path, body).await,
+        };
+        assert_eq!(answer.code, code, "{path} {patch}: {}", answer.text());
+        let said = answer.expect(code)["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        assert!(said.starts_with(&message), "{path} {patch}: {said}");
+    }
+    let scaled = client.get(&widgets).await.expect(200);
+    assert_eq!(scaled["spec"]["replicas"], 3);
+    hooks.stop().await;
+    server.stop().await;
+}
+
+/// A webhook's patch makes another object, whose labels are no longer those of its template.
+#[tokio::test]
+async fn labels_of_jobs_follow_their_template_until_a_patch() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let job = |name: &str, labels: Value| {
+        json!({"metadata": {"name": name, "labels": labels}, "spec": {"template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+        }}})
+    };
+    let labels = |job: &Value| {
+        job["metadata"]["labels"]
+            .as_object()
+            .map(serde_json::Map::len)
+    };
+    let made = client.create(jobs, job("defaulted", Value::Null)).await;
+    assert_eq!(labels(&made), Some(5), "{made}");
+    let made = client.create(jobs, job("given", json!({"a": "b"}))).await;
+    assert_eq!(labels(&made), Some(1), "{made}");
+    for (name, patch, count) in [
+        (
+            "touched",
+            json!([{"op": "add", "path": "/metadata/annotations", "value": {"x": "y"}}]),
+            1,
+        ),
+        ("untouched", json!([]), 5),
+    ] {
+        patched_by(&client, &hooks, "batch", "jobs", &patch).await;
+        let made = client.create(jobs, job(name, Value::Null)).await;
+        assert_eq!(labels(&made), Some(count), "{name}: {made}");
+    }
+    hooks.stop().await;
     server.stop().await;
 }

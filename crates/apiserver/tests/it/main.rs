@@ -34,6 +34,7 @@ mod kube_rs;
 mod kubectl;
 mod metrics;
 mod namespaces;
+mod on_etcd;
 mod policy_params;
 mod policy_status;
 mod quotas;

@@ -207,3 +207,68 @@ async fn paths_that_are_made_up_make_no_series() {
     assert!(!after.keys().any(made_up));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn stored_objects_and_the_process_are_measured() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let configmaps = "/api/v1/namespaces/default/configmaps";
+    let series = "apiserver_resource_objects{group=\"\",resource=\"configmaps\"}";
+    let before = metrics(&client).await;
+    for name in ["a", "b", "c"] {
+        client.create(configmaps, config_map(name)).await;
+    }
+    let after = metrics(&client).await;
+    assert_eq!(after[series], before[series] + 3.0);
+    assert_eq!(
+        after["apiserver_storage_objects{resource=\"configmaps\"}"],
+        after[series]
+    );
+    let roles = "apiserver_storage_objects{resource=\"clusterroles.rbac.authorization.k8s.io\"}";
+    assert!(after[roles] > 10.0, "{}", after[roles]);
+    // What is never stored is not counted.
+    assert!(!after.keys().any(|name| name.contains("tokenreviews")));
+    let build = after
+        .keys()
+        .find(|name| name.starts_with("kubernetes_build_info"));
+    assert!(build.unwrap().contains("minor=\"36\""));
+    if cfg!(target_os = "linux") {
+        assert!(after["process_resident_memory_bytes"] > 1e6);
+        assert!(after["process_open_fds"] > 3.0);
+        assert!(after["process_start_time_seconds"] > 1.7e9);
+        assert!(after["process_cpu_seconds_total"] >= before["process_cpu_seconds_total"]);
+    }
+    server.stop().await;
+}
+
+/// The names of metrics in an expression of Prometheus.
+fn metric_names(expression: &str) -> Vec<&str> {
+    let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let known = ["apiserver_", "process_", "kubernetes_", "lockgate_"];
+    words
+        .filter(|word| known.iter().any(|start| word.starts_with(start)))
+        .collect()
+}
+
+/// The board asks for nothing that the page of monitoring does not explain.
+#[test]
+fn the_board_shows_what_is_served() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let board = std::fs::read_to_string(root.join("grafana/apiserver.json")).unwrap();
+    let board: serde_json::Value = serde_json::from_str(&board).unwrap();
+    let page = std::fs::read_to_string(root.join("operations/monitoring.md")).unwrap();
+    let mut shown = 0;
+    for panel in board["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            for name in metric_names(target["expr"].as_str().unwrap()) {
+                let name = name.trim_end_matches("_bucket");
+                // The tables of the page leave out the prefix of all their rows.
+                let short = name.trim_start_matches("apiserver_admission_");
+                let short = short.trim_start_matches("apiserver_");
+                assert!(page.contains(short), "{name}");
+                shown += 1;
+            }
+        }
+    }
+    assert!(shown > 15, "{shown}");
+}

@@ -454,3 +454,116 @@ async fn parts_that_are_not_there_are_not_found() {
     );
     server.stop().await;
 }
+
+#[tokio::test]
+async fn bindings_check_the_pod_and_give_it_their_labels() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let path = |name: &str| format!("{PODS}/{name}/binding");
+    let binding = |metadata: Value| json!({"metadata": metadata, "target": {"name": "n"}});
+    let mut gated = pod("gated");
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    client.create(PODS, gated).await;
+    client.create(PODS, pod("p")).await;
+    let nominated = json!({"status": {"nominatedNodeName": "m"}});
+    let status = format!("{PODS}/p/status");
+    client.patch(&status, "merge", &nominated).await.expect(200);
+    let dry = |name: &str| format!("{}?dryRun=All", path(name));
+    for (path, metadata, code, message) in [
+        (
+            path("gated"),
+            json!({"name": "gated"}),
+            409,
+            "Operation cannot be fulfilled on pods/binding \"gated\": pod gated has non-empty .spec.schedulingGates",
+        ),
+        (
+            path("p"),
+            json!({}),
+            400,
+            "name in URL does not match name in Binding object",
+        ),
+        (
+            String::from("/api/v1/namespaces/default/bindings"),
+            json!({}),
+            400,
+            "Name parameter required.",
+        ),
+        (
+            dry("none"),
+            json!({"name": "none"}),
+            404,
+            "pods \"none\" not found",
+        ),
+        (dry("p"), json!({"name": "p"}), 201, ""),
+    ] {
+        let answer = client.post(&path, &binding(metadata)).await;
+        let said = answer.expect(code)["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        assert_eq!(said, message, "{path}");
+    }
+    let labels = json!({"topology.kubernetes.io/zone": "z"});
+    let metadata = json!({"name": "p", "labels": labels});
+    client
+        .post(&path("p"), &binding(metadata))
+        .await
+        .expect(201);
+    let bound = client.get(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(bound["spec"]["nodeName"], "n");
+    assert_eq!(
+        bound["metadata"]["labels"]["topology.kubernetes.io/zone"],
+        "z"
+    );
+    assert_eq!(bound["status"].get("nominatedNodeName"), None);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn evicted_pods_say_so() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut held = pod("p");
+    held["metadata"]["finalizers"] = json!(["example.com/wait"]);
+    client.create(PODS, held).await;
+    let path = format!("{PODS}/p/eviction");
+    let eviction = |version: &str, options: Value| json!({"apiVersion": format!("policy/{version}"), "kind": "Eviction", "metadata": {"name": "p"}, "deleteOptions": options});
+    let ignore = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    let answer = client
+        .post(&path, &eviction("v1", ignore))
+        .await
+        .expect(422);
+    assert_eq!(
+        answer["message"],
+        "Eviction.policy \"p\" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: \
+         Invalid value: true: can not be set for pod eviction, try after removing the option"
+    );
+    let nameless = json!({"apiVersion": "policy/v1", "kind": "Eviction"});
+    client.post(&path, &nameless).await.expect(400);
+    let both = format!("{path}?dryRun=All");
+    let twice = eviction("v1", json!({"dryRun": ["All", "All"]}));
+    let answer = client.post(&both, &twice).await.expect(500);
+    assert_eq!(
+        answer["message"],
+        "Non-matching dry-run options in request and content: [All] and [All All]"
+    );
+    let found = client.get(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(found["status"].get("conditions"), None);
+    let former = eviction("v1beta1", json!({}));
+    client.post(&path, &former).await.expect(201);
+    let found = client.get(&format!("{PODS}/p")).await.expect(200);
+    let condition = &found["status"]["conditions"][0];
+    assert_eq!(
+        [
+            &condition["type"],
+            &condition["status"],
+            &condition["reason"]
+        ],
+        [
+            &json!("DisruptionTarget"),
+            &json!("True"),
+            &json!("EvictionByEvictionAPI")
+        ]
+    );
+    server.stop().await;
+}

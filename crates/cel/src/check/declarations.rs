@@ -263,6 +263,22 @@ impl Environment {
         functions().is_namespace(first) && (self.constructs || first != "jsonpatch")
     }
 
+    /// The names of all functions, operators left out.
+    pub fn function_names(&self) -> impl Iterator<Item = &'static str> {
+        let is_word = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
+        let names = functions().by_name.values().map(|function| function.name);
+        let constructs = self.constructs;
+        names
+            .filter(is_word)
+            .filter(move |name| constructs || !name.starts_with("jsonpatch."))
+    }
+
+    /// The names of the fields of all message types; of types with the same fields more than once.
+    pub fn field_names(&self) -> impl Iterator<Item = &str> {
+        let objects = self.objects.values().flat_map(|fields| fields.keys());
+        objects.map(String::as_str)
+    }
+
     /// Declares a variable; its name may contain dots.
     #[must_use]
     pub fn variable(mut self, name: &str, of: Type) -> Self {

@@ -106,6 +106,15 @@ impl Scope {
         })
     }
 
+    /// The names that expressions can use.
+    #[must_use]
+    pub fn environment(&self, old_self: OldSelf) -> &Environment {
+        match old_self {
+            OldSelf::Value => &self.env,
+            OldSelf::Optional => &self.optional_env,
+        }
+    }
+
     /// Compiles a rule and estimates its cost.
     ///
     /// # Errors
@@ -136,10 +145,7 @@ impl Scope {
         old_self: OldSelf,
         expected: &Type,
     ) -> Result<Rule, CompileError> {
-        let env = match old_self {
-            OldSelf::Value => &self.env,
-            OldSelf::Optional => &self.optional_env,
-        };
+        let env = self.environment(old_self);
         let failed = |issues: Vec<Issue>| {
             let rendered = render(text, &issues);
             CompileError::Issues { issues, rendered }
@@ -163,6 +169,12 @@ impl Scope {
 }
 
 impl Rule {
+    /// The program of the rule, for evaluations that are recorded.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// The most units one run of the rule can cost, given the sizes its schema allows.
     #[must_use]
     pub fn max_cost(&self) -> u64 {
@@ -207,6 +219,12 @@ impl Rule {
 pub struct Inputs<'a>(Vec<Value<'a>>);
 
 impl<'a> Inputs<'a> {
+    /// The values in the order of declaration.
+    #[must_use]
+    pub fn values(&self) -> &[Value<'a>] {
+        &self.0
+    }
+
     /// Values of a schema, borrowed; of a resource's root, the schema must have been made
     /// [one of a root](Schema::into_resource_root).
     #[must_use]

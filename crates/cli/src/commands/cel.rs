@@ -1,6 +1,8 @@
 //! `lockgate cel`
 
+mod mistake;
 mod policy;
+mod rule;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,9 +10,15 @@ use std::sync::Arc;
 use clap::{Args, Subcommand, ValueEnum};
 use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_api::document::{Span, json, yaml};
-use lockgate_cel::admission::{PolicyEvaluation, Request, Variables, compile_expression};
+use lockgate_cel::admission::{
+    Composition, Request, Variables, compile_condition, compile_expression,
+    match_condition_environment,
+};
+use lockgate_cel::check::Environment;
+use lockgate_cel::crd::OldSelf;
 use lockgate_cel::eval::{
-    Evaluation, Limits, Program, Recorded, RecordedOutcome, Recording, evaluate, evaluate_recorded,
+    Evaluation, Limits, Named, Program, Recorded, RecordedOutcome, Recording, evaluate,
+    evaluate_recorded,
 };
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 use lockgate_cel::program::CompileError;
@@ -24,18 +32,23 @@ use crate::output::Printer;
 use crate::output::diagnostic::{Artist, Drawing, Level};
 use crate::output::table;
 use crate::text::Source;
+use mistake::Mistake;
 
 /// Arguments of `lockgate cel`.
 #[derive(Debug, Args)]
 #[command(long_about = "\
-Check or evaluate a CEL expression as a match condition
+Check or evaluate a CEL expression as a match condition, in a policy or as a rule of a CRD
 
 Variables, libraries, limits and costs are those of match conditions in Kubernetes 1.36: `object`,
 `oldObject`, `request`, `namespaceObject` (always null), `authorizer` and `authorizer.requestResource`.
-Results of any type are accepted; a match condition must be `bool`.
+`check` refuses conditions that are not `bool`; `eval` shows results of any type unless --mode is set.
 
 With --policy, every expression of a ValidatingAdmissionPolicy or MutatingAdmissionPolicy is checked or
-evaluated as the policy does it, with its `variables`, `params` and `namespaceObject`.")]
+evaluated as the policy does it, with its `variables`, `params` and `namespaceObject`. --mode policy has
+them without a file.
+
+With --crd or --self, the expression is a rule of x-kubernetes-validations: it has `self` and `oldSelf`, and
+has to be `bool`. Without an expression, every rule of the CRD is checked.")]
 pub struct CelArgs {
     /// The action.
     #[command(subcommand)]
@@ -57,6 +70,10 @@ Examples:
   lockgate cel check \"request.resource.resource != 'leases'\"
   lockgate cel check --batch expressions.jsonl
   lockgate cel check --policy policy.yaml
+  lockgate cel check --mode policy --variable team=object.metadata.labels.team \\
+      \"variables.team in params.teams\"
+  lockgate cel check --crd crd.yaml
+  lockgate cel check --crd crd.yaml --path spec \"self.minReplicas <= self.maxReplicas\"
 
 Exit codes: 0 the expression is valid, 4 it is not.")]
 struct CheckArgs {
@@ -76,6 +93,8 @@ Examples:
   lockgate cel eval --batch expressions.jsonl --object pod.json --request request.json
   lockgate cel eval --policy policy.yaml --object deployment.yaml --params limits.yaml
   lockgate cel eval \"variables.replicas <= params.limit\" --policy policy.yaml --object deployment.yaml
+  lockgate cel eval \"self.size >= oldSelf.size\" --self new.yaml --old-self old.yaml
+  lockgate cel eval \"self.minReplicas <= self.maxReplicas\" --crd crd.yaml --path spec --object resource.yaml
 
 Exit codes: 0 evaluated to a value, 1 evaluated to an error, 3 a validation of the policy failed,
 4 the expression is not valid.")]
@@ -95,12 +114,20 @@ struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
 
-    /// YAML or JSON file with the variable `params`
-    #[arg(long, value_name = "FILE", requires = "policy")]
+    /// YAML or JSON file with the variable `params` of a policy
+    #[arg(long, value_name = "FILE")]
     params: Option<PathBuf>,
 
-    /// YAML or JSON file with the variable `namespaceObject`
-    #[arg(long, value_name = "FILE", requires = "policy")]
+    /// YAML or JSON file with the variable `self` of a rule, typed as it looks
+    #[arg(long = "self", value_name = "FILE", conflicts_with_all = ["batch", "policy", "crd", "mode"])]
+    self_value: Option<PathBuf>,
+
+    /// YAML or JSON file with the variable `oldSelf`
+    #[arg(long, value_name = "FILE", requires = "self_value")]
+    old_self: Option<PathBuf>,
+
+    /// YAML or JSON file with the variable `namespaceObject` of a policy
+    #[arg(long, value_name = "FILE")]
     namespace_object: Option<PathBuf>,
 
     /// Answer of `authorizer` to every access check
@@ -108,7 +135,7 @@ struct EvalArgs {
     authorizer: AuthorizerArg,
 
     /// Print the value and cost of each sub-expression; with -o json as `explain`
-    #[arg(long, conflicts_with_all = ["batch", "policy"])]
+    #[arg(long, conflicts_with = "batch")]
     explain: bool,
 }
 
@@ -116,7 +143,7 @@ struct EvalArgs {
 struct ExpressionArgs {
     /// The expression
     #[arg(
-        required_unless_present_any = ["batch", "policy"],
+        required_unless_present_any = ["batch", "policy", "crd"],
         conflicts_with = "batch",
         value_name = "EXPR"
     )]
@@ -126,6 +153,26 @@ struct ExpressionArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "batch")]
     policy: Option<PathBuf>,
 
+    /// What the expression is part of [default: a match condition]
+    #[arg(long, value_enum, value_name = "MODE", conflicts_with_all = ["policy", "batch", "crd"])]
+    mode: Option<Mode>,
+
+    /// Declare a variable of a policy: NAME=EXPR; repeatable
+    #[arg(long, value_name = "NAME=EXPR", conflicts_with_all = ["policy", "batch", "crd"])]
+    variable: Vec<String>,
+
+    /// File with a CustomResourceDefinition whose schema types `self`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "batch"])]
+    crd: Option<PathBuf>,
+
+    /// Place of `self` in the custom resource, such as `spec` or `spec.ports[0]` [default: the resource]
+    #[arg(long, value_name = "PATH", requires = "crd")]
+    path: Option<String>,
+
+    /// `oldSelf` is optional, as with `optionalOldSelf: true`
+    #[arg(long)]
+    optional_old_self: bool,
+
     /// File of JSON lines with `Id` and `Expr`, or - for standard input; prints a line for each, with
     /// `CompileError`, or `OutType` with `Value`, `ValueStr` or `EvalError`, and `Cost`
     #[arg(long, value_name = "FILE.jsonl")]
@@ -134,6 +181,15 @@ struct ExpressionArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: OutputFormat,
+}
+
+/// What an expression is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// `matchConditions` of a webhook; must be `bool`
+    MatchCondition,
+    /// A policy, with `variables`, `params` and `namespaceObject`
+    Policy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -161,70 +217,162 @@ enum AuthorizerArg {
 /// A file cannot be read or is not what it should be, or standard output cannot be written.
 pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.action {
-        Action::Check(args) => {
-            let Some(file) = &args.what.policy else {
-                let describe = compiled(compile_expression, |_, _| Outcome::default());
-                return run_each(&args.what, printer, describe);
-            };
-            let policy = policy::read(file)?;
-            if args.what.expression.is_none() {
-                return policy::run(&policy, None, args.what.output, printer);
-            }
-            let composition = policy::composition(&policy);
-            let compile = |text: &str| composition.compile_expression(text, None);
-            let describe = compiled(compile, |_, _| Outcome::default());
-            run_each(&args.what, printer, describe)
+        Action::Check(args) => check(&args.what, printer),
+        Action::Eval(args) => eval(args, printer),
+    }
+}
+
+fn check(what: &ExpressionArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    if let Some(file) = &what.crd {
+        let definition = rule::Definition::read(file)?;
+        if what.expression.is_none() {
+            return rule::check_all(&definition, what.output, printer);
         }
-        Action::Eval(args) => {
-            let inputs = Inputs::read(args)?;
-            let variables = inputs.variables(args.authorizer);
-            if let Some(file) = &args.what.policy {
-                let policy = policy::read(file)?;
-                let extra = policy::Extra {
-                    namespace: inputs.namespace.as_ref(),
-                    params: inputs.params.as_ref(),
-                };
-                if args.what.expression.is_none() {
-                    let variables = Some((&variables, extra));
-                    return policy::run(&policy, variables, args.what.output, printer);
-                }
-                let composition = policy::composition(&policy);
-                let named = composition.named();
-                let inputs = variables.policy_inputs(extra.namespace, extra.params);
-                let compile = |text: &str| composition.compile_expression(text, None);
-                let describe = compiled(compile, |_, program| {
-                    let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
-                    let before = evaluation.remaining();
-                    match evaluation.evaluate(program) {
-                        Ok(value) => {
-                            let cost = before - evaluation.remaining();
-                            outcome(Evaluation { value, cost })
-                        }
-                        Err(spent) => Outcome::failed(spent.to_string()),
-                    }
-                });
-                return run_each(&args.what, printer, describe);
-            }
-            let inputs = variables.inputs();
-            let describe = compiled(compile_expression, |expression, program| {
-                if !args.explain {
-                    return outcome(evaluate(program, inputs, Limits::default()));
-                }
-                let (evaluation, recording) = evaluate_recorded(program, inputs, Limits::default());
-                let mut outcome = outcome(evaluation);
-                let steps = recording
-                    .steps
-                    .iter()
-                    .map(|step| explained(expression, step));
-                outcome
-                    .fields
-                    .insert(String::from("explain"), Json::Array(steps.collect()));
-                outcome.explanation = Some(explanation(expression, &recording));
-                outcome
-            });
-            run_each(&args.what, printer, describe)
+        let path = what.path.as_deref().unwrap_or_default();
+        let subject = rule::Subject::of_definition(&definition, path, None, None, what.old_self())?;
+        let describe = |text: &str| subject.describe(text, false);
+        return run_each(what, subject.environment(), printer, describe);
+    }
+    let nothing = |_: &str, _: &Program| Outcome::default();
+    if let Some(composition) = what.composition()? {
+        let names = composition.environment();
+        let compile = |text: &str| composition.compile_expression(text, None);
+        return run_each(what, names, printer, compiled(compile, nothing));
+    }
+    if let Some(file) = &what.policy {
+        let policy = policy::read(file)?;
+        if what.expression.is_none() {
+            return policy::run(&policy, None, what.output, printer);
+        }
+        let composition = policy::composition(&policy);
+        let compile = |text: &str| composition.compile_expression(text, None);
+        let names = composition.environment();
+        return run_each(what, names, printer, compiled(compile, nothing));
+    }
+    let names = match_condition_environment();
+    // Batches are for comparing expressions of any type with recordings.
+    let compile = match what.batch {
+        Some(_) => compile_expression,
+        None => compile_condition,
+    };
+    run_each(what, names, printer, compiled(compile, nothing))
+}
+
+fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let what = &args.what;
+    let inputs = Inputs::read(args)?;
+    if let Some(file) = &what.crd {
+        let definition = rule::Definition::read(file)?;
+        if what.expression.is_none() {
+            return rule::check_all(&definition, what.output, printer);
+        }
+        let (object, old) = (inputs.object.as_ref(), inputs.old_object.as_ref());
+        if object.is_none() {
+            return Err(CommandError::usage("--crd needs the custom resource")
+                .with_help("pass it with --object")
+                .into());
+        }
+        let path = what.path.as_deref().unwrap_or_default();
+        let subject =
+            rule::Subject::of_definition(&definition, path, object, old, what.old_self())?;
+        let describe = |text: &str| subject.describe(text, args.explain);
+        return run_each(what, subject.environment(), printer, describe);
+    }
+    if let Some(file) = &args.self_value {
+        let old = args.old_self.as_deref().map(read_object).transpose()?;
+        let subject = rule::Subject::of_values(read_object(file)?, old, what.old_self())?;
+        let describe = |text: &str| subject.describe(text, args.explain);
+        return run_each(what, subject.environment(), printer, describe);
+    }
+    let variables = inputs.variables(args.authorizer);
+    let extra = policy::Extra {
+        namespace: inputs.namespace.as_ref(),
+        params: inputs.params.as_ref(),
+    };
+    let policy = what.policy.as_deref().map(policy::read).transpose()?;
+    if let (Some(policy), None) = (&policy, &what.expression) {
+        let variables = Some((&variables, extra));
+        return policy::run(policy, variables, what.output, printer);
+    }
+    let composition = match &policy {
+        Some(policy) => Some(policy::composition(policy)),
+        None => what.composition()?,
+    };
+    if let Some(composition) = &composition {
+        let named = composition.named();
+        let inputs = variables.policy_inputs(extra.namespace, extra.params);
+        let compile = |text: &str| composition.compile_expression(text, None);
+        let describe = compiled(compile, |expression, program| {
+            let named = Named::new(&named, &inputs, Limits::default());
+            let (evaluation, recording) = named.evaluate_recorded(program);
+            let cost = evaluation.cost.saturating_add(named.take_cost());
+            let recording = args.explain.then_some(recording);
+            told(expression, Evaluation { cost, ..evaluation }, recording)
+        });
+        return run_each(what, composition.environment(), printer, describe);
+    }
+    if extra.namespace.is_some() || extra.params.is_some() {
+        return Err(
+            CommandError::usage("--params and --namespace-object are for policies")
+                .with_help("set --policy FILE or --mode policy")
+                .into(),
+        );
+    }
+    let inputs = variables.inputs();
+    let compile = match what.mode {
+        Some(Mode::MatchCondition) => compile_condition,
+        _ => compile_expression,
+    };
+    let describe = compiled(compile, |expression, program| {
+        if !args.explain {
+            return outcome(evaluate(program, inputs, Limits::default()));
+        }
+        let (evaluation, recording) = evaluate_recorded(program, inputs, Limits::default());
+        told(expression, evaluation, Some(recording))
+    });
+    run_each(what, match_condition_environment(), printer, describe)
+}
+
+impl ExpressionArgs {
+    fn old_self(&self) -> OldSelf {
+        match self.optional_old_self {
+            true => OldSelf::Optional,
+            false => OldSelf::Value,
         }
     }
+
+    /// The environment of a policy that no file has, if one is asked for.
+    fn composition(&self) -> Result<Option<Composition>, CommandError> {
+        if self.mode != Some(Mode::Policy) && self.variable.is_empty() {
+            return Ok(None);
+        }
+        let mut composition = Composition::new(true);
+        for variable in &self.variable {
+            let (name, expression) = variable.split_once('=').ok_or_else(|| {
+                CommandError::usage(format!("expected NAME=EXPR, found `{variable}`"))
+            })?;
+            composition.declare(name, expression).map_err(|error| {
+                CommandError::invalid_input(format!("variable `{name}`: {error}"))
+            })?;
+        }
+        Ok(Some(composition))
+    }
+}
+
+/// The printed result of an evaluation, and of its parts if they were recorded.
+fn told(expression: &str, evaluation: Evaluation<'_>, recording: Option<Recording>) -> Outcome {
+    let mut outcome = outcome(evaluation);
+    if let Some(recording) = recording {
+        let steps = recording
+            .steps
+            .iter()
+            .map(|step| explained(expression, step));
+        outcome
+            .fields
+            .insert(String::from("explain"), steps.collect());
+        outcome.explanation = Some(explanation(expression, &recording));
+    }
+    outcome
 }
 
 /// Compiles an expression and says what becomes of its program.
@@ -337,12 +485,13 @@ impl Outcome {
 
 fn run_each(
     what: &ExpressionArgs,
+    names: &Environment,
     printer: &mut Printer,
     describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
     match (&what.batch, &what.expression) {
         (Some(batch), _) => run_batch(batch, printer, describe),
-        (None, Some(expression)) => run_one(expression, what.output, printer, describe),
+        (None, Some(expression)) => run_one(expression, what.output, names, printer, describe),
         (None, None) => Err(CommandError::usage("no expression").into()),
     }
 }
@@ -350,6 +499,7 @@ fn run_each(
 fn run_one(
     expression: &str,
     output: OutputFormat,
+    names: &Environment,
     printer: &mut Printer,
     describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
@@ -366,7 +516,7 @@ fn run_one(
             return Ok(ExitCode::InvalidInput);
         }
         Err(error) => {
-            printer.text(&draw(expression, &error, printer.color()))?;
+            printer.text(&draw(expression, &error, names, printer.color()))?;
             return Ok(ExitCode::InvalidInput);
         }
     };
@@ -402,15 +552,15 @@ fn run_one(
 }
 
 /// Draws every issue of an expression at its place.
-fn draw(expression: &str, error: &CompileError, color: bool) -> String {
+fn draw(expression: &str, error: &CompileError, names: &Environment, color: bool) -> String {
     let source = Source::new("<input>", expression);
     let artist = Artist::new(color);
-    let drawing = |message: &str, span: Span| {
+    let drawing = |message: &str, span: Span, help: Option<&str>| {
         artist.draw(&Drawing {
             severity: Level::Error,
             code: String::from("error[expression]"),
             message,
-            help: None,
+            help,
             source: &source,
             span,
             label: "",
@@ -420,14 +570,16 @@ fn draw(expression: &str, error: &CompileError, color: bool) -> String {
         CompileError::Issues { issues, .. } => issues
             .iter()
             .map(|issue| {
-                let span = issue.offset.map_or_else(
-                    || Span::new(0, expression.len()),
-                    |at| Span::new(at as usize, at as usize + 1),
-                );
-                drawing(&issue.message, span)
+                let Mistake { span, help } = mistake::locate(expression, issue, names);
+                drawing(&issue.message, span, help.as_deref())
             })
             .collect(),
-        other => drawing(&other.to_string(), Span::new(0, expression.len())),
+        CompileError::Type { expected, .. } if expected == "bool" => {
+            let help = "a condition is true or false: compare the value with something";
+            let whole = Span::new(0, expression.len());
+            drawing(&error.to_string(), whole, Some(help))
+        }
+        other => drawing(&other.to_string(), Span::new(0, expression.len()), None),
     }
 }
 

@@ -6,7 +6,7 @@ mod webhooks;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockgate_apiserver::{Controllers, Observer, Running, Settings};
+use lockgate_apiserver::{Controllers, Observer, Running, Settings, store_options};
 use lockgate_store::MemoryStore;
 use serde_json::{Value, json};
 
@@ -53,9 +53,12 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
         disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     };
-    let running = Running::start(settings, Arc::new(MemoryStore::new()))
-        .await
-        .map_err(|error| CommandError::failed(error.to_string()))?;
+    let running = Running::start(
+        settings,
+        Arc::new(MemoryStore::with_options(store_options())),
+    )
+    .await
+    .map_err(|error| CommandError::failed(error.to_string()))?;
     printer.line(&format!(
         "API server ready in {:.1} ms, with two webhooks:\n\
          \n  \

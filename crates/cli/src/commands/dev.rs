@@ -1,36 +1,35 @@
 //! `lockgate dev`: the API server, and a webhook that runs beside it.
 
 mod authority;
+mod chart;
 mod inject;
 mod process;
+mod ready;
+mod watch;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings};
+use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings, store_options};
 use lockgate_store::MemoryStore;
-use tokio::net::TcpStream;
 
 use super::serve::{
-    ServiceName, apply_all, explain, parse_duration, read_all, start_logging, told_to_stop,
-    write_kubeconfig,
+    ServiceName, explain, parse_duration, read_all, start_logging, told_to_stop, write_kubeconfig,
 };
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
 use crate::output::{Printer, trace};
 use crate::text::Source;
-use authority::Authority;
+use authority::{Authority, Pair};
 use inject::{CaInjector, services_of};
 use process::Process;
-
-/// The interval at which the webhook's port is tried.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// After this time a line says what is waited for: `cargo run` builds first.
-const SAY_AFTER: Duration = Duration::from_secs(2);
+use ready::Probe;
+use watch::Watch;
 
 /// Run a webhook locally with an API server that calls it
 #[derive(Debug, Args)]
@@ -41,12 +40,16 @@ The webhook is started with these environment variables:
   KUBECONFIG         admin kubeconfig
 
 Services referenced by webhook configurations are routed to the webhook, and its CA is injected as
-their caBundle. Manifests are applied once the webhook listens.
+their caBundle. Manifests are applied once the webhook listens with that certificate: rendered charts
+are taken as they are, missing namespaces are created, and kinds that the server does not know are
+stored and nothing else. A Certificate of cert-manager becomes a Secret at once.
 
 Examples:
   lockgate dev -f manifests/ -- cargo run
   lockgate dev --service shop/webhook -f config/ -- ./webhook --port 9443
+  lockgate dev --watch -f manifests/ -- cargo run
   lockgate dev --timeout 20m -f manifests/ -- cargo run --release
+  helm template my-chart | lockgate dev -f - -- cargo run
 
 Then: kubectl --kubeconfig lockgate.kubeconfig apply -f pod.yaml")]
 pub struct DevArgs {
@@ -74,6 +77,16 @@ pub struct DevArgs {
     /// How long to wait for the webhook to listen, its build included
     #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "DURATION")]
     timeout: Duration,
+    /// Restart the webhook and apply the manifests again when a file changes [default: the working
+    /// directory]; repeatable. Hidden and built files are left out
+    #[arg(
+        long,
+        value_name = "PATH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "."
+    )]
+    watch: Vec<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
     /// Command that runs the webhook
@@ -92,10 +105,13 @@ pub fn run(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 
 async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     start_logging(&args.logging)?;
-    let told_to_stop = told_to_stop()?;
+    let mut told_to_stop = Box::pin(told_to_stop()?);
     let sources = read_all(&args.filename)?;
     let services = services(args, &sources)?;
-    if is_open(args.webhook_port).await {
+    let folder = Folder::of(args)?;
+    let authority = Authority::new().map_err(|error| cannot("issue a certificate", error))?;
+    let probe = Probe::new(args.webhook_port, &authority)?;
+    if probe.is_open().await {
         let port = args.webhook_port;
         return Err(
             CommandError::failed(format!("port {port} is already in use"))
@@ -103,8 +119,6 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
                 .into(),
         );
     }
-    let folder = Folder::of(args)?;
-    let authority = Authority::new().map_err(|error| cannot("issue a certificate", error))?;
     let pair = authority
         .issue(&services)
         .map_err(|error| cannot("issue a certificate", error))?;
@@ -113,43 +127,156 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
 
     let running = Running::start(
         settings(args, &services, &authority),
-        Arc::new(MemoryStore::new()),
+        Arc::new(MemoryStore::with_options(store_options())),
     )
     .await
     .map_err(explain)?;
     write_kubeconfig(&running, &args.kubeconfig_out)?;
     let kubeconfig = std::path::absolute(&args.kubeconfig_out)
         .map_err(|error| cannot("find the working directory", error))?;
-    let mut process = Process::start(
-        &args.command,
-        &[
-            ("WEBHOOK_CERT_DIR", folder.path().as_os_str()),
-            ("WEBHOOK_PORT", args.webhook_port.to_string().as_ref()),
-            ("KUBECONFIG", kubeconfig.as_os_str()),
-        ],
-    )?;
-
-    let work = async {
-        let took = listens(args).await?;
-        apply_all(&running, &sources).await?;
-        printer.line(&format!(
-            "Webhook ready on port {} in {:.1} s; API server on {}; run `export KUBECONFIG={}`",
-            args.webhook_port,
-            took.as_secs_f64(),
-            running.url(),
-            args.kubeconfig_out.display()
-        ))?;
-        printer.flush()?;
-        std::future::pending::<Result<ExitCode, Stop>>().await
+    let mut development = Development {
+        args,
+        running: &running,
+        probe,
+        pair,
+        folder: folder.path(),
+        kubeconfig: &kubeconfig,
+        sources,
+        watch: watched(args),
     };
-    let result = tokio::select! {
-        code = told_to_stop => Ok(code),
-        failed = work => failed,
-        ended = process.ended() => Err(CommandError::failed(format!("webhook exited ({ended})")).into()),
+    let result = loop {
+        match development.run(&mut told_to_stop, printer).await {
+            Ok(Next::Restart) => {}
+            Ok(Next::Stop(code)) => break Ok(code),
+            Err(error) => break Err(error),
+        }
     };
-    process.stop().await;
     running.stop().await;
     result
+}
+
+/// The files that are watched: those that were named, and the manifests.
+fn watched(args: &DevArgs) -> Option<Watch> {
+    if args.watch.is_empty() {
+        return None;
+    }
+    let manifests = args.filename.iter().filter(|path| path.as_os_str() != "-");
+    Some(Watch::new(
+        args.watch.iter().chain(manifests).cloned().collect(),
+    ))
+}
+
+/// What follows the end of a webhook.
+enum Next {
+    Restart,
+    Stop(ExitCode),
+}
+
+/// A webhook under development, and what it runs with.
+struct Development<'d> {
+    args: &'d DevArgs,
+    running: &'d Running,
+    probe: Probe,
+    pair: Pair,
+    folder: &'d Path,
+    kubeconfig: &'d Path,
+    sources: Vec<Source>,
+    watch: Option<Watch>,
+}
+
+impl Development<'_> {
+    /// Runs the webhook until it is to start again or to stop.
+    async fn run(
+        &mut self,
+        told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
+        printer: &mut Printer,
+    ) -> Result<Next, Stop> {
+        let port = self.args.webhook_port.to_string();
+        let variables: [(&str, &OsStr); 3] = [
+            ("WEBHOOK_CERT_DIR", self.folder.as_os_str()),
+            ("WEBHOOK_PORT", port.as_ref()),
+            ("KUBECONFIG", self.kubeconfig.as_os_str()),
+        ];
+        let mut process = Process::start(&self.args.command, &variables)?;
+        let is_watched = self.watch.is_some();
+        let next = {
+            let work = async {
+                let (command, timeout) = (&self.args.command, self.args.timeout);
+                let took = self.probe.until_ready(command, timeout).await?;
+                chart::apply(self.running, &self.sources, &self.pair).await?;
+                printer.line(&format!(
+                    "Webhook ready on port {port} in {:.1} s; API server on {}; run `export KUBECONFIG={}`",
+                    took.as_secs_f64(),
+                    self.running.url(),
+                    self.args.kubeconfig_out.display()
+                ))?;
+                printer.flush()?;
+                std::future::pending::<Result<Next, Stop>>().await
+            };
+            let watch = &mut self.watch;
+            let changed = async {
+                match watch {
+                    Some(watch) => watch.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::pin!(work, changed);
+            tokio::select! {
+                code = &mut *told_to_stop => Ok(Next::Stop(code)),
+                path = &mut changed => restart(&path),
+                failed = &mut work => match failed {
+                    Err(Stop::Command(error)) if is_watched => {
+                        // The next change may mend it.
+                        Printer::complain(&error.message, error.help.as_deref());
+                        wait(told_to_stop, &mut changed).await
+                    }
+                    other => other,
+                },
+                ended = process.ended() => {
+                    if is_watched {
+                        Printer::note(&format!("webhook exited ({ended}); waiting for a change"));
+                        wait(told_to_stop, &mut changed).await
+                    } else {
+                        Err(CommandError::failed(format!("webhook exited ({ended})")).into())
+                    }
+                }
+            }
+        };
+        process.stop().await;
+        if matches!(next, Ok(Next::Restart)) {
+            match read_all(&self.args.filename) {
+                // Standard input was read already.
+                Ok(sources)
+                    if !self
+                        .args
+                        .filename
+                        .iter()
+                        .any(|path| path.as_os_str() == "-") =>
+                {
+                    self.sources = sources;
+                }
+                Ok(_) => {}
+                Err(error) => Printer::complain(&error.message, error.help.as_deref()),
+            }
+        }
+        next
+    }
+}
+
+fn restart(path: &Path) -> Result<Next, Stop> {
+    Printer::note(&format!("`{}` changed, restarting", path.display()));
+    Ok(Next::Restart)
+}
+
+/// Waits for a change, or for the end.
+async fn wait(
+    told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
+    changed: &mut Pin<&mut impl Future<Output = PathBuf>>,
+) -> Result<Next, Stop> {
+    tokio::select! {
+        code = &mut *told_to_stop => Ok(Next::Stop(code)),
+        path = &mut *changed => restart(&path),
+    }
 }
 
 fn settings(args: &DevArgs, services: &[ServiceName], authority: &Authority) -> Settings {
@@ -191,34 +318,6 @@ fn services(args: &DevArgs, sources: &[Source]) -> Result<Vec<ServiceName>, Comm
         );
     }
     Ok(services)
-}
-
-async fn is_open(port: u16) -> bool {
-    TcpStream::connect(("127.0.0.1", port)).await.is_ok()
-}
-
-/// Waits until the webhook listens, and returns how long it took.
-async fn listens(args: &DevArgs) -> Result<Duration, CommandError> {
-    let (start, port) = (Instant::now(), args.webhook_port);
-    let limit = format!("{:?}", args.timeout);
-    let mut is_said = false;
-    while !is_open(port).await {
-        if start.elapsed() > args.timeout {
-            let message = format!("webhook did not open port {port} within {limit}");
-            let help =
-                "the webhook gets its port in WEBHOOK_PORT; --timeout allows for longer builds";
-            return Err(CommandError::failed(message).with_help(help));
-        }
-        if !is_said && start.elapsed() > SAY_AFTER {
-            let command = args.command.join(" ");
-            Printer::note(&format!(
-                "waiting for `{command}` to build and to open port {port}, at most {limit}"
-            ));
-            is_said = true;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    Ok(start.elapsed())
 }
 
 fn cannot(what: &str, error: impl std::fmt::Display) -> CommandError {

@@ -1,5 +1,6 @@
 //! `lockgate lint`
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,13 +9,14 @@ use clap::{Args, ValueEnum};
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
 use lockgate_lint::{Options, Suppressions, docs};
 
-use super::{CommandError, Stop};
+use super::{CommandError, Stop, block_on};
 use crate::exit_code::ExitCode;
 use crate::input;
 use crate::lint::finding::Severity;
 use crate::lint::render::{github, human, json, junit, markdown, sarif, summary};
 use crate::lint::source;
 use crate::lint::{Report, check};
+use crate::live::{LiveArgs, LiveError};
 use crate::output::Printer;
 use crate::text::Source;
 
@@ -28,6 +30,7 @@ Examples:
   kubectl get validatingwebhookconfigurations -o yaml | lockgate lint -f - -o json
   lockgate lint -f deploy/ -o github            # in a workflow, beside the changed lines
   helm template ./chart | lockgate lint -f - --require 1 --profile availability --exclude W001
+  lockgate lint --context staging               # what is registered in a cluster, read-only
   lockgate lint --explain W011
 
 Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
@@ -41,8 +44,8 @@ duplicate fields, validation errors and the warnings an API server would return.
 
 What an API server accepts is then checked for risks to availability and security, over all files together: how long
 one request can take, webhooks that match their own pods, checks that a label bypasses. Services, workloads,
-Namespaces, CustomResourceDefinitions and RBAC among the files make more of these rules possible. The annotation
-lint.lockgate.dev/ignore: W001,W004 leaves rules out for an object.")]
+Namespaces, CustomResourceDefinitions and RBAC among the files make more of these rules possible; --context reads
+all of them from a cluster. The annotation lint.lockgate.dev/ignore: W001,W004 leaves rules out for an object.")]
 pub struct LintArgs {
     /// File, directory to search for .yaml, .yml and .json files, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
@@ -51,6 +54,10 @@ pub struct LintArgs {
     /// Files and directories, as -f
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
+
+    /// The cluster to read besides.
+    #[command(flatten)]
+    live: LiveArgs,
 
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -226,16 +233,47 @@ fn risks(args: &LintArgs) -> Result<Option<Options>, CommandError> {
 
 fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {
     let paths: Vec<&PathBuf> = args.filename.iter().chain(&args.paths).collect();
-    if paths.is_empty() {
+    if paths.is_empty() && !args.live.is_given() {
         return Err(CommandError::usage("no files given").with_help(
             "pass files or directories, or - for standard input: lockgate lint -f FILE",
         ));
     }
     let mut sources = Vec::new();
+    if args.live.is_given() {
+        let read = |error: LiveError| {
+            CommandError::failed(error.to_string())
+                .with_help("check the kubeconfig, and that its user may list the resource")
+        };
+        sources = block_on(read_cluster(&args.live))?.map_err(read)?;
+    }
     for path in paths {
         sources.extend(source::read(path)?);
     }
     Ok(sources)
+}
+
+/// The objects of a cluster, as a file for each resource.
+async fn read_cluster(live: &LiveArgs) -> Result<Vec<Source>, LiveError> {
+    let live = live.connect().await?;
+    let mut objects = live.objects().await?;
+    let backends = live.backends().await?;
+    objects.manifests.extend(backends.manifests);
+    for note in objects.notes.iter().chain(&backends.notes) {
+        Printer::note(note);
+    }
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    for manifest in objects.manifests {
+        let text = texts.entry(manifest.source).or_default();
+        // JSON is YAML; people read one member to a line when it is underlined.
+        let shown = serde_json::to_string_pretty(&manifest.value).unwrap_or_default();
+        text.push_str("---\n");
+        text.push_str(&shown);
+        text.push('\n');
+    }
+    let sources = texts.into_iter();
+    Ok(sources
+        .map(|(name, text)| Source::new(name, text))
+        .collect())
 }
 
 fn exit_code(report: &Report, fail_on: FailOn) -> ExitCode {

@@ -13,12 +13,13 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
-    AuthorizationMode, Controllers, FeatureGates, Observer, RequestHeaders, Running,
-    ServiceMapping, ServingFiles, Settings, StartError, WorkloadSettings, private_file,
+    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubernetesLayout, Observer,
+    RequestHeaders, Running, ServiceMapping, ServingFiles, Settings, SharedCertificates,
+    StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
-use lockgate_store::{DiskStore, MemoryStore, OpenError, Store};
+use lockgate_store::{DiskStore, EtcdError, EtcdOptions, EtcdStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, Stop};
@@ -40,6 +41,7 @@ Examples:
   lockgate serve --map-service shop/webhook:443=127.0.0.1:9443
   lockgate serve --audit-log-path - --token-auth-file tokens.csv
   lockgate serve --data-dir /var/lib/lockgate
+  lockgate serve --etcd-servers http://127.0.0.1:2379
   lockgate serve --simulate=workloads
   lockgate serve --console
 
@@ -59,8 +61,8 @@ Admission plugins, in the order they run; those in brackets are off by default:
   JobValidation, PodResizeValidator, MutatingAdmissionPolicy, MutatingAdmissionWebhook,
   ValidatingAdmissionPolicy, ValidatingAdmissionWebhook, ResourceQuota, [AlwaysDeny]
 
-Objects are kept in memory unless --data-dir is set; with it, a write is acknowledged once it is
-durable. RUST_LOG overrides the logging flags.")]
+Objects are kept in memory unless --data-dir or --etcd-servers is set; with these, a write is
+acknowledged once it is durable. RUST_LOG overrides the logging flags.")]
 pub struct ServeArgs {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
@@ -71,8 +73,64 @@ pub struct ServeArgs {
     /// Directory for stored objects; created if missing, locked by one server [default: in memory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Directory for the server's certificates and keys; generated if missing [default: in memory, or
-    /// `certs` in --data-dir]
+    /// URLs of etcd members, of which servers may share one cluster [default: objects in memory]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "URLS",
+        conflicts_with = "data_dir",
+        help_heading = "Etcd"
+    )]
+    etcd_servers: Vec<String>,
+    /// CA bundle for the certificates of etcd
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "etcd_servers",
+        help_heading = "Etcd"
+    )]
+    etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "etcd_keyfile",
+        help_heading = "Etcd"
+    )]
+    etcd_certfile: Option<PathBuf>,
+    /// Key of --etcd-certfile
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "etcd_certfile",
+        help_heading = "Etcd"
+    )]
+    etcd_keyfile: Option<PathBuf>,
+    /// Prefix of all keys in etcd
+    #[arg(
+        long,
+        default_value = "/registry",
+        value_name = "PATH",
+        help_heading = "Etcd"
+    )]
+    etcd_prefix: String,
+    /// Interval of compaction; 0 leaves it to others
+    #[arg(long, default_value = "5m", value_parser = parse_interval, value_name = "DURATION", help_heading = "Etcd")]
+    etcd_compaction_interval: Duration,
+    /// Write below --etcd-prefix though another program, such as kube-apiserver, has
+    #[arg(long, requires = "etcd_servers", help_heading = "Etcd")]
+    etcd_adopt_prefix: bool,
+    /// How new the objects are that writes are decided by, where other servers change them
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Consistency::Eventual,
+        value_name = "LEVEL",
+        help_heading = "Etcd"
+    )]
+    admission_consistency: Consistency,
+    /// Directory for the server's certificates and keys; generated if missing [default: in memory, `certs`
+    /// in --data-dir, or in etcd]
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// CA bundle for client certificates
@@ -326,6 +384,15 @@ enum HttpWebhooks {
     Localhost,
 }
 
+/// How new the objects are that writes are decided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Consistency {
+    /// As new as a watch has brought them, within milliseconds; as kube-apiserver does
+    Eventual,
+    /// All that were acknowledged before, on any server; a round trip to etcd for every write
+    Linearizable,
+}
+
 /// Authorization mode.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Authorization {
@@ -346,6 +413,14 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let span = lockgate_go::time::Duration::parse(text).map_err(|_| expected())?;
     let span = span.to_std().filter(|span| !span.is_zero());
     span.ok_or_else(|| String::from("must be greater than zero"))
+}
+
+/// A duration that may be zero.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" => Ok(Duration::ZERO),
+        text => parse_duration(text),
+    }
 }
 
 /// `NS/NAME`.
@@ -473,6 +548,33 @@ impl ServeArgs {
         self.simulate.contains(&Part::Workloads).then_some(settings)
     }
 
+    /// The etcd to keep objects in, if there is one.
+    fn etcd(&self) -> Result<Option<EtcdOptions>, CommandError> {
+        if self.etcd_servers.is_empty() {
+            return Ok(None);
+        }
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|error| {
+                CommandError::failed(format!("cannot read `{}`: {error}", path.display()))
+            })
+        };
+        let identity_pem = match (&self.etcd_certfile, &self.etcd_keyfile) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        Ok(Some(EtcdOptions {
+            servers: self.etcd_servers.clone(),
+            ca_pem: self.etcd_cafile.as_ref().map(read).transpose()?,
+            identity_pem,
+            prefix: self.etcd_prefix.clone(),
+            layout: Arc::new(KubernetesLayout::new()),
+            adopt_prefix: self.etcd_adopt_prefix,
+            compaction_interval: self.etcd_compaction_interval,
+            history: store_options(),
+            ..EtcdOptions::default()
+        }))
+    }
+
     fn settings(&self) -> Settings {
         let mut feature_gates = FeatureGates::default();
         for Gate(name, on) in &self.feature_gates {
@@ -488,6 +590,10 @@ impl ServeArgs {
                 .cert_dir
                 .clone()
                 .or_else(|| Some(self.data_dir.as_ref()?.join("certs"))),
+            admission_consistency: match self.admission_consistency {
+                Consistency::Eventual => AdmissionConsistency::Eventual,
+                Consistency::Linearizable => AdmissionConsistency::Linearizable,
+            },
             client_ca_file: self.client_ca_file.clone(),
             request_headers: RequestHeaders {
                 client_ca_file: self.requestheader_client_ca_file.clone(),
@@ -573,12 +679,20 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         })?;
     }
     let disk = match &args.data_dir {
-        Some(folder) => Some(DiskStore::open(folder).map_err(explain_open)?),
+        Some(folder) => Some(DiskStore::open_with(folder, store_options()).map_err(explain_open)?),
         None => None,
     };
-    let store: Arc<dyn Store> = match &disk {
-        Some(disk) => Arc::new(disk.clone()),
-        None => Arc::new(MemoryStore::new()),
+    let mut settings = args.settings();
+    let store: Arc<dyn Store> = match (&disk, args.etcd()?) {
+        (Some(disk), _) => Arc::new(disk.clone()),
+        (None, None) => Arc::new(MemoryStore::with_options(store_options())),
+        (None, Some(options)) => {
+            let store = EtcdStore::open(options).await.map_err(explain_etcd)?;
+            if settings.cert_dir.is_none() {
+                settings.certificates = Some(agree_on_certificates(&store).await?);
+            }
+            Arc::new(store)
+        }
     };
     let console = args.console.map(Opening::bind);
     let console = match console {
@@ -592,7 +706,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     let observers = [console.as_ref().map(Opening::observer), capture];
     let settings = Settings {
         observer: Observer::all(observers.into_iter().flatten()),
-        ..args.settings()
+        ..settings
     };
     let running = Running::start(settings, store).await.map_err(explain)?;
     let console = console.map(|opening| opening.open(&running));
@@ -733,6 +847,34 @@ pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), Com
         CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
             .with_help("set another file with --kubeconfig-out")
     })
+}
+
+/// The certificates of the first server on a cluster, whichever that is.
+async fn agree_on_certificates(store: &EtcdStore) -> Result<SharedCertificates, CommandError> {
+    let made =
+        SharedCertificates::make().map_err(|error| CommandError::failed(error.to_string()))?;
+    let made =
+        serde_json::to_vec(&made).map_err(|error| CommandError::failed(error.to_string()))?;
+    let agreed = store.agree("certificates", made.into()).await;
+    let agreed = agreed.map_err(|error| CommandError::failed(error.to_string()))?;
+    serde_json::from_slice(&agreed).map_err(|error| {
+        CommandError::failed(format!(
+            "cannot read the certificates that are kept in etcd: {error}"
+        ))
+        .with_help("set --cert-dir to a directory with the same files for every server")
+    })
+}
+
+fn explain_etcd(error: EtcdError) -> CommandError {
+    let failed = CommandError::failed(error.to_string());
+    match error {
+        EtcdError::ForeignPrefix { .. } => failed.with_help(
+            "set another --etcd-prefix, or --etcd-adopt-prefix to read and write those objects",
+        ),
+        EtcdError::Unavailable(_) => failed
+            .with_help("check --etcd-servers; etcd 3.5.13 or newer is needed, see docs/storage.md"),
+        _ => failed,
+    }
 }
 
 fn explain_open(error: OpenError) -> CommandError {

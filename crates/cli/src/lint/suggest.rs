@@ -4,7 +4,7 @@
 const ALIKE: f64 = 0.8;
 
 /// The known name nearest to `name`, if one is near enough.
-pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let lower = name.to_lowercase();
     known
         .map(|candidate| {
@@ -13,7 +13,12 @@ pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> O
                 candidate,
             )
         })
-        .filter(|(likeness, _)| *likeness >= ALIKE)
+        // In short names one wrong letter makes much of a difference.
+        .filter(|(likeness, candidate)| {
+            let candidate = candidate.to_lowercase();
+            *likeness >= ALIKE
+                || lower.len() > 2 && strsim::damerau_levenshtein(&lower, &candidate) <= 1
+        })
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
 }
@@ -34,6 +39,7 @@ mod tests {
             ("timeout", Some("timeoutSeconds")),
             ("failurepolicy", Some("failurePolicy")),
             ("namespaceSelecter", Some("namespaceSelector")),
+            ("nmae", Some("name")),
             ("foo", None),
             ("", None),
         ] {

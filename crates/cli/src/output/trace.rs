@@ -168,16 +168,17 @@ fn verdict(hook: &HookTrace) -> String {
     if let Some(call) = &hook.call {
         return match &call.outcome {
             CallOutcome::Allowed => match &call.patch {
-                Some(patch) => format!("allowed, patched {}", patch.text),
+                Some(patch) => format!("allowed, {}", folded(&patch.text)),
                 None => String::from("allowed"),
             },
             CallOutcome::Denied(status) => {
                 // The client gets a prefix that repeats the name.
                 let message = status.message.split_once(" denied the request");
-                format!("denied{}", message.map_or("", |(_, rest)| rest))
+                let message = message.map_or(status.message.as_str(), |(_, rest)| rest);
+                format!("denied {}{message}", status.code)
             }
-            CallOutcome::Refused(status) => format!("failed: {}", status.message),
-            CallOutcome::Failed { reason, .. } => format!("failed: {reason}"),
+            CallOutcome::Refused(status) => format!("failed {}: {}", status.code, status.message),
+            CallOutcome::Failed { reason, code, .. } => format!("failed {code}: {reason}"),
             _ => String::from("failed"),
         };
     }
@@ -188,6 +189,32 @@ fn verdict(hook: &HookTrace) -> String {
         return excluded(&conditions.verdict).unwrap_or_else(|| String::from("matched"));
     }
     unmatched(&hook.predicates)
+}
+
+/// The most paths of a patch that are shown.
+const MAX_PATHS: usize = 3;
+
+/// A patch in few words: short ones as they are, of others how many changes and the first paths.
+fn folded(patch: &str) -> String {
+    const SHORT: usize = 120;
+    if patch.len() <= SHORT {
+        return format!("patched {patch}");
+    }
+    let operations: Vec<serde_json::Value> = serde_json::from_str(patch).unwrap_or_default();
+    let paths = operations.iter().map(|operation| {
+        let text = |name: &str| operation[name].as_str().unwrap_or_default();
+        format!("{} {}", text("op"), text("path"))
+    });
+    let shown: Vec<String> = paths.take(MAX_PATHS).collect();
+    let more = match operations.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "patched: {}{more} ({} bytes)",
+        shown.join(", "),
+        patch.len()
+    )
 }
 
 /// Why conditions keep from a call, if they do.
@@ -213,5 +240,33 @@ fn unmatched(predicates: &Predicates) -> String {
         (_, Some(RuleVerdict::None)) => String::from("no rule matched"),
         (_, Some(RuleVerdict::Excluded { .. })) => String::from("excluded by excludeResourceRules"),
         _ => String::from("not called"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::folded;
+
+    #[test]
+    fn folds_long_patches() {
+        let short = json!([{"op": "add", "path": "/a", "value": 1}]).to_string();
+        assert_eq!(folded(&short), format!("patched {short}"));
+        let long = "x".repeat(200);
+        let operation = |path: &str| json!({"op": "add", "path": path, "value": long});
+        let patch = json!([
+            operation("/a"),
+            operation("/b"),
+            operation("/c"),
+            operation("/d")
+        ])
+        .to_string();
+        let want = format!(
+            "patched: add /a, add /b, add /c and 1 more ({} bytes)",
+            patch.len()
+        );
+        assert_eq!(folded(&patch), want);
+        assert_eq!(folded(&long), "patched:  (200 bytes)");
     }
 }

@@ -354,3 +354,174 @@ fn evaluates_an_expression_as_a_policy_would() {
         run.transcript()
     );
 }
+
+#[test]
+fn a_condition_that_is_not_a_bool_is_refused() {
+    let run = lockgate(&["cel", "check", "request.name"]);
+    assert_eq!(run.code, Some(4), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("must evaluate to bool but got string"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        run.stdout.contains("compare the value with something"),
+        "{}",
+        run.stdout
+    );
+    let run = lockgate(&["cel", "eval", "1 + 1", "--mode", "match-condition"]);
+    assert_eq!(run.code, Some(4), "{}", run.stdout);
+    // Without a mode any value is shown.
+    let run = lockgate(&["cel", "eval", "1 + 1"]);
+    assert_eq!(run.code, Some(0), "{}", run.stdout);
+}
+
+#[test]
+fn mistakes_are_underlined_whole_and_corrected() {
+    let run = lockgate(&["cel", "check", "object.metadata.name.startWith('a')"]);
+    assert_eq!(run.code, Some(4));
+    assert!(run.stdout.contains("─────────"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("did you mean `startsWith`?"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn policies_need_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let object = file("object.yaml", "{metadata: {labels: {team: a}}}");
+    let params = file("params.yaml", "{teams: [a, b]}");
+    let namespace = file("namespace.yaml", "{metadata: {name: shop}}");
+    let team = "--variable=team=object.metadata.labels.team";
+    let expression = "variables.team in params.teams && namespaceObject.metadata.name == 'shop'";
+    let run = lockgate(&[
+        "cel",
+        "eval",
+        expression,
+        team,
+        "--object",
+        &object,
+        "--params",
+        &params,
+        "--namespace-object",
+        &namespace,
+        "--explain",
+    ]);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("variables.team"), "{}", run.stdout);
+    let run = lockgate(&[
+        "cel",
+        "check",
+        "--mode",
+        "policy",
+        "variables.team in params.teams",
+    ]);
+    assert_eq!(run.code, Some(4), "{}", run.stdout);
+    let run = lockgate(&[
+        "cel",
+        "check",
+        "--mode",
+        "policy",
+        team,
+        "variables.team in params.teams",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stdout);
+    let run = lockgate(&["cel", "eval", "true", "--params", &params]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("--mode policy"), "{}", run.stderr);
+}
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.example.com}
+spec:
+  group: example.com
+  names: {kind: Gadget, plural: gadgets}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            x-kubernetes-validations:
+            - {rule: self.min <= self.max, message: order}
+            - {rule: self.mni > 1}
+            properties: {min: {type: integer}, max: {type: integer}}
+";
+
+#[test]
+fn rules_of_custom_resources_have_self_and_old_self() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let definition = file("crd.yaml", DEFINITION);
+    let run = lockgate(&["cel", "check", "--crd", &definition]);
+    assert_eq!(run.code, Some(4), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("v1.spec [0]") && run.stdout.contains("undefined field 'mni'"),
+        "{}",
+        run.stdout
+    );
+    let run = lockgate(&[
+        "cel",
+        "check",
+        "--crd",
+        &definition,
+        "--path",
+        "spec",
+        "self.mxa > 1",
+    ]);
+    assert_eq!(run.code, Some(4), "{}", run.stdout);
+    assert!(run.stdout.contains("did you mean `max`?"), "{}", run.stdout);
+    let object = file(
+        "object.yaml",
+        "{apiVersion: example.com/v1, kind: Gadget, spec: {min: 3, max: 2}}",
+    );
+    let old = file(
+        "old.yaml",
+        "{apiVersion: example.com/v1, kind: Gadget, spec: {min: 1, max: 2}}",
+    );
+    let at = ["--crd", &definition, "--path", "spec", "--object", &object];
+    let run = lockgate(&[&["cel", "eval", "self.min <= self.max"][..], &at].concat());
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("false"), "{}", run.stdout);
+    let rule = "self.min >= oldSelf.min";
+    let run = lockgate(&[&["cel", "eval", rule, "--old-object", &old][..], &at].concat());
+    assert!(run.stdout.contains("true"), "{}{}", run.stdout, run.stderr);
+    let run = lockgate(&[&["cel", "eval", rule][..], &at].concat());
+    assert_eq!(run.code, Some(1), "{}", run.stdout);
+    assert!(run.stdout.contains("there is none"), "{}", run.stdout);
+    // Values without a definition are typed as they look.
+    let (new, old) = (
+        file("new.yaml", "{size: 2}"),
+        file("small.yaml", "{size: 1}"),
+    );
+    let run = lockgate(&[
+        "cel",
+        "eval",
+        "self.size >= oldSelf.size",
+        "--self",
+        &new,
+        "--old-self",
+        &old,
+    ]);
+    assert!(run.stdout.contains("true"), "{}{}", run.stdout, run.stderr);
+    let run = lockgate(&["cel", "eval", "self.size", "--self", &new]);
+    assert_eq!(run.code, Some(4), "{}", run.stdout);
+}

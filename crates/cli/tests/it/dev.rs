@@ -99,6 +99,103 @@ fn a_webhook_is_asked_as_in_a_cluster() {
     );
 }
 
+/// A chart as it is rendered: without its namespace, webhooks first, with kinds that others define.
+const CHART: &str = "
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: serving, namespace: shop}
+spec: {secretName: serving-tls, dnsNames: [hook.shop.svc], issuerRef: {name: selfsigned}}
+---
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: selfsigned, namespace: shop}
+spec: {selfSigned: {}}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: hook, namespace: shop}
+spec: {selector: {}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: NOT-A-NAME, namespace: shop}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rendered_chart_is_taken_as_it_is_and_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(file("chart")).unwrap();
+    std::fs::write(
+        file("chart/chart.yaml"),
+        format!("{CONFIGURATION}---{CHART}"),
+    )
+    .unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let itself = std::env::current_exe().unwrap().display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command
+        .args(["dev", "--secure-port=0", "--webhook-port", &port])
+        .args(["--kubeconfig-out", &file("kubeconfig")])
+        .args([&format!("--watch={}", file("chart")), "-f", &file("chart")])
+        .args(["--", &itself, "--ignored", "--exact", "dev::webhook"]);
+    let mut dev = Served::start(command);
+    let ready = format!("Webhook ready on port {port} ");
+    while !dev.line().starts_with(&ready) {}
+    let text = CHART.replace("serving-tls", "changed-tls");
+    std::fs::write(
+        file("chart/chart.yaml"),
+        format!("{CONFIGURATION}---{text}"),
+    )
+    .unwrap();
+    while !dev.line().starts_with(&ready) {}
+    let log = dev.stop();
+    for said in [
+        "playing Certificate of cert-manager.io",
+        "playing Issuer of cert-manager.io",
+        "playing ServiceMonitor of monitoring.coreos.com",
+        "Warning: not applied: v1 ConfigMap NOT-A-NAME",
+        "applied 4 of 5 objects",
+        "chart.yaml` changed, restarting",
+    ] {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+    assert!(!log.contains("cannot play"), "{log}");
+}
+
+#[test]
+fn another_program_on_the_port_is_not_the_webhook() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    // The program opens the port without TLS.
+    let script = format!(
+        "import socket,time\ns=socket.create_server(('127.0.0.1',{port}))\nwhile True: s.accept()[0].sendall(b'hello')"
+    );
+    let run = lockgate(&[
+        "dev",
+        "--secure-port=0",
+        "--webhook-port",
+        &port,
+        "--timeout=3s",
+        "--kubeconfig-out",
+        &file("kubeconfig"),
+        "--service=shop/hook",
+        "--",
+        "python3",
+        "-c",
+        &script,
+    ]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let said =
+        format!("port {port} is not served with the certificate of WEBHOOK_CERT_DIR: no TLS");
+    assert!(run.stderr.contains(&said), "{}", run.stderr);
+}
+
 #[test]
 fn what_cannot_work_is_said() {
     let folder = tempfile::tempdir().unwrap();

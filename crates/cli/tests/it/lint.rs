@@ -385,3 +385,42 @@ fn manifests_around_a_webhook_are_judged_with_it() {
     assert!(found.contains(&String::from("W041")), "{found:?}");
     assert!(!risks(&[], RISKY).contains(&String::from("W041")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_read_as_files_are() {
+    use super::served::{Client, Home, tls};
+    let home = Home::new();
+    let (served, port) = home.start_ready();
+    let mut client = Client::connect(&tls(&home.data()), port).await.unwrap();
+    let configuration = serde_json::json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "everything"},
+        "webhooks": [{
+            "name": "everything.example.com", "clientConfig": {"service": {"namespace": "hooks", "name": "gone"}}, "timeoutSeconds": 30,
+            "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        }],
+    });
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let (code, _) = client
+        .send("POST", path, Some(&configuration))
+        .await
+        .unwrap();
+    assert_eq!(code, 201);
+    let kubeconfig = home.path().join("kubeconfig").display().to_string();
+    let run = tokio::task::spawn_blocking(move || {
+        lockgate(&["lint", "--kubeconfig", &kubeconfig, "-o", "json"])
+    });
+    let run = run.await.unwrap();
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    for rule in ["W001", "W003", "W007"] {
+        assert!(run.stdout.contains(rule), "{rule}: {}", run.stdout);
+    }
+    served.stop();
+    let run = lockgate(&["lint", "--kubeconfig", "/nonexistent"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("cannot use the kubeconfig"),
+        "{}",
+        run.stderr
+    );
+}

@@ -165,7 +165,7 @@ impl<'d> Schemas<'d> {
         let mut properties = Map::new();
         let mut required = Vec::new();
         for field in ty.fields() {
-            if is_required(field) {
+            if field.is_required() {
                 required.push(Value::from(field.name()));
             }
             let member = self.member(ty, field);
@@ -221,14 +221,4 @@ fn say_beside<'k>(schema: &mut Value, told: impl IntoIterator<Item = (&'k str, V
         }
         schema[name] = value;
     }
-}
-
-/// Returns true if a member is required: Go always writes it, and its type has no published
-/// default.
-fn is_required(field: Field) -> bool {
-    let says_something = matches!(
-        field.ty().form(),
-        Form::Text | Form::Integer(_) | Form::List(_) | Form::IntOrString
-    );
-    says_something && !field.omits_empty() && !field.omits_zero() && !field.is_pointer()
 }

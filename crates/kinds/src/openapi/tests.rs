@@ -120,6 +120,26 @@ fn tells_how_lists_are_merged_and_what_is_needed() {
         schema("io.k8s.api.core.v1.Container")["required"],
         json!(["name"])
     );
+    // Structs and pointers are required as well, unless they are marked as optional.
+    for (name, required) in [
+        ("io.k8s.api.core.v1.Binding", json!(["target"])),
+        (
+            "io.k8s.api.apps.v1.DeploymentSpec",
+            json!(["selector", "template"]),
+        ),
+        (
+            "io.k8s.api.core.v1.Event",
+            json!(["metadata", "involvedObject"]),
+        ),
+        (
+            "io.k8s.api.core.v1.ContainerStatus",
+            json!(["name", "ready", "restartCount", "image", "imageID"]),
+        ),
+        ("io.k8s.api.core.v1.NodeRuntimeHandler", Value::Null),
+        ("io.k8s.api.core.v1.ContainerImage", Value::Null),
+    ] {
+        assert_eq!(schema(name)["required"], required, "{name}");
+    }
     assert_eq!(
         schema("io.k8s.api.core.v1.PodSpec")["properties"]["restartPolicy"],
         json!({"type": "string", "enum": ["Always", "Never", "OnFailure"]})

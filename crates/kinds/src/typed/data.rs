@@ -53,6 +53,8 @@ pub(super) struct PatchRow(
 pub(super) const OMIT_EMPTY: u8 = 1;
 /// The field is left out when it is zero.
 pub(super) const OMIT_ZERO: u8 = 2;
+/// Documentation marks the field as required.
+pub(super) const REQUIRED: u8 = 4;
 
 /// The JSON form of a Go type. Numbers are indices of types, or of structs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,13 @@ use serde_json::{Value, json};
 
 use super::{Form, Type};
 
-/// Where an object had empty lists and maps that Go does not write.
+/// What an object in memory has that its tree does not tell: empty lists and maps that Go does not write,
+/// and labels that are the very map of its template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Empties(Vec<Empty>);
+pub struct Empties {
+    places: Vec<Empty>,
+    shares_labels: bool,
+}
 
 /// The place of the object that holds the member, the member, and true if it is a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +25,7 @@ struct Empty {
 impl Empties {
     /// Puts empty lists and maps back where nothing took their place.
     pub fn restore(&self, value: &mut Value) {
-        for empty in &self.0 {
+        for empty in &self.places {
             let parent = value.pointer_mut(&empty.parent);
             if let Some(members) = parent.and_then(Value::as_object_mut) {
                 members
@@ -29,6 +33,19 @@ impl Empties {
                     .or_insert_with(|| if empty.is_list { json!([]) } else { json!({}) });
             }
         }
+    }
+
+    /// Notes that the labels are the map of the template.
+    #[must_use]
+    pub fn with_shared_labels(mut self, shares_labels: bool) -> Self {
+        self.shares_labels = shares_labels;
+        self
+    }
+
+    /// True if the labels are the map of the template, so that labels of one are labels of the other.
+    #[must_use]
+    pub fn shares_labels(&self) -> bool {
+        self.shares_labels
     }
 }
 
@@ -42,7 +59,7 @@ trait Visit {
 
 impl Visit for Empties {
     fn omitted(&mut self, path: &str, key: &str, is_list: bool) {
-        self.0.push(Empty {
+        self.places.push(Empty {
             parent: path.to_owned(),
             key: key.to_owned(),
             is_list,

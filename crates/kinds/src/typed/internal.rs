@@ -132,7 +132,12 @@ fn print_struct(index: u16, value: Option<&Value>, outer: Option<&Value>) -> Pri
     let mut members = Vec::new();
     for FieldRow(name, place, form, omits_empty) in fields.into_iter().flatten() {
         let member = find(value, outer, place);
-        if *omits_empty && member.is_none_or(is_empty) {
+        // A pointer is empty when it is nil, whatever it points to.
+        let is_left_out = match form {
+            Form::Pointer(_) => member.is_none(),
+            _ => member.is_none_or(is_empty),
+        };
+        if *omits_empty && is_left_out {
             continue;
         }
         members.push(((*name).to_owned(), print(*form, member, value)));

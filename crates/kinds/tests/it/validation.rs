@@ -1,6 +1,7 @@
 //! Recorded creates and updates of built-in kinds, up to validation: which errors and warnings they
 //! get. The suite of the server runs them to the end.
 
+mod compared;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -235,38 +235,30 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
         .iter()
         .map(|service| Pods::of(set, *service))
         .collect();
-    // From each service to those whose pods its webhooks guard.
-    let edges: Vec<Vec<usize>> = guards
-        .values()
-        .enumerate()
-        .map(|(from, hooks)| {
-            let guarded = pods.iter().enumerate().filter(|(to, pods)| {
-                *to != from && hooks.iter().any(|hook| pods.guarded_by(hook).is_some())
-            });
-            guarded.map(|(to, _)| to).collect()
-        })
-        .collect();
-    let mut reversed = vec![Vec::new(); edges.len()];
-    for (from, guarded) in edges.iter().enumerate() {
-        for &to in guarded {
-            if let Some(guards) = reversed.get_mut(to) {
-                guards.push(from);
-            }
-        }
-    }
+    let hooks: Vec<&Vec<Guard<'_>>> = guards.values().collect();
+    // A service leads to those whose pods its webhooks guard. With many services that is almost all of
+    // them, so the graph is never written down: a way is tried to those alone that none led to yet.
+    let leads = |from: usize, to: usize| {
+        let (Some(hooks), Some(pods)) = (hooks.get(from), pods.get(to)) else {
+            return false;
+        };
+        from != to && hooks.iter().any(|hook| pods.guarded_by(hook).is_some())
+    };
     let mut seen = BTreeSet::new();
     for start in 0..services.len() {
         if seen.contains(&start) {
             continue;
         }
-        let Some(circle) = shortest_circle(&edges, start) else {
+        let led_to = reachable(services.len(), start, leads);
+        if !led_to.contains(&start) {
+            continue;
+        }
+        // Whoever needs them and is needed by them is part of the same knot, reported once.
+        let leading = reachable(services.len(), start, |from, to| leads(to, from));
+        let knot: Vec<usize> = led_to.intersection(&leading).copied().collect();
+        let Some(circle) = shortest_circle(&knot, start, leads) else {
             continue;
         };
-        // Whoever needs them and is needed by them is part of the same knot, reported once.
-        let knot: Vec<usize> = reachable(&edges, start)
-            .intersection(&reachable(&reversed, start))
-            .copied()
-            .collect();
         let others = knot.len().saturating_sub(circle.len());
         seen.extend(knot);
         let names: Vec<String> = circle
@@ -300,38 +292,59 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
     }
 }
 
-/// The nodes that a way leads to from a node.
-fn reachable(edges: &[Vec<usize>], start: usize) -> BTreeSet<usize> {
+/// The nodes that a way leads to from a node; itself if a way leads back.
+fn reachable(count: usize, start: usize, leads: impl Fn(usize, usize) -> bool) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
+    let mut left: Vec<usize> = (0..count).filter(|node| *node != start).collect();
     let mut open = vec![start];
     while let Some(at) = open.pop() {
-        let next = edges.get(at).into_iter().flatten();
-        open.extend(next.copied().filter(|to| found.insert(*to)));
+        if leads(at, start) {
+            found.insert(start);
+        }
+        left.retain(|to| {
+            let is_next = leads(at, *to);
+            if is_next {
+                found.insert(*to);
+                open.push(*to);
+            }
+            !is_next
+        });
     }
     found
 }
 
-/// The shortest way from a node back to itself, without its end.
-fn shortest_circle(edges: &[Vec<usize>], start: usize) -> Option<Vec<usize>> {
+/// The shortest way from a node back to itself among these, without its end.
+fn shortest_circle(
+    nodes: &[usize],
+    start: usize,
+    leads: impl Fn(usize, usize) -> bool,
+) -> Option<Vec<usize>> {
     let mut came_from: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut left: Vec<usize> = nodes
+        .iter()
+        .copied()
+        .filter(|node| *node != start)
+        .collect();
     let mut open = VecDeque::from([start]);
     while let Some(at) = open.pop_front() {
-        for &to in edges.get(at).into_iter().flatten() {
-            if to == start {
-                let mut circle = vec![at];
-                let mut step = at;
-                while let Some(&before) = came_from.get(&step) {
-                    circle.push(before);
-                    step = before;
-                }
-                circle.reverse();
-                return Some(circle);
+        if leads(at, start) {
+            let mut circle = vec![at];
+            let mut step = at;
+            while let Some(&before) = came_from.get(&step) {
+                circle.push(before);
+                step = before;
             }
-            came_from.entry(to).or_insert_with(|| {
-                open.push_back(to);
-                at
-            });
+            circle.reverse();
+            return Some(circle);
         }
+        left.retain(|to| {
+            let is_next = leads(at, *to);
+            if is_next {
+                came_from.insert(*to, at);
+                open.push_back(*to);
+            }
+            !is_next
+        });
     }
     None
 }
@@ -342,10 +355,14 @@ mod tests {
 
     #[test]
     fn finds_the_shortest_way_back() {
-        let edges = vec![vec![1, 2], vec![3], vec![0], vec![0], vec![0]];
-        assert_eq!(shortest_circle(&edges, 0), Some(vec![0, 2]));
-        assert_eq!(shortest_circle(&edges, 1), Some(vec![1, 3, 0]));
-        assert_eq!(shortest_circle(&edges, 4), None);
-        assert_eq!(shortest_circle(&[vec![]], 0), None);
+        let edges = [vec![1, 2], vec![3], vec![0], vec![0], vec![0]];
+        let leads = |from: usize, to: usize| edges[from].contains(&to);
+        let all = [0, 1, 2, 3, 4];
+        assert_eq!(shortest_circle(&all, 0, leads), Some(vec![0, 2]));
+        assert_eq!(shortest_circle(&all, 1, leads), Some(vec![1, 3, 0]));
+        assert_eq!(shortest_circle(&all, 4, leads), None);
+        assert_eq!(reachable(5, 0, leads), [0, 1, 2, 3].into());
+        assert_eq!(reachable(5, 4, leads), [0, 1, 2, 3].into(), "no way back");
+        assert_eq!(reachable(1, 0, |_, _| false), BTreeSet::new());
     }
 }

@@ -9,6 +9,7 @@ use crate::finding::Grade;
 use crate::matching::named;
 use crate::resource::{self, BUILTIN, REMOVED_GROUPS};
 use crate::rule::{Context, Reporter, Rule};
+use crate::set::{Hook, Set};
 
 pub(super) static W017: Rule = Rule {
     id: "W017",
@@ -45,11 +46,9 @@ webhooks:
     levels: levels(WARNING, NOTE, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {
-            let all_versions = hook.rules().iter().all(|rule| {
-                rule.api_versions.iter().flatten().any(|version| version == "*")
-            });
-            if !hook.is_equivalent() && !all_versions {
-                let message = String::from("requests for other versions of these resources are not matched");
+            if !hook.is_equivalent()
+                && let Some(message) = unmatched_versions(context.set, hook)
+            {
                 report.hook(hook, "matchPolicy", message);
             }
             for (index, rule) in hook.rules().iter().enumerate() {
@@ -69,6 +68,69 @@ webhooks:
         }
     },
 };
+
+/// The versions that a webhook with `Exact` does not match, where nobody beside it does.
+fn unmatched_versions(set: &Set, hook: &Hook) -> Option<String> {
+    let mut missing = Vec::new();
+    for rule in hook.rules() {
+        let is_star = |list: &Option<Vec<String>>| list.iter().flatten().any(|one| one == "*");
+        if is_star(&rule.api_versions) {
+            continue;
+        }
+        let general = || {
+            Some(String::from(
+                "requests for other versions of these resources are not matched",
+            ))
+        };
+        let mut resources = rule.resources.iter().flatten();
+        if is_star(&rule.api_groups) || resources.any(|one| one.starts_with('*')) {
+            return general();
+        }
+        for (group, plural) in named(rule) {
+            let Some(served) = served_versions(set, group, plural) else {
+                return general();
+            };
+            // Some projects have a webhook for each version.
+            let beside = set.hooks.iter().filter(|other| other.object == hook.object);
+            let listed: Vec<&String> = beside
+                .flat_map(Hook::rules)
+                .filter(|rule| named(rule).any(|one| one == (group, plural)))
+                .flat_map(|rule| rule.api_versions.iter().flatten())
+                .collect();
+            let is_left =
+                |version: &String| !listed.iter().any(|one| *one == version || *one == "*");
+            let left = served.iter().filter(|version| is_left(version));
+            missing.extend(left.map(|version| format!("{version} of {plural}")));
+        }
+    }
+    missing.sort();
+    missing.dedup();
+    (!missing.is_empty()).then(|| format!("requests for {} are not matched", list(&missing, 4)))
+}
+
+/// The versions of a resource that every cluster serves, or that a definition of the set has.
+fn served_versions(set: &Set, group: &str, plural: &str) -> Option<Vec<String>> {
+    if let Some(known) = resource::find(group, plural) {
+        return Some(
+            known
+                .versions
+                .iter()
+                .map(|version| (*version).to_owned())
+                .collect(),
+        );
+    }
+    let mut definitions = set.of_kind("apiextensions.k8s.io", "CustomResourceDefinition");
+    let definition = definitions.find(|definition| {
+        definition.at("/spec/group") == group && definition.at("/spec/names/plural") == plural
+    })?;
+    let versions = definition.at("/spec/versions").as_array()?.iter();
+    let served = versions.filter(|version| version["served"] != false);
+    Some(
+        served
+            .filter_map(|version| version["name"].as_str().map(str::to_owned))
+            .collect(),
+    )
+}
 
 pub(super) static W019: Rule = Rule {
     id: "W019",
@@ -216,7 +278,14 @@ webhooks:
     check: |context, report| {
         for hook in &context.set.hooks {
             if hook.rules().is_empty() {
-                report.hook(hook, "rules", String::from("has no rules and is never called"));
+                // Some programs write their rules themselves, when they write their caBundle.
+                let client = &hook.webhook.client_config;
+                let is_completed = client.service.is_some() && client.ca_bundle.is_none();
+                let (grade, message) = match is_completed {
+                    true => (Grade::Lower, "has no rules: it is not called until something adds them"),
+                    false => (Grade::Usual, "has no rules and is never called"),
+                };
+                report.graded(grade, hook, "rules", String::from(message));
             }
             for (index, rule) in hook.rules().iter().enumerate() {
                 let Some(scope) = rule.scope.as_deref().filter(|scope| *scope != "*") else {

@@ -1,8 +1,8 @@
 //! Configurations in the shapes that well-known projects ship, written from their public form.
 
-use lockgate_lint::Profile;
+use lockgate_lint::{Profile, Severity};
 
-use super::rules_in;
+use super::{lint_in, rules_in};
 
 /// An issuer of certificates: validates its own kinds, everything but namespaces that opt out.
 const ISSUER: &str = "
@@ -147,4 +147,61 @@ fn together_they_take_too_long() {
         "",
     );
     assert!(rules_in(Profile::Balanced, &all).contains(&"W002"), "{all}");
+}
+
+/// A webhook for each version, and a resource that has one version only.
+const EXACT: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: versions}
+webhooks:
+- {name: v1.versions.example, clientConfig: {service: {name: hook, namespace: hooks}}, matchPolicy: Exact, timeoutSeconds: 5, sideEffects: None, admissionReviewVersions: [v1], rules: [{operations: [CREATE], apiGroups: [a.example], apiVersions: [v1], resources: [things]}]}
+- {name: v2.versions.example, clientConfig: {service: {name: hook, namespace: hooks}}, matchPolicy: Exact, timeoutSeconds: 5, sideEffects: None, admissionReviewVersions: [v1], rules: [{operations: [CREATE], apiGroups: [a.example], apiVersions: [v2], resources: [things]}]}
+- {name: pods.versions.example, clientConfig: {service: {name: hook, namespace: hooks}}, matchPolicy: Exact, timeoutSeconds: 5, sideEffects: None, admissionReviewVersions: [v1], rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [configmaps]}]}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.a.example}
+spec:
+  group: a.example
+  scope: Namespaced
+  names: {plural: things, kind: Thing}
+  versions:
+  - {name: v1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v0, served: false, storage: false, schema: {openAPIV3Schema: {type: object}}}
+";
+
+#[test]
+fn versions_are_missed_only_where_there_are_others() {
+    let has = |text: &str| rules_in(Profile::Balanced, text).contains(&"W017");
+    assert!(!has(EXACT));
+    assert!(has(
+        &EXACT.replace("{name: v0, served: false", "{name: v0, served: true")
+    ));
+    assert!(has(&EXACT.replace("apiVersions: [v2]", "apiVersions: [v1]")));
+    // Nobody knows which versions there are.
+    assert!(has(
+        &EXACT.replace("plural: things, kind", "plural: others, kind")
+    ));
+}
+
+#[test]
+fn rules_that_a_program_writes_itself_are_waited_for() {
+    let text = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: reconciled}
+webhooks:
+- {name: config.reconciled.example, clientConfig: {service: {name: hook, namespace: hooks}}, timeoutSeconds: 5, sideEffects: None, admissionReviewVersions: [v1]}
+";
+    let severity = |text: &str| {
+        let findings = lint_in(Profile::Balanced, text);
+        let found = findings.iter().find(|finding| finding.rule.id == "W047");
+        found.map(|finding| finding.severity)
+    };
+    assert_eq!(severity(text), Some(Severity::Note));
+    // It has its caBundle, so that nothing seems to be missing but the rules.
+    let complete = text.replace("namespace: hooks}}", "namespace: hooks}, caBundle: Cg==}");
+    assert_eq!(severity(&complete), Some(Severity::Warning));
 }

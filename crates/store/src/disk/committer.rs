@@ -119,11 +119,12 @@ impl Committer {
         file: DataFile,
         loaded: Loaded,
         failure: watch::Sender<Option<Unavailable>>,
+        options: MemoryOptions,
     ) -> Self {
         let Loaded { state, deadlines } = loaded;
         let endings = deadlines.iter().filter_map(|(key, &deadline)| {
-            let entry = state.keys.get(key)?;
-            Some(Reverse((deadline, Arc::clone(key), entry.created)))
+            let stored = state.keys.get(key)?;
+            Some(Reverse((deadline, Arc::clone(key), stored.created())))
         });
         let endings = endings.collect();
         Self {
@@ -132,7 +133,7 @@ impl Committer {
             failure,
             deadlines,
             endings,
-            options: MemoryOptions::default(),
+            options,
         }
     }
 

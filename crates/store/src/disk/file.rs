@@ -13,8 +13,9 @@ use redb::{
 use super::OpenError;
 use super::folder::Folder;
 use super::record::{self, Deadline, Summary};
-use crate::state::{Keys, State};
-use crate::{Entry, Revision};
+use crate::form::Forms;
+use crate::state::{Keys, State, Stored};
+use crate::{Entry, MemoryOptions, Revision};
 
 /// The format this version writes, and the newest it reads.
 pub(super) const FORMAT: u64 = 1;
@@ -51,7 +52,10 @@ pub(super) struct Loaded {
 
 impl DataFile {
     /// Opens the data file of a folder, and makes it if it is not there.
-    pub(super) fn open(folder: Folder) -> Result<(Self, Loaded), OpenError> {
+    pub(super) fn open(
+        folder: Folder,
+        options: &MemoryOptions,
+    ) -> Result<(Self, Loaded), OpenError> {
         let path = folder.data();
         if !path.try_exists().map_err(|error| io_failed(&path, error))? {
             let fill = |file| {
@@ -80,7 +84,7 @@ impl DataFile {
                 return Err(damaged(&path, "its checksums do not match its contents"));
             }
         }
-        let loaded = load(&database, &path)?;
+        let loaded = load(&database, &path, options)?;
         match folder.closed_at() {
             Ok(Some(closed)) if loaded.state.revision < closed => {
                 return Err(damaged(&path, "it is older than when it was closed"));
@@ -110,7 +114,7 @@ impl DataFile {
         if is_new {
             initialize(&database).map_err(|error| failed(path, error))?;
         }
-        let loaded = load(&database, path)?;
+        let loaded = load(&database, path, &MemoryOptions::default())?;
         let folder = None;
         Ok((Self { database, folder }, loaded))
     }
@@ -172,7 +176,8 @@ fn initialize(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
+fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loaded, OpenError> {
+    let forms = Arc::new(Forms::new(options.alike));
     let failed = |error: redb::Error| failed(path, error);
     let transaction = database
         .begin_read()
@@ -218,14 +223,14 @@ fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
         if deadline != 0 {
             deadlines.insert(Arc::clone(&entry.key), deadline);
         }
-        keys.insert(Arc::clone(&entry.key), entry);
+        keys.insert(Arc::clone(&entry.key), Stored::new(entry, &forms));
     }
     if u64::try_from(keys.len()) != Ok(summary.entries) {
         let why = format!("{} of {} entries are there", keys.len(), summary.entries);
         return Err(damaged(path, &why));
     }
     Ok(Loaded {
-        state: State::new(summary.revision, keys),
+        state: State::new(summary.revision, keys, forms),
         deadlines,
     })
 }

@@ -63,7 +63,7 @@ impl Step {
 impl Disk {
     fn store(&self) -> DiskStore {
         let (file, loaded) = DataFile::on(self.clone()).unwrap();
-        DiskStore::start(file, loaded).unwrap()
+        DiskStore::start(file, loaded, MemoryOptions::default()).unwrap()
     }
 
     fn hold(&self) {

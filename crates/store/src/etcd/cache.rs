@@ -18,14 +18,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::client::{CallError, Client, Watching};
-use super::layout::Layout;
 use super::proto::{
     KeyValue, RangeRequest, WatchCall, WatchCreateRequest, WatchEvent, WatchProgressRequest,
     WatchRequest, WatchResponse,
 };
+use crate::form::Forms;
 use crate::published::Published;
-use crate::state::{Keys, State};
-use crate::{Entry, Event, MemoryOptions, Revision, Unavailable};
+use crate::state::{Keys, State, Stored};
+use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
 
 /// The entries of a page while the cache is filled.
 const PAGE: i64 = 2_000;
@@ -126,7 +126,7 @@ impl Cache {
         space: &Arc<Space>,
         options: MemoryOptions,
     ) -> Result<Self, CallError> {
-        let state = read_all(client, space).await?;
+        let state = read_all(client, space, &options).await?;
         Ok(Self::new(state, client, space, options))
     }
 
@@ -152,7 +152,9 @@ impl Cache {
         space: &Arc<Space>,
         options: MemoryOptions,
     ) -> Self {
-        Self::new(State::new(revision, Keys::new()), client, space, options)
+        let forms = Arc::new(Forms::new(options.alike));
+        let state = State::new(revision, Keys::new(), forms);
+        Self::new(state, client, space, options)
     }
 
     /// Keeps the cache up to date for ever.
@@ -177,7 +179,7 @@ impl Cache {
                 "reading everything from etcd again; watches end with 410"
             );
             loop {
-                match read_all(&self.client, &self.space).await {
+                match read_all(&self.client, &self.space, &self.options).await {
                     Ok(state) => {
                         // Nothing before it is known, so watchers are cut off.
                         let _writer = self.writer();
@@ -357,8 +359,10 @@ impl Cache {
                 let known = key.as_deref().map(|key| current.keys.get(key));
                 let is_known = match known {
                     None => true,
-                    Some(entry) if kind == DELETE => entry.is_none_or(|entry| entry.revision > at),
-                    Some(entry) => entry.is_none_or(|entry| entry.revision >= at),
+                    Some(entry) if kind == DELETE => {
+                        entry.is_none_or(|entry| entry.revision() > at)
+                    }
+                    Some(entry) => entry.is_none_or(|entry| entry.revision() >= at),
                 };
                 if !is_known {
                     return Err("an event came after a progress notification that covers it");
@@ -369,7 +373,7 @@ impl Cache {
             let Some(key) = key else {
                 continue;
             };
-            let previous = state.keys.get(key.as_str()).cloned();
+            let previous = state.entry(&key);
             let event = match (kind, previous) {
                 (DELETE, Some(previous)) => Event::Delete {
                     revision: at,
@@ -404,7 +408,12 @@ impl Cache {
 const DELETE: i32 = 1;
 
 /// Reads everything at one revision.
-async fn read_all(client: &Client, space: &Space) -> Result<State, CallError> {
+async fn read_all(
+    client: &Client,
+    space: &Space,
+    options: &MemoryOptions,
+) -> Result<State, CallError> {
+    let forms = Arc::new(Forms::new(options.alike));
     'again: loop {
         let (mut key, range_end) = space.range();
         let mut keys = Keys::new();
@@ -428,11 +437,11 @@ async fn read_all(client: &Client, space: &Space) -> Result<State, CallError> {
             }
             let last = answer.kvs.last().map(|kv| kv.key.clone());
             for entry in answer.kvs.into_iter().filter_map(|kv| space.entry(kv)) {
-                keys.insert(Arc::clone(&entry.key), entry);
+                keys.insert(Arc::clone(&entry.key), Stored::new(entry, &forms));
             }
             match last {
                 Some(last) if answer.more => key = after(&last),
-                _ => return Ok(State::new(revision(at), keys)),
+                _ => return Ok(State::new(revision(at), keys, forms)),
             }
         }
     }

@@ -99,7 +99,7 @@ fn repeated_events_are_dropped() {
     cache
         .published
         .current()
-        .events_after(Revision(10))
+        .events_after(Revision(10), "")
         .for_each(|_| count += 1);
     assert_eq!(count, 4);
 }

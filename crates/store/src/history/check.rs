@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Call, Change, History, Operation, Seen, Time, Watched};
+use super::{Answer, Before, Call, Change, History, Operation, Seen, Time, Watched};
 use crate::{Entry, ReadAt, Revision};
 
 /// Something that no store that keeps the contract shows.
@@ -369,9 +369,9 @@ impl Checker<'_> {
             (Some(version), Some(entry)) => {
                 version.revision == entry.revision
                     && version.value.as_ref() == Some(&entry.value)
-                    && version
-                        .created
-                        .is_none_or(|created| created == entry.created)
+                    // Clients of a server are not told when it was created.
+                    && (entry.created == Revision::START
+                        || version.created.is_none_or(|created| created == entry.created))
             }
         }
     }
@@ -559,14 +559,14 @@ impl Checker<'_> {
     /// Returns true if a change follows the state it says it does.
     fn follows(&self, change: &Change) -> bool {
         let before = Revision(change.revision.0.saturating_sub(1));
-        match (self.live(&change.key, before), &change.previous) {
-            (None, None) => true,
-            (Some(version), None) => version.may_vanish && change.value.is_some(),
+        match (self.live(&change.key, before), &change.before) {
+            (_, Before::Unknown) | (None, Before::Nothing) => true,
+            (Some(version), Before::Nothing) => version.may_vanish && change.value.is_some(),
             // Nobody saw it being written, and it is older than the history.
-            (None, Some((revision, _))) => {
+            (None, Before::Entry(revision, _)) => {
                 self.history.has_other_writers && *revision < change.revision
             }
-            (Some(version), Some((revision, value))) => {
+            (Some(version), Before::Entry(revision, value)) => {
                 version.revision == *revision && version.value.as_ref() == Some(value)
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Answer, Call, Change, History, Recorder, Seen, Time, Violation, check};
+use super::{Answer, Before, Call, Change, History, Recorder, Seen, Time, Violation, check};
 use crate::{
     Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch,
     WriteError,
@@ -161,6 +161,10 @@ impl<S: Store> Store for Recorded<S> {
         self.store.compact(oldest).await
     }
 
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     fn failure(&self) -> Option<Unavailable> {
         self.store.failure()
     }
@@ -239,9 +243,10 @@ impl From<&Event> for Change {
             revision: event.revision(),
             key: Arc::clone(event.key()),
             value,
-            previous: event
-                .previous()
-                .map(|previous| (previous.revision, previous.value.clone())),
+            before: match event.previous() {
+                Some(previous) => Before::Entry(previous.revision, previous.value.clone()),
+                None => Before::Nothing,
+            },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The backends, held to the contract and to what they promise beyond it.
 
 mod disk;
+mod memory_cost;
 mod on_etcd;
 
 use std::time::Duration;

@@ -71,7 +71,7 @@ impl ParamSource {
 
 /// A binding, compiled.
 pub struct CompiledBinding {
-    name: Arc<str>,
+    name: Box<str>,
     policy: Arc<str>,
     /// Nothing stands for everything the policy is about.
     pub(crate) criteria: Option<Arc<Criteria>>,
@@ -115,10 +115,6 @@ impl CompiledBinding {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
 

@@ -144,3 +144,55 @@ fn policies_of_the_other_kind_are_left_alone() {
     policies.upsert_binding(&binding("b", "p", Value::Null));
     assert_eq!(in_force(&policies), []);
 }
+
+/// What each of many policies and bindings costs.
+#[test]
+fn many_bindings_cost_little_each() {
+    const POLICIES: usize = 100;
+    const BINDINGS: usize = 300;
+    /// Bytes for each binding: itself, its name, and its places among those of its policy and of all.
+    const PER_BINDING: i64 = 150;
+    let policies = Policies::new(PolicyKind::Validating);
+    for number in 0..POLICIES {
+        policies.upsert_policy(&policy(&format!("p{number}"), "pods"));
+    }
+    let counted = allocation_counter::measure(|| {
+        for number in 0..POLICIES * BINDINGS {
+            let shard =
+                json!({"namespaceSelector": {"matchLabels": {"shard": (number % 10).to_string()}}});
+            let policy = format!("p{}", number / BINDINGS);
+            policies.upsert_binding(&binding(&format!("b{number}"), &policy, shard));
+        }
+    });
+    let each = counted.bytes_current / i64::try_from(POLICIES * BINDINGS).unwrap();
+    println!("{each} bytes for each binding");
+    assert!(each <= PER_BINDING, "{each} bytes for each binding");
+}
+
+/// The thousandth policy takes as much work as the first: nothing that is there is made anew.
+#[test]
+fn policies_come_one_by_one_without_work_for_the_others() {
+    let policies = Policies::new(PolicyKind::Validating);
+    let work = |first: usize| {
+        let all: Vec<(Policy, Binding)> = (first..first + 100)
+            .map(|number| {
+                let name = format!("p{number:05}");
+                (policy(&name, &name), binding(&name, &name, Value::Null))
+            })
+            .collect();
+        allocation_counter::measure(|| {
+            for (policy, binding) in &all {
+                policies.upsert_policy(policy);
+                policies.upsert_binding(binding);
+            }
+        })
+    };
+    let first = work(0);
+    for number in 1..20 {
+        work(number * 100);
+    }
+    let last = work(2000);
+    let (before, after) = (first.bytes_total, last.bytes_total);
+    assert!(after * 10 <= before * 12, "{before} bytes, then {after}");
+    assert_eq!(policies.snapshot().policies().len(), 2100);
+}

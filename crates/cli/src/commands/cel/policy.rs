@@ -213,7 +213,8 @@ pub(super) fn run(
         OutputFormat::Table => {
             for (part, program) in parts.iter().zip(&programs) {
                 if let Err(error) = program {
-                    printer.text(&draw(part.expression, error, printer.color()))?;
+                    let names = composition.environment();
+                    printer.text(&draw(part.expression, error, names, printer.color()))?;
                 }
             }
             let rows: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();

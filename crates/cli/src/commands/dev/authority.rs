@@ -37,9 +37,9 @@ impl Authority {
 
 /// A certificate and its key, as cert-manager puts them into a secret.
 pub(super) struct Pair {
-    certificate: String,
-    key: String,
-    authority: String,
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) authority: String,
 }
 
 impl Pair {

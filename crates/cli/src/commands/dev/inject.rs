@@ -30,16 +30,17 @@ impl CaInjector {
 
     fn inject(&self, admission: &mut Admission) {
         let request = admission.request();
-        let is_configuration = request.kind.group == GROUP && is_configuration(&request.kind.kind);
-        let Some(object) = request.object.as_ref().filter(|_| is_configuration) else {
+        let has_webhooks = match request.kind.group.as_str() {
+            GROUP => is_configuration(&request.kind.kind),
+            "apiextensions.k8s.io" => request.kind.kind == "CustomResourceDefinition",
+            _ => false,
+        };
+        let Some(object) = request.object.as_ref().filter(|_| has_webhooks) else {
             return;
         };
         let mut object = object.value().clone();
         let mut changed = false;
-        for webhook in webhooks_mut(&mut object) {
-            let Some(client) = webhook.get_mut("clientConfig") else {
-                continue;
-            };
+        for client in clients_mut(&mut object) {
             let is_ours = service_of(client).is_some_and(|found| self.services.contains(&found));
             let bundle = client.get("caBundle").and_then(Value::as_str);
             if is_ours && bundle.is_none_or(str::is_empty) {
@@ -86,10 +87,10 @@ pub(super) fn services_of(manifest: &str) -> Vec<ServiceName> {
             continue;
         };
         let kind = object.get("kind").and_then(Value::as_str);
-        if kind.is_some_and(is_configuration) {
-            let webhooks = webhooks_mut(&mut object).iter();
-            services
-                .extend(webhooks.filter_map(|webhook| service_of(webhook.get("clientConfig")?)));
+        let has_webhooks = |kind| is_configuration(kind) || kind == "CustomResourceDefinition";
+        if kind.is_some_and(has_webhooks) {
+            let clients = clients_mut(&mut object).into_iter();
+            services.extend(clients.filter_map(|client| service_of(client)));
         }
     }
     services
@@ -105,6 +106,21 @@ fn webhooks_mut(configuration: &mut Value) -> &mut [Value] {
         .get_mut("webhooks")
         .and_then(Value::as_array_mut);
     webhooks.map_or(&mut [], Vec::as_mut_slice)
+}
+
+/// Where the webhooks of a configuration are, or the webhook that converts custom resources.
+fn clients_mut(object: &mut Value) -> Vec<&mut Value> {
+    if object
+        .pointer("/spec/conversion/webhook/clientConfig")
+        .is_some()
+    {
+        let client = object.pointer_mut("/spec/conversion/webhook/clientConfig");
+        return client.into_iter().collect();
+    }
+    let webhooks = webhooks_mut(object).iter_mut();
+    webhooks
+        .filter_map(|webhook| webhook.get_mut("clientConfig"))
+        .collect()
 }
 
 fn service_of(client_config: &Value) -> Option<ServiceName> {
@@ -132,9 +148,14 @@ kind: MutatingWebhookConfiguration
 webhooks:
 - clientConfig: {service: {namespace: shop, name: hook, path: /m}}
 - clientConfig: {url: 'https://example.com'}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+spec: {conversion: {strategy: Webhook, webhook: {clientConfig: {service: {namespace: shop, name: converter}}}}}
 ";
         let found = services_of(manifest);
-        assert_eq!(found, ["shop/hook".parse::<ServiceName>().unwrap()]);
+        let want = ["shop/hook", "shop/converter"];
+        assert_eq!(found, want.map(|name| name.parse::<ServiceName>().unwrap()));
         assert!(services_of("{").is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
 use crate::commands::CommandError;
@@ -26,6 +26,8 @@ impl Process {
         let child = Command::new(program)
             .args(arguments)
             .envs(variables.iter().copied())
+            // A group of its own, so that what a script starts ends with it.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn();
         let child = child.map_err(|error| {
@@ -51,9 +53,12 @@ impl Process {
         let id = self.0.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(id) = id {
             // It may have ended in the meantime, which is what we want.
-            let _ = kill_process(id, Signal::TERM);
+            let _ = kill_process_group(id, Signal::TERM);
         }
         if tokio::time::timeout(TO_STOP, self.0.wait()).await.is_err() {
+            if let Some(id) = id {
+                let _ = kill_process_group(id, Signal::KILL);
+            }
             let _ = self.0.kill().await;
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lockgate_admission::https::Redirects;
 use lockgate_apiserver::{
     AuthorizationMode, Controllers, FeatureGates, Running, ServiceAccounts, ServiceRange,
-    ServiceRouting, ServingFiles, Settings, private_file,
+    ServiceRouting, ServingFiles, Settings, private_file, store_options,
 };
 use lockgate_certs::Leaf;
 use lockgate_plugins::DefaultTolerationSeconds;
@@ -147,9 +147,12 @@ async fn serve(flags: &Flags) -> Result<ExitCode, CommandError> {
         tracing::warn!(flags = names, "flags without effect on this server");
     }
     let settings = settings(flags)?;
-    let running = Running::start(settings, Arc::new(MemoryStore::new()))
-        .await
-        .map_err(explain)?;
+    let running = Running::start(
+        settings,
+        Arc::new(MemoryStore::with_options(store_options())),
+    )
+    .await
+    .map_err(explain)?;
     tracing::info!(url = running.url(), took = ?running.took(), "serving");
     let orphaned = async {
         match flags.is_on("exit-with-parent") {

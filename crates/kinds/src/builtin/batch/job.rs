@@ -84,6 +84,22 @@ impl Kind for Job {
         with(value, defaults);
     }
 
+    fn shares_labels(&self, value: &Value) -> bool {
+        let is_given = |labels: &Value| labels.as_object().is_some_and(|labels| !labels.is_empty());
+        let labels = value.pointer("/metadata/labels");
+        let of_template = value.pointer("/spec/template/metadata/labels");
+        !labels.is_some_and(is_given) && of_template.is_some_and(Value::is_object)
+    }
+
+    fn follow_template(&self, value: &mut Value) {
+        with(value, |job| {
+            let labels = at_mut(job, &["spec", "template", "metadata", "labels"]).cloned();
+            if let (Some(metadata), Some(labels)) = (get_mut(job, "metadata"), labels) {
+                metadata.insert("labels".to_owned(), Value::Object(labels));
+            }
+        });
+    }
+
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
         with(value, |object| {
             drop_from_template(object, None, &["spec", "template"])
@@ -200,10 +216,6 @@ fn job_selector(object: &mut Object) {
     if flag(spec, "manualSelector") {
         return;
     }
-    let before = spec.get("template").and_then(|template| {
-        let labels = template.get("metadata")?.get("labels")?;
-        labels.as_object().cloned()
-    });
     if let Some(template) = open(spec, "template")
         && let Some(metadata) = open(template, "metadata")
         && let Some(labels) = open(metadata, "labels")
@@ -225,14 +237,6 @@ fn job_selector(object: &mut Object) {
         labels
             .entry("batch.kubernetes.io/controller-uid")
             .or_insert_with(|| Value::from(uid));
-    }
-    // Labels that were taken over from the template are the same map upstream, so they grow with it.
-    let labels = at_mut(object, &["spec", "template", "metadata", "labels"]).cloned();
-    if let (Some(metadata), Some(labels)) = (get_mut(object, "metadata"), labels)
-        && before.is_some()
-        && get(metadata, "labels") == before.as_ref()
-    {
-        metadata.insert("labels".to_owned(), Value::Object(labels));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::builtin::core::pod::port_or_name;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{
     LABEL_NAMES, check_endpoint_ip, check_label, check_legacy_cidr, check_legacy_ip, cidr_warnings,
-    ip_warning, parse_ip_sloppy, take_over,
+    dual_stack_failure, ip_warning, parse_ip_sloppy, take_over,
 };
 use crate::kind::{
     CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource, Written,
@@ -608,7 +608,13 @@ fn cluster_ips(errors: &mut FieldErrors, at: &At<'_, '_>, old: Option<&Object>) 
         return;
     }
     let kinds: BTreeSet<bool> = addresses.iter().map(|address| is_ipv6(address)).collect();
-    if all.len() > 1 && kinds.len() != 2 {
+    // Addresses that the service had before are not checked, and need not be any.
+    let failure = dual_stack_failure(&addresses).filter(|_| all.len() > 1);
+    let is_dual = kinds.len() == 2 && failure.is_none();
+    if let Some(detail) = failure {
+        all.internal(errors, detail);
+    }
+    if all.len() > 1 && !is_dual {
         all.invalid(errors, "may specify no more than one IP for each IP family");
     }
     if is_headless(at) {

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use lockgate_api::field::{FieldErrors, Path, Shown};
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::check_subdomain;
+use lockgate_api::meta::time::Time;
 use lockgate_api::meta::validation::{NameRules, validate_metadata_update};
 use lockgate_go::quantity::Quantity;
+use lockgate_go::quote::quote;
 
 use super::device::{
     CONFIGURATIONS_MAX, binding_conditions, configuration, items, name_of, pool_name,
@@ -64,6 +66,10 @@ pub(super) struct ResourceSlice;
 impl Kind for ResourceSlice {
     fn apply_defaults(&self, value: &mut Value) {
         with(value, defaults);
+    }
+
+    fn apply_time_defaults(&self, value: &mut Value, now: Time) {
+        with(value, |slice| taint_times(slice, now));
     }
 
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
@@ -152,8 +158,15 @@ impl Kind for DeviceClass {
     }
 
     fn validate_metadata_update(&self, new: &Written<'_>, old: &Written<'_>) -> FieldErrors {
-        let mut errors = self.validate_metadata(new);
         let path = Path::root("metadata");
+        let mut errors = FieldErrors::new();
+        if new.metadata.name.is_empty() && !new.metadata.generate_name.is_empty() {
+            let prefix = quote(&new.metadata.generate_name);
+            let detail =
+                format!("generateName was specified ({prefix}), but no name was generated");
+            errors.push(FieldError::internal(&path.child("name"), detail));
+        }
+        errors.extend(self.validate_metadata(new));
         errors.extend(validate_metadata_update(
             &new.metadata,
             &old.metadata,
@@ -191,6 +204,18 @@ fn defaults(object: &mut Object) {
                 fill(mapping, "allocationMultiplier", "1");
             }
         }
+    });
+}
+
+/// Taints that do not tell since when they are there are new.
+fn taint_times(object: &mut Object, now: Time) {
+    let Some(spec) = get_mut(object, "spec") else {
+        return;
+    };
+    each(spec, "devices", |device| {
+        each(device, "taints", |taint| {
+            fill(taint, "timeAdded", now.to_string());
+        });
     });
 }
 
@@ -248,7 +273,7 @@ fn driver_warnings(new: &Written<'_>) -> Vec<String> {
     if driver == driver.to_lowercase() {
         return Vec::new();
     }
-    let quoted = lockgate_go::quote::quote(driver);
+    let quoted = quote(driver);
     vec![format!(
         "spec.driver: driver names should be lowercase; {quoted} contains uppercase characters"
     )]

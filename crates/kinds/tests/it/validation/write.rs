@@ -42,7 +42,7 @@ pub(crate) fn in_context<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
 }
 
 /// Decodes and defaults an object; also returns the warnings that every client gets.
-fn decode(resource: &Resource, object: &Value) -> Result<(Value, Vec<String>), String> {
+fn decode(resource: &Resource, object: &Value) -> Result<(Value, Vec<String>, bool), String> {
     let ty = type_of(resource.group, resource.version, resource.kind)
         .ok_or_else(|| String::from("unknown type"))?;
     // Recordings name what differs from run to run.
@@ -59,8 +59,12 @@ fn decode(resource: &Resource, object: &Value) -> Result<(Value, Vec<String>), S
     warnings.extend(resource.rules.deprecation_warning().map(str::to_owned));
     value["apiVersion"] = json!(resource.api_version());
     value["kind"] = json!(resource.kind);
+    let shares_labels = resource.rules.shares_labels(&value);
     resource.rules.apply_defaults(&mut value);
-    Ok((value, warnings))
+    resource
+        .rules
+        .apply_time_defaults(&mut value, Time::from_unix_seconds(SECONDS));
+    Ok((value, warnings, shares_labels))
 }
 
 /// Sets the namespace of a namespaced object.
@@ -128,7 +132,7 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = case["kind"].as_str().unwrap_or_default();
     let resource = by_kind(group, version, kind).ok_or_else(|| String::from("unknown resource"))?;
-    let (mut value, mut warnings) = decode(resource, &case["object"])?;
+    let (mut value, mut warnings, shares_labels) = decode(resource, &case["object"])?;
     if case["op"] == "create" {
         complete(resource, &mut value, case);
         let errors = resource.rules.begin(&mut value, None);
@@ -136,6 +140,9 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
             return Ok(refused(&errors));
         }
         prepare_create(resource, &mut value, context);
+        if shares_labels {
+            resource.rules.follow_template(&mut value);
+        }
         let errors = validate_create(resource, &value, context);
         if !errors.is_empty() {
             return Ok(refused(&errors));
@@ -148,11 +155,14 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
     }
     let subresource = case["subresource"].as_str().unwrap_or_default();
     place(resource, &mut value, case);
-    let (mut old, _) = decode(resource, &case["old"])?;
+    let (mut old, _, shares_labels) = decode(resource, &case["old"])?;
     complete(resource, &mut old, case);
     resource.rules.begin(&mut old, None);
     if subresource.is_empty() || case["old"].get("status").is_none() {
         prepare_create(resource, &mut old, context);
+        if shares_labels {
+            resource.rules.follow_template(&mut old);
+        }
     }
     canonicalize(resource, &mut old);
     resource.rules.apply_defaults(&mut old);

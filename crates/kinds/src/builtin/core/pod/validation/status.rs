@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::update::annotation_updates;
 use crate::at::At;
 use crate::builtin::core::resource_name::is_native;
-use crate::checks::{check_label, check_legacy_ip, parse_ip_sloppy};
+use crate::checks::{check_label, check_legacy_ip, dual_stack_failure, parse_ip_sloppy};
 use crate::object::{Object, each, get, list, text};
 
 /// The longest message about the health of a device.
@@ -375,12 +375,9 @@ fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
             .iter()
             .map(|ip| ip["ip"].as_str().unwrap_or_default())
             .collect();
-        let bad = texts.iter().position(|ip| parse_ip_sloppy(ip).is_none());
-        if let Some(index) = bad {
-            let detail = format!(
-                "failed to check for dual stack with error:invalid IP[{index}]: {}",
-                texts[index]
-            );
+        let failure = dual_stack_failure(&texts);
+        let is_readable = failure.is_none();
+        if let Some(detail) = failure {
             all.internal(errors, detail);
         }
         // An IPv4 address in the form of IPv6 is one of IPv4.
@@ -389,7 +386,7 @@ fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
             .filter_map(|ip| parse_ip_sloppy(ip))
             .map(|ip| ip.to_canonical().is_ipv6())
             .collect();
-        if bad.is_some() || families.len() != 2 || all.len() > 2 {
+        if !is_readable || families.len() != 2 || all.len() > 2 {
             let shown: Vec<Value> = texts.iter().map(|ip| json!({"IP": ip})).collect();
             errors.push(FieldError::invalid(
                 &all.path,

@@ -1,10 +1,10 @@
-//! The form of keys and values in etcd.
+//! The form of keys and values in a store that others read too.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// Says how keys and values are kept in etcd. Keys in etcd are relative: they follow the prefix of the store, and
+/// Says how keys and values are kept in etcd (feature `etcd`). Keys in etcd are relative: they follow the prefix of the store, and
 /// begin with a slash like those of the store.
 pub trait Layout: fmt::Debug + Send + Sync + 'static {
     /// The key in etcd.

@@ -1,0 +1,99 @@
+//! The metrics of the process, by the names that every Prometheus client has, and of the build.
+//!
+//! UPSTREAM: client_golang prometheus/process_collector_other.go, component-base pkg/metrics/version.go
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::version;
+
+/// Ticks per second in `/proc`, on every architecture of Linux that is built for.
+const TICKS: f64 = 100.0;
+
+/// Writes what is known: all of it on Linux, the build alone elsewhere.
+pub(crate) fn render(out: &mut String) {
+    build(out);
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let mut gauge = |name: &str, kind: &str, help: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            let _ = writeln!(
+                out,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+            );
+        }
+    };
+    let (status, stat) = (read("/proc/self/status"), read("/proc/self/stat"));
+    let kilobytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let number = line.trim_start_matches(':').trim().strip_suffix("kB")?;
+        Some(number.trim().parse::<f64>().ok()? * 1024.0)
+    };
+    // After the name, which may have spaces: the state is the third field of all.
+    let fields: Vec<&str> = match stat.rsplit_once(')') {
+        Some((_, rest)) => rest.split_whitespace().collect(),
+        None => Vec::new(),
+    };
+    let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS);
+    let booted = read("/proc/stat");
+    let booted = booted.lines().find_map(|line| line.strip_prefix("btime "));
+    let booted = booted.and_then(|text| text.trim().parse::<f64>().ok());
+    let open = std::fs::read_dir("/proc/self/fd").map(|entries| entries.count());
+    gauge(
+        "process_cpu_seconds_total",
+        "counter",
+        "User and system time of the process.",
+        ticks(14).zip(ticks(15)).map(|(user, system)| user + system),
+    );
+    gauge(
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory of the process.",
+        kilobytes("VmRSS"),
+    );
+    gauge(
+        "process_virtual_memory_bytes",
+        "gauge",
+        "Virtual memory of the process.",
+        kilobytes("VmSize"),
+    );
+    gauge(
+        "process_open_fds",
+        "gauge",
+        "Open file descriptors of the process.",
+        open.ok()
+            .and_then(|count| u32::try_from(count).ok())
+            .map(f64::from),
+    );
+    gauge(
+        "process_start_time_seconds",
+        "gauge",
+        "Start of the process, since the epoch.",
+        booted.zip(ticks(22)).map(|(booted, after)| booted + after),
+    );
+}
+
+fn build(out: &mut String) {
+    let document = version::document();
+    let labels = [
+        ("build_date", "buildDate"),
+        ("compiler", "compiler"),
+        ("git_commit", "gitCommit"),
+        ("git_tree_state", "gitTreeState"),
+        ("git_version", "gitVersion"),
+        ("go_version", "goVersion"),
+        ("major", "major"),
+        ("minor", "minor"),
+        ("platform", "platform"),
+    ];
+    let labels = labels.map(|(label, member)| {
+        let value = document.get(member).and_then(Value::as_str);
+        format!("{label}=\"{}\"", value.unwrap_or_default())
+    });
+    let _ = writeln!(
+        out,
+        "# HELP kubernetes_build_info The version of the API and of this program.\n\
+         # TYPE kubernetes_build_info gauge\nkubernetes_build_info{{{}}} 1",
+        labels.join(",")
+    );
+}

@@ -1,0 +1,211 @@
+//! The effects of writes to a store that several servers share: they are applied from a watch, in the order of the
+//! revisions, whoever made them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_store::{
+    Entry, Event, Filter, List, ReadAt, ReadError, Revision, Store, Unavailable, Watch,
+};
+use tokio::sync::{Notify, watch};
+
+use super::{Shared, effects};
+use crate::encoding;
+use crate::error::Failure;
+use crate::registry::Resource;
+
+/// The longest that anybody waits for the watch.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause before a store that failed is read again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A prefix without keys.
+const NOTHING: &str = "/-/none/";
+
+/// The revision whose effects are applied.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    reached: watch::Sender<Revision>,
+    /// Somebody wants to know how far the watch is.
+    wanted: Notify,
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self {
+            reached: watch::Sender::new(Revision::START),
+            wanted: Notify::new(),
+        }
+    }
+}
+
+impl Followed {
+    /// Waits until the effects of a write are applied.
+    pub(super) async fn wait(&self, revision: Revision) {
+        if !self.reaches(revision).await {
+            tracing::warn!(%revision, "a write is stored, and its effects are not applied yet");
+        }
+    }
+
+    async fn reaches(&self, revision: Revision) -> bool {
+        let mut reached = self.reached.subscribe();
+        let waiting = reached.wait_for(|reached| *reached >= revision);
+        tokio::time::timeout(PATIENCE, waiting).await.is_ok()
+    }
+
+    /// Waits until the effects of everything that was acknowledged before are applied.
+    pub(super) async fn catch_up(&self, store: &dyn Store) -> Result<(), Unavailable> {
+        let newest = store.revision().await?;
+        if *self.reached.borrow() < newest {
+            // A watch that can be opened after the newest revision shows that others can return what is before.
+            if let Err(ReadError::Unavailable(error)) = store.watch(NOTHING, newest).await {
+                return Err(error);
+            }
+            self.wanted.notify_one();
+            if !self.reaches(newest).await {
+                let behind = "the effects of other servers' writes are not applied yet";
+                return Err(Unavailable(String::from(behind)));
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&self, revision: Revision) {
+        self.reached.send_if_modified(|reached| {
+            let is_later = *reached < revision;
+            *reached = (*reached).max(revision);
+            is_later
+        });
+    }
+}
+
+/// Applies effects.
+pub(super) struct Follower {
+    shared: Arc<Shared>,
+    /// The resources with effects, by the prefixes of their keys.
+    resources: HashMap<String, Arc<Resource>>,
+    /// The keys whose effects are applied.
+    known: BTreeSet<Arc<str>>,
+}
+
+impl Follower {
+    pub(super) fn new(shared: Arc<Shared>, resources: impl Iterator<Item = Arc<Resource>>) -> Self {
+        let by_prefix = resources.map(|resource| (resource.key_prefix(""), resource));
+        Self {
+            shared,
+            resources: by_prefix.collect(),
+            known: BTreeSet::new(),
+        }
+    }
+
+    /// Follows the store for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            match self.follow().await {
+                // Too much happened meanwhile: it is all read again.
+                ReadError::Compacted(_) => {}
+                error => {
+                    tracing::warn!(%error, "the effects of other servers' writes cannot be followed");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn follow(&mut self) -> ReadError {
+        let mut watch = match self.begin().await {
+            Ok(watch) => watch,
+            Err(error) => return error,
+        };
+        let shared = Arc::clone(&self.shared);
+        let followed = &shared.followed;
+        loop {
+            tokio::select! {
+                biased;
+                event = watch.next() => match event {
+                    Ok(event) => {
+                        self.apply(&event);
+                        followed.advance(event.revision());
+                    }
+                    Err(error) => return error,
+                },
+                // Nothing is left to return, so that this is how far it is.
+                () = followed.wanted.notified() => followed.advance(watch.progress()),
+            }
+        }
+    }
+
+    /// Applies the effects of one state, and watches what comes after it.
+    async fn begin(&mut self) -> Result<Box<dyn Watch>, ReadError> {
+        let store = Arc::clone(&self.shared.store);
+        let revision = store.revision().await?;
+        let mut entries = Vec::new();
+        for prefix in self.resources.keys() {
+            let list = List {
+                at: ReadAt::Exact(revision),
+                ..List::all(prefix)
+            };
+            entries.extend(store.list(list).await?.entries);
+        }
+        let keys = entries.iter().map(|entry| Arc::clone(&entry.key)).collect();
+        for gone in std::mem::replace(&mut self.known, keys) {
+            if !self.known.contains(&gone) {
+                self.remove(&gone);
+            }
+        }
+        for entry in &entries {
+            self.put(entry);
+        }
+        let prefixes: BTreeSet<String> = self.resources.keys().cloned().collect();
+        let filter: Filter = Arc::new(move |event: &Event| {
+            prefix(event.key()).is_some_and(|prefix| prefixes.contains(prefix))
+        });
+        let watch = store.watch_if("/", revision, Some(filter)).await?;
+        self.shared.followed.advance(revision);
+        Ok(watch)
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Put { entry, .. } => {
+                self.known.insert(Arc::clone(&entry.key));
+                self.put(entry);
+            }
+            Event::Delete { previous, .. } => {
+                self.known.remove(&previous.key);
+                self.remove(&previous.key);
+            }
+        }
+    }
+
+    fn put(&self, entry: &Entry) {
+        let Some(resource) = prefix(&entry.key).and_then(|prefix| self.resources.get(prefix))
+        else {
+            return;
+        };
+        let object = encoding::parse_entry(entry, resource.type_meta());
+        let effect = object.and_then(|object| effects::prepare_write(resource, object));
+        match effect {
+            Ok(effect) => self.shared.effects.apply(effect),
+            // What was in force stays so: that is safer than nothing.
+            Err(Failure(status)) => {
+                let (key, error) = (&entry.key, status.message);
+                tracing::error!(%key, error, "a stored object cannot take effect");
+            }
+        }
+    }
+
+    fn remove(&self, key: &Arc<str>) {
+        let resource = prefix(key).and_then(|prefix| self.resources.get(prefix));
+        let effect = resource.and_then(|resource| effects::prepare_removal(resource, key));
+        if let Some(effect) = effect {
+            self.shared.effects.apply(effect);
+        }
+    }
+}
+
+/// The group and the resource of a key.
+fn prefix(key: &str) -> Option<&str> {
+    let (end, _) = key.match_indices('/').nth(2)?;
+    key.get(..=end)
+}

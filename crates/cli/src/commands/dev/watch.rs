@@ -1,0 +1,127 @@
+//! Noticing that the source of the webhook or its manifests change.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use lockgate_file_watch::{FileWatch, directory_of};
+
+/// Files are looked at so often even if no event says so.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Editors write several files at a time.
+const SETTLE: Duration = Duration::from_millis(150);
+/// More files than this are no source of one webhook.
+const MAX_FILES: usize = 20_000;
+/// Directories of what is built or fetched.
+const BUILT: [&str; 4] = ["target", "node_modules", "vendor", "dist"];
+
+/// The sizes and times of files.
+type Fingerprint = BTreeMap<PathBuf, (u64, Option<SystemTime>)>;
+
+/// Files and directories that are watched.
+pub(super) struct Watch {
+    paths: Vec<PathBuf>,
+    seen: Fingerprint,
+    events: FileWatch,
+}
+
+impl Watch {
+    /// Watches files, and directories with everything below them that is neither built nor hidden.
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+        let (seen, directories) = look(&paths);
+        let mut events = FileWatch::new(directories);
+        // Without events files are looked at now and then.
+        let _ = events.begin();
+        Self {
+            paths,
+            seen,
+            events,
+        }
+    }
+
+    /// Waits for a change, and returns one of the files that changed.
+    pub(super) async fn changed(&mut self) -> PathBuf {
+        loop {
+            let _ = tokio::time::timeout(LOOK_EVERY, self.events.changed()).await;
+            let (now, directories) = look(&self.paths);
+            let Some(path) = difference(&self.seen, &now) else {
+                continue;
+            };
+            tokio::time::sleep(SETTLE).await;
+            self.seen = look(&self.paths).0;
+            // There may be new directories among them.
+            self.events = FileWatch::new(directories);
+            let _ = self.events.begin();
+            return path;
+        }
+    }
+}
+
+fn look(paths: &[PathBuf]) -> (Fingerprint, Vec<PathBuf>) {
+    let (mut files, mut directories) = (Fingerprint::new(), Vec::new());
+    let mut open: Vec<PathBuf> = paths.to_vec();
+    while let Some(path) = open.pop() {
+        let Ok(metadata) = std::fs::metadata(&path) else {
+            continue;
+        };
+        if files.len() >= MAX_FILES {
+            break;
+        }
+        if !metadata.is_dir() {
+            if paths.contains(&path) {
+                directories.push(directory_of(&path));
+            }
+            files.insert(path, (metadata.len(), metadata.modified().ok()));
+            continue;
+        }
+        let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
+        open.extend(
+            entries
+                .map(|entry| entry.path())
+                .filter(|path| is_source(path)),
+        );
+        directories.push(path);
+    }
+    (files, directories)
+}
+
+fn is_source(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| {
+        !name.starts_with('.') && !BUILT.contains(&&*name) && !name.ends_with('~')
+    })
+}
+
+/// A file that one has and the other has not, or that is another.
+fn difference(before: &Fingerprint, now: &Fingerprint) -> Option<PathBuf> {
+    let changed = now
+        .iter()
+        .find(|(path, state)| before.get(*path) != Some(state));
+    let gone = || before.keys().find(|path| !now.contains_key(*path));
+    changed.map(|(path, _)| path).or_else(gone).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn notices_sources_and_nothing_that_is_built() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(file("src/deep")).unwrap();
+        std::fs::create_dir_all(file("target")).unwrap();
+        std::fs::create_dir_all(file(".git")).unwrap();
+        std::fs::write(file("src/deep/main.rs"), "a").unwrap();
+        let mut watch = Watch::new(vec![folder.path().to_owned()]);
+        std::fs::write(file("target/out"), "a").unwrap();
+        std::fs::write(file(".git/index"), "a").unwrap();
+        std::fs::write(file("src/deep/main.rs"), "longer").unwrap();
+        assert_eq!(watch.changed().await, file("src/deep/main.rs"));
+        std::fs::create_dir(file("src/new")).unwrap();
+        std::fs::write(file("src/new/lib.rs"), "a").unwrap();
+        assert_eq!(watch.changed().await, file("src/new/lib.rs"));
+        std::fs::remove_file(file("src/new/lib.rs")).unwrap();
+        assert_eq!(watch.changed().await, file("src/new/lib.rs"));
+    }
+}

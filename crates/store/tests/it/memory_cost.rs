@@ -1,0 +1,70 @@
+//! The memory that a key costs besides its bytes.
+
+use bytes::Bytes;
+use lockgate_store::{MemoryOptions, MemoryStore, Store as _};
+
+const KEYS: usize = 30_000;
+/// Bytes for each key, those of the key and of the value aside: its place in the tree, what counts its
+/// references, and the change that made it.
+const PER_KEY: usize = 270;
+/// The share of a value that is left of it among others that are alike.
+const ALIKE: f64 = 0.12;
+
+fn key(number: usize) -> String {
+    format!("/admissionregistration.k8s.io/validatingadmissionpolicybindings/b{number}")
+}
+
+fn binding(number: usize) -> String {
+    let (policy, shard) = (number / 300, number % 10);
+    format!(
+        r#"{{"apiVersion":"admissionregistration.k8s.io/v1","metadata":{{"creationTimestamp":"2026-11-16T17:{:02}:23Z","generation":1,"managedFields":[{{"apiVersion":"admissionregistration.k8s.io/v1","fieldsType":"FieldsV1","fieldsV1":{{"f:spec":{{"f:matchResources":{{}},"f:policyName":{{}},"f:validationActions":{{".":{{}},"v:\"Deny\"":{{}}}}}}}},"manager":"unknown","operation":"Update","time":"2026-11-16T17:{:02}:23Z"}}],"name":"b{number}","uid":"71c8bea7-04e2-450b-be68-{number:012}"}},"spec":{{"matchResources":{{"matchPolicy":"Equivalent","namespaceSelector":{{"matchLabels":{{"shard":"{shard}"}}}},"objectSelector":{{}}}},"policyName":"p{policy}","validationActions":["Deny"]}}}}"#,
+        number % 60,
+        number % 60,
+    )
+}
+
+/// The bytes for each of many keys, and those of the keys and values themselves.
+fn cost(options: MemoryOptions) -> (usize, usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let store = MemoryStore::with_options(options);
+    let mut own = 0;
+    let counted = allocation_counter::measure(|| {
+        runtime.block_on(async {
+            for number in 0..KEYS {
+                let (key, value) = (key(number), binding(number));
+                own += key.len() + value.len();
+                let value = Bytes::from(value.into_bytes().into_boxed_slice());
+                let created = store.create(&key, value, None).await;
+                created.expect("a key that is not there");
+            }
+        });
+    });
+    drop(store);
+    (
+        usize::try_from(counted.bytes_current).expect("more is kept than freed") / KEYS,
+        own / KEYS,
+    )
+}
+
+#[test]
+fn a_key_costs_little_besides_its_bytes() {
+    let (cost, own) = cost(MemoryOptions::default());
+    println!("{cost} bytes, of which {own} are the key and the value");
+    assert!(cost - own <= PER_KEY, "{} bytes besides {own}", cost - own);
+}
+
+#[test]
+fn values_that_are_alike_share_most_of_their_bytes() {
+    let alike = MemoryOptions {
+        alike: &["/admissionregistration.k8s.io/"],
+        ..MemoryOptions::default()
+    };
+    let (cost, own) = cost(alike);
+    let key = key(KEYS - 1).len();
+    let left = key + ((own - key) as f64 * ALIKE) as usize;
+    println!("{cost} bytes, of {own} that are the key and the value {left} at most");
+    assert!(cost <= left + PER_KEY, "{cost} bytes, {left} at most");
+}
