@@ -19,6 +19,7 @@ mod lint;
 mod logging;
 mod manifests;
 mod offline;
+mod on_etcd;
 mod plugins;
 mod program;
 mod quotas;
