@@ -11,6 +11,15 @@ help: ## List the targets
 demo: ## Show a dozen requests passing two sample webhooks
 	$(CARGO) run --release -- demo
 
+.PHONY: cluster
+cluster: tools ## Run three servers on three etcd members until interrupted
+	@tools/cluster.sh
+
+.PHONY: faults
+faults: tools ## Kill and pause servers and etcd members under load, ROUNDS times, and check what clients saw
+	LOCKGATE_ETCD=$$(tools/need.sh etcd) LOCKGATE_FAULT_ROUNDS=$(or $(ROUNDS),100) \
+	$(CARGO) test --locked -p lockgate-cli --test it -- on_etcd --nocapture
+
 .PHONY: check
 check: ## Check quickly: formatting, lints and all tests that need no network and no client
 	@tools/test.sh check

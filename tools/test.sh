@@ -86,9 +86,15 @@ all() {
         missing+=("cargo deny")
     fi
 
+    # The programs that the steps below run are those of the tests, so that nothing is built twice.
+    step "building tests and programs"
+    cargo test --workspace --locked --no-run
+    local lockgate
+    lockgate=$(realpath "$target/debug/lockgate")
+
     step "controller-runtime's envtest on the drop-in"
     local code=0
-    conformance/go/run.sh envtest || code=$?
+    LOCKGATE=$lockgate conformance/go/run.sh envtest || code=$?
     case $code in
         0) ;;
         3) missing+=("controller-runtime's envtest: Go or its modules are missing") ;;
@@ -96,9 +102,6 @@ all() {
     esac
 
     step "packages for pytest and vitest"
-    local lockgate
-    cargo build --quiet --locked -p lockgate-cli -p shaper-webhooks --bins
-    lockgate=$(realpath "$target/debug/lockgate")
     if [[ -n ${clients:-} ]]; then
         LOCKGATE=$lockgate PYTHONPATH=packages/python/src "$clients/bin/python" -m pytest -q -p no:cacheprovider \
             -p lockgate_test.plugin packages/python/tests
@@ -122,7 +125,7 @@ all() {
     if [[ -n ${clients:-} ]] && command -v openssl >/dev/null; then
         LOCKGATE=$lockgate SHAPER_WEBHOOKS=$(realpath "$target/debug/shaper-webhooks") apps/shaper-webhooks/e2e/run.sh lockgate
     else
-        missing+=("the charts of shaper, deployed: Helm, the Python client or openssl is missing")
+        missing+=("the charts of shaper, deployed: its clients or openssl are missing")
     fi
 
     # Last, so that the output ends with cargo's own summary.

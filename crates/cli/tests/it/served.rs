@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
@@ -162,9 +163,13 @@ pub(crate) fn signal(name: &str, pid: u32) {
 
 /// Trusts the authority of a server.
 pub(crate) fn tls(data: &Path) -> TlsConnector {
-    let pem = std::fs::read(data.join("certs/ca.crt")).unwrap();
+    trusting(&std::fs::read(data.join("certs/ca.crt")).unwrap())
+}
+
+/// Trusts an authority.
+pub(crate) fn trusting(pem: &[u8]) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
+    for certificate in CertificateDer::pem_slice_iter(pem) {
         roots.add(certificate.unwrap()).unwrap();
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -198,6 +203,21 @@ impl Client {
         connected.expect("connecting takes too long").ok_or(Gone)
     }
 
+    /// Opens a watch: its events as they come.
+    pub(crate) async fn watch(mut self, path: &str) -> Result<Events, Gone> {
+        let request = http::Request::get(path)
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {TOKEN}"))
+            .body(Full::default())
+            .unwrap();
+        self.0.ready().await.map_err(|_| Gone)?;
+        let response = self.0.send_request(request).await.map_err(|_| Gone)?;
+        Ok(Events {
+            body: response.into_body(),
+            read: Vec::new(),
+        })
+    }
+
     /// Sends a request: the code of the answer and its object.
     pub(crate) async fn send(
         &mut self,
@@ -226,6 +246,26 @@ impl Client {
         match tokio::time::timeout(DEADLINE, sending).await {
             Ok(answer) => answer.ok_or(Gone),
             Err(_) => panic!("{method} {path}: no answer after {:?}", started.elapsed()),
+        }
+    }
+}
+
+/// The events of a watch.
+pub(crate) struct Events {
+    body: Incoming,
+    read: Vec<u8>,
+}
+
+impl Events {
+    /// The next one; none if the watch is over.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                return serde_json::from_slice(&line).ok();
+            }
+            let frame = self.body.frame().await?.ok()?;
+            self.read.extend_from_slice(frame.data_ref()?);
         }
     }
 }
