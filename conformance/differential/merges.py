@@ -175,6 +175,8 @@ def explain(one, other):
     told = [str((answer[1] or {}).get("message", "")) if isinstance(answer[1], dict) else "" for answer in (one, other)]
     if "may not mutate atomic" in told[0] and all("structs: " in text for text in told) and len({tuple(sorted(text.split("structs: ")[1].split(", "))) for text in told}) == 1:
         return "order"
+    if "errors:\n" in told[0] and sorted(told[0].split("\n")) == sorted(told[1].split("\n")):
+        return "order"
     if "got &{" in told[0]:
         return "values of CEL"
     return None

@@ -125,7 +125,7 @@ def start(folder, enabled="", disabled="", kube=True):
 UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 RANDOM = re.compile(r"kube-api-access-[a-z0-9]{5}\b")
 VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"}
-TIMES = {"lastPhaseTransitionTime", "deletionTimestamp"}
+TIMES = {"lastPhaseTransitionTime", "lastTransitionTime", "deletionTimestamp"}
 
 
 # Addresses and ports are taken from pools in any order.

@@ -17,12 +17,12 @@ use lockgate_api::registration::validation::policies::{
     self, ComposedExpressions, PolicyExpressions,
 };
 use lockgate_api::registration::validation::{Environment, ExpressionChecker, ExpressionError};
-use lockgate_cel::CompileError;
 use lockgate_cel::admission::{
     self as cel, Composition, Judgement, MatchConditions, Outcome, Role, Variables,
 };
 use lockgate_cel::eval::RecordedExpression;
 use lockgate_cel::ext::authorizer::AuthorizerValue;
+use lockgate_cel::{CompileError, Program};
 use serde_json::Value;
 
 use crate::decision::FailurePolicy;
@@ -239,9 +239,9 @@ impl Conditions {
             .map(|condition| condition.expression.as_str())
     }
 
-    pub(crate) fn expressions(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = (&str, Option<&Program>)> {
         let conditions = self.0.conditions.conditions().iter();
-        conditions.map(|condition| &*condition.expression)
+        conditions.map(|condition| (&*condition.expression, condition.program()))
     }
 
     /// Evaluates all conditions. The caller fills in the time.

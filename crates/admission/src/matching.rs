@@ -127,6 +127,10 @@ impl<'m> Matcher<'m> {
         Self { records, ..self }
     }
 
+    pub(crate) fn is_recording(&self) -> bool {
+        self.records
+    }
+
     /// The first predicate that said no and the value it saw, if that is recorded.
     pub(crate) fn refusal(
         &self,

@@ -356,6 +356,24 @@ impl Observer {
         self
     }
 
+    /// One observer for several; none for none.
+    pub fn all(observers: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let observers: Vec<Self> = observers.into_iter().collect();
+        if observers.is_empty() {
+            return None;
+        }
+        let records_objects = observers.iter().any(|one| one.records_objects);
+        let observe = move |admission: &Admission| {
+            for observer in &observers {
+                observer.tell(admission);
+            }
+        };
+        Some(Self {
+            observe: Arc::new(observe),
+            records_objects,
+        })
+    }
+
     pub(crate) fn tell(&self, admission: &Admission) {
         (self.observe)(admission);
     }

@@ -8,7 +8,8 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::envtest::Entry;
 use crate::commands::{
-    Stop, cel, completions, demo, dev, envtest, explain, lint, man, manifests, plugins, serve,
+    Stop, capture, cel, completions, demo, dev, envtest, explain, init, lint, man, manifests,
+    plugins, replay, serve, test,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
@@ -56,6 +57,14 @@ pub enum Command {
     Lint(lint::LintArgs),
     /// Explain which webhooks and policies apply to a request, and why
     Explain(Box<explain::ExplainArgs>),
+    /// Test webhook configurations and policies offline
+    Test(Box<test::TestArgs>),
+    /// Replay captured requests and show what would change
+    Replay(Box<replay::ReplayArgs>),
+    /// Capture requests into a file for lockgate replay
+    Capture(Box<capture::CaptureArgs>),
+    /// Start a webhook or policy project
+    Init(init::InitArgs),
     /// Generate webhook configurations from markers in source code
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
@@ -125,6 +134,10 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
         Command::Serve(args) => serve::run(args, printer),
         Command::Lint(args) => lint::run(args, printer),
         Command::Explain(args) => explain::run(args, printer),
+        Command::Test(args) => test::run(args, printer),
+        Command::Replay(args) => replay::run(args, printer),
+        Command::Capture(args) => capture::run(args, printer),
+        Command::Init(args) => init::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
         Command::Plugins(args) => plugins::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),

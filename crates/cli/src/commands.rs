@@ -1,16 +1,20 @@
 //! The commands, one file each: its arguments, and a function that runs it.
 
+pub mod capture;
 pub mod cel;
 pub mod completions;
 pub mod demo;
 pub mod dev;
 pub mod envtest;
 pub mod explain;
+pub mod init;
 pub mod lint;
 pub mod man;
 pub mod manifests;
 pub mod plugins;
+pub mod replay;
 pub mod serve;
+pub mod test;
 
 use std::io;
 

@@ -10,10 +10,12 @@ pub mod output;
 pub mod logging;
 
 // What commands are made of.
+pub mod capture_file;
 pub mod lint;
 pub mod live;
 pub mod manifests;
 pub mod offline;
+pub mod scaffold;
 
 pub mod commands;
 

@@ -3,6 +3,7 @@
 pub mod diagnostic;
 pub mod explanation;
 pub mod table;
+pub mod test_report;
 pub mod trace;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -97,6 +98,53 @@ impl Printer {
         Self::note(&format!("error: {message}"));
         if let Some(help) = help {
             Self::note(&format!("help: {help}"));
+        }
+    }
+}
+
+/// A bar that shows how far work is, on a terminal and nowhere else.
+#[derive(Debug)]
+pub struct Progress {
+    all: usize,
+    done: std::sync::atomic::AtomicUsize,
+    is_shown: bool,
+    started: std::time::Instant,
+}
+
+impl Progress {
+    /// Cells of the bar.
+    const WIDTH: usize = 30;
+    /// Work that is over sooner shows no bar.
+    const AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+
+    /// A bar for so much work.
+    #[must_use]
+    pub fn new(all: usize) -> Self {
+        Self {
+            all,
+            done: std::sync::atomic::AtomicUsize::new(0),
+            is_shown: io::stderr().is_terminal() && std::env::var_os("CI").is_none(),
+            started: std::time::Instant::now(),
+        }
+    }
+
+    /// Takes note that a piece is done.
+    pub fn step(&self) {
+        let done = self.done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        let every = (self.all / 100).max(1);
+        if self.is_shown && self.started.elapsed() > Self::AFTER && done.is_multiple_of(every) {
+            let full = done * Self::WIDTH / self.all.max(1);
+            let empty = Self::WIDTH.saturating_sub(full);
+            let bar = format!("{}{}", "#".repeat(full), "-".repeat(empty));
+            // Nothing can be done about a standard error that is gone.
+            let _ = write!(io::stderr(), "\r[{bar}] {done}/{}", self.all);
+        }
+    }
+
+    /// Removes the bar.
+    pub fn end(&self) {
+        if self.is_shown && self.started.elapsed() > Self::AFTER {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
         }
     }
 }

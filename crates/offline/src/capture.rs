@@ -12,9 +12,8 @@ mod redact;
 
 use std::collections::HashMap;
 
-use lockgate_admission::decision::Decision;
 use lockgate_admission::plugin::Admission;
-use lockgate_admission::request::Request;
+use lockgate_admission::request::{Operation, Request};
 use lockgate_admission::trace::{CallOutcome, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -214,11 +213,19 @@ pub fn header(source: &str) -> Header {
 }
 
 impl Record {
-    /// The record of a request that went through admission, without the contents of Secrets.
+    /// The record of a request that went through admission, without the contents of Secrets. The trace has
+    /// to keep objects; without them, none is recorded.
     #[must_use]
-    pub fn of(before: &Request, admission: &Admission, time: String) -> Self {
+    pub fn of(admission: &Admission, time: String) -> Option<Self> {
         let trace = admission.trace();
-        let denied = trace.steps.iter().find_map(|step| step.denied);
+        let first = trace.steps.first()?;
+        let mut before = admission.request().clone();
+        before.object = match before.operation {
+            Operation::Delete => None,
+            _ => Some(first.object.clone().or(before.object)?),
+        };
+        let denied = trace.steps.iter().find(|step| step.denied.is_some());
+        let status = denied.and_then(|step| step.status.as_deref());
         let calls = trace.calls().map(|(step, plugin, hook, call)| {
             let mut recorded = RecordedCall {
                 configuration: hook.hook.configuration().to_owned(),
@@ -236,38 +243,24 @@ impl Record {
             }
             recorded
         });
-        let after = admission.request().object.as_ref();
-        let mutated = match (&before.object, after) {
-            (Some(before), Some(after)) if before != after => Some(after.value().clone()),
-            _ => None,
-        };
+        let changes = trace.plugins().filter(|(step, _)| *step == Step::Admit);
+        let changes = changes.filter_map(|(_, plugin)| plugin.object.as_ref());
         let mut record = Self {
             time,
-            request: review_request(before),
+            request: review_request(&before),
             decision: Some(RecordedDecision {
                 allowed: denied.is_none(),
-                code: None,
-                message: String::new(),
+                code: status.map(|status| status.code),
+                message: status
+                    .map(|status| status.message.clone())
+                    .unwrap_or_default(),
                 warnings: admission.warnings().texts().to_vec(),
             }),
             calls: calls.collect(),
-            mutated,
+            mutated: changes.last().map(|object| object.value().clone()),
         };
         redact(&mut record);
-        record
-    }
-
-    /// Adds what the client was told.
-    #[must_use]
-    pub fn with_decision(mut self, decision: &Decision) -> Self {
-        if let Some(status) = decision.status()
-            && let Some(recorded) = &mut self.decision
-        {
-            recorded.allowed = false;
-            recorded.code = Some(status.code);
-            recorded.message.clone_from(&status.message);
-        }
-        self
+        Some(record)
     }
 
     /// The record as a line, without the end of it.

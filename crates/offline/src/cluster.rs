@@ -217,7 +217,11 @@ impl Cluster {
     }
 
     fn add_rbac(&mut self, manifest: &Manifest) {
-        let (namespace, name) = (manifest.namespace(), manifest.name());
+        let name = manifest.name();
+        let namespace = match manifest.namespace() {
+            "" => "default",
+            namespace => namespace,
+        };
         match manifest.text("kind") {
             "ClusterRole" => self.rbac.set_role("", name, &manifest.value),
             "Role" => self.rbac.set_role(namespace, name, &manifest.value),
@@ -243,7 +247,11 @@ impl Cluster {
             Ok((object, _)) => object,
             Err(_) => value.clone(),
         };
-        let (namespace, name) = (manifest.namespace(), manifest.name());
+        let (mut namespace, name) = (manifest.namespace(), manifest.name());
+        // As kubectl applies what names no namespace.
+        if namespace.is_empty() && self.kinds.of_kind(&of).placement == Placement::Namespaced {
+            namespace = "default";
+        }
         let object = match (group, of.kind.as_str()) {
             ("", "Namespace") => named_namespace(object, name),
             _ => object,

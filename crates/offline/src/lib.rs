@@ -61,6 +61,10 @@ pub mod request;
 pub mod capture;
 pub mod chain;
 
+pub mod audit;
+
 pub mod explanation;
 
+pub mod coverage;
+pub mod replay;
 pub mod suite;

@@ -76,6 +76,8 @@ pub struct Wanted {
     pub options: Option<Value>,
     /// True for a dry run.
     pub dry_run: bool,
+    /// True to submit objects as they are, without reading them as their kind: tools that know no kinds do.
+    pub as_is: bool,
 }
 
 /// A request, and what an API server would have warned of while reading it.
@@ -200,7 +202,10 @@ impl Wanted {
             }
             place(&mut object, own_namespace);
             let of = kind_of(&object).unwrap_or_else(|_| request_kind.clone());
-            let (object, found) = read(kinds, object, &of)?;
+            let (object, found) = match self.as_is {
+                true => (object, Vec::new()),
+                false => read(kinds, object, &of)?,
+            };
             findings = found;
             request.object = Some(Object::new(object));
         }
@@ -325,7 +330,14 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
     let operation = Operation::from_name(operation)
         .ok_or_else(|| RequestError::Operation(operation.to_owned()))?;
     let member = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
-    let shown_kind = read_kind(&request["kind"]);
+    let shown_kind = match &request["kind"] {
+        Value::Object(_) => read_kind(&request["kind"]),
+        // Reviews that people write leave out what the object says.
+        _ => [&request["object"], &request["oldObject"]]
+            .into_iter()
+            .find_map(|object| kind_of(object).ok())
+            .ok_or(RequestError::Review("there is no `kind`"))?,
+    };
     // The client asked about these; webhooks may have been shown others.
     let asked_kind = match &request["requestKind"] {
         Value::Object(_) => read_kind(&request["requestKind"]),
@@ -335,11 +347,14 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
         Value::Object(_) => &request["requestResource"],
         _ => &request["resource"],
     };
-    let asked = resource(
-        &member(asked, "group"),
-        &member(asked, "version"),
-        &member(asked, "resource"),
-    );
+    let asked = match asked {
+        Value::Object(_) => resource(
+            &member(asked, "group"),
+            &member(asked, "version"),
+            &member(asked, "resource"),
+        ),
+        _ => kinds.of_kind(&asked_kind).resource,
+    };
     let mut made = Request::new(operation, asked_kind.clone(), asked);
     made.subresource = match text("requestSubResource") {
         "" => text("subResource").to_owned(),

@@ -197,7 +197,13 @@ impl Case {
             Ok(request) => request,
             Err(error) => return failed(format!("the request cannot be made: {error}")),
         };
-        let run = self.world.chain().run(request.clone(), tracing).await;
+        // Who changed which field is only traced in full.
+        let needs_changes = !self.expect.blame.is_empty() || self.checks.preservation;
+        let traced = match needs_changes {
+            true => Tracing::Explained,
+            false => tracing,
+        };
+        let run = self.world.chain().run(request.clone(), traced).await;
         let mut failures = self.expect.compare(&run, self.world.kinds());
         failures.extend(self.checks.check(&self.world, &request, &run).await);
         Outcome {

@@ -623,3 +623,18 @@ impl Rules for NodeRestriction {
         self.decide(ask.request(), object).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_by_its_kind() {
+        let Refusal::Status(status) = not_found("pod", "gone") else {
+            unreachable!("a refusal with a status")
+        };
+        assert_eq!(status.message, "pod \"gone\" not found");
+        assert_eq!((status.code, status.reason.as_str()), (404, "NotFound"));
+        assert_eq!(status.details.unwrap_or_default().kind, "pod");
+    }
+}

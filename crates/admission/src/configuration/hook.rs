@@ -8,6 +8,7 @@ use lockgate_api::admission::{NoKnownVersion, ReviewVersion};
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::selector::{Operator, Requirement, Selector};
 use lockgate_api::registration::Webhook;
+use lockgate_cel::Program;
 use lockgate_go::quote::quote;
 use lockgate_go::url::Url;
 
@@ -170,6 +171,11 @@ impl CompiledHook {
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// Its match conditions with their programs.
+    pub fn expressions(&self) -> impl Iterator<Item = (&str, Option<&Program>)> {
+        self.conditions.expressions()
     }
 
     /// The webhook as registered.

@@ -378,6 +378,7 @@ impl Pass<'_> {
             }
             if let (Some(before), Some(after)) = (before, after)
                 && is_changed
+                && self.run.matcher.is_recording()
                 && let Some(told) = told_of(admission, invocation)
             {
                 told.change = Some(Change { before, after });

@@ -320,11 +320,14 @@ impl Pass<'_> {
                 if let Some((object, patch)) = patched {
                     match &mut self.versioned {
                         Some(versioned) => {
-                            let before = versioned.object.clone();
-                            trace.change = before.map(|before| Change {
-                                before,
-                                after: object.clone(),
-                            });
+                            // Objects that are shared are copied when they change.
+                            if self.matcher.is_recording() {
+                                let before = versioned.object.clone();
+                                trace.change = before.map(|before| Change {
+                                    before,
+                                    after: object.clone(),
+                                });
+                            }
                             versioned.replace_object(object);
                         }
                         None => {

@@ -58,6 +58,14 @@ pub struct Condition {
     program: Result<Arc<Program>, CompileError>,
 }
 
+impl Condition {
+    /// Its program, if it compiles.
+    #[must_use]
+    pub fn program(&self) -> Option<&Program> {
+        self.program.as_deref().ok()
+    }
+}
+
 /// The conditions of one webhook, compiled.
 #[derive(Debug, Clone, Default)]
 pub struct MatchConditions {

@@ -44,6 +44,15 @@ impl Program {
         variable >= 64 || self.variables & (1 << variable) != 0
     }
 
+    /// The parts of the text that are evaluated on their own; literals and what only a macro contains are
+    /// left out, as a recording leaves them out.
+    pub fn parts(&self) -> impl Iterator<Item = Span> {
+        let parts = self.steps.iter().zip(&self.spans);
+        parts
+            .filter(|(step, span)| !matches!(step, Step::Const(_)) && !span.is_empty())
+            .map(|(_, span)| *span)
+    }
+
     #[expect(
         clippy::indexing_slicing,
         reason = "step ids are made by the planner of this program"

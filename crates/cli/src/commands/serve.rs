@@ -11,16 +11,19 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
+use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
-    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubernetesLayout,
+    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubernetesLayout, Observer,
     RequestHeaders, Running, ServiceMapping, ServingFiles, Settings, SharedCertificates,
     StartError, WorkloadSettings, private_file, store_options,
 };
+use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_store::{DiskStore, EtcdError, EtcdOptions, EtcdStore, MemoryStore, OpenError, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, Stop};
+use crate::capture_file::{CaptureFile, now};
 use crate::exit_code::ExitCode;
 use crate::lint::source;
 use crate::logging::LogArgs;
@@ -278,6 +281,10 @@ pub struct ServeArgs {
     /// Manifests to apply at start: a file, a directory, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
+    /// Capture requests into this file for `lockgate replay`; contents of Secrets are left out
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+
     /// Serve a web console that shows how requests pass admission [default: 127.0.0.1:6480]; HTTPS on
     /// addresses other than loopback
     #[arg(
@@ -564,7 +571,6 @@ impl ServeArgs {
             adopt_prefix: self.etcd_adopt_prefix,
             compaction_interval: self.etcd_compaction_interval,
             history: store_options(),
-            ..EtcdOptions::default()
         }))
     }
 
@@ -692,8 +698,13 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         Some(opening) => Some(opening.await?),
         None => None,
     };
+    let capture = match &args.capture {
+        Some(path) => Some(capture_observer(path)?),
+        None => None,
+    };
+    let observers = [console.as_ref().map(Opening::observer), capture];
     let settings = Settings {
-        observer: console.as_ref().map(Opening::observer),
+        observer: Observer::all(observers.into_iter().flatten()),
         ..settings
     };
     let running = Running::start(settings, store).await.map_err(explain)?;
@@ -717,6 +728,19 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         console,
         started,
     })
+}
+
+/// Captures every run through admission.
+fn capture_observer(path: &Path) -> Result<Observer, CommandError> {
+    let file = CaptureFile::create(path, "serve")?;
+    let observe = move |admission: &Admission| {
+        if let Some(record) = Record::of(admission, now())
+            && let Err(error) = file.write(&record)
+        {
+            tracing::error!(%error, "cannot capture");
+        }
+    };
+    Ok(Observer::new(observe).recording_objects())
 }
 
 async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {

@@ -130,3 +130,13 @@ fn compares_with_gaps() {
 fn the_guide_to_explain_works() {
     run("explain.md");
 }
+
+#[test]
+fn the_guide_to_test_works() {
+    run("test.md");
+}
+
+#[test]
+fn the_guide_to_replay_works() {
+    run("replay.md");
+}

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod agreement;
 mod cel;
 mod charts;
 mod console;
@@ -17,6 +18,7 @@ mod hostile;
 mod lint;
 mod logging;
 mod manifests;
+mod offline;
 mod on_etcd;
 mod plugins;
 mod program;

@@ -175,6 +175,7 @@ fn asked(object: &Manifest) -> Asked {
         operation: Some(Operation::Create),
         object: Some(object.value.clone()),
         user: user(None, &[]),
+        as_is: true,
         ..Wanted::default()
     }))
 }

@@ -38,6 +38,9 @@ const PARTS: [&str; 10] = [
 /// The files of one case by their part.
 type Parts = BTreeMap<&'static str, PathBuf>;
 
+/// The worlds of a folder by what cases add to it: most of them add nothing, and share one.
+type Worlds = BTreeMap<String, Arc<World>>;
+
 /// The cases of every folder that is laid out so.
 pub(super) fn load_all(files: &dyn Files) -> Vec<(PathBuf, Result<Vec<Case>, LoadError>)> {
     let mut folders: BTreeMap<PathBuf, BTreeMap<String, Parts>> = BTreeMap::new();
@@ -142,9 +145,10 @@ fn load(
         return Ok(Vec::new());
     }
     let suite = folder.display().to_string();
+    let mut worlds = Worlds::default();
     let mut made = Vec::with_capacity(cases.len());
     for (name, parts) in cases {
-        made.push(case(files, &suite, &name, &parts, &manifests)?);
+        made.push(case(files, &suite, &name, &parts, &manifests, &mut worlds)?);
     }
     Ok(made)
 }
@@ -155,6 +159,7 @@ fn case(
     name: &str,
     parts: &Parts,
     manifests: &[Manifest],
+    worlds: &mut Worlds,
 ) -> Result<Case, LoadError> {
     let value = |part: &str| -> Result<Option<Value>, LoadError> {
         let Some(file) = parts.get(part) else {
@@ -191,17 +196,39 @@ fn case(
         namespace = Some(name);
         manifests.push(added(namespace_object));
     }
+    if !request["namespaceObject"].is_object() {
+        // Nothing is selected by a namespace about which the case says nothing.
+        for manifest in &mut manifests {
+            for member in ["matchConstraints", "matchResources"] {
+                let resources = manifest.value.pointer_mut(&format!("/spec/{member}"));
+                if let Some(resources) = resources.and_then(Value::as_object_mut) {
+                    resources.remove("namespaceSelector");
+                }
+            }
+        }
+    }
     let params = value(".params.yaml")?;
     if let Some(params) = params {
         add_params(&mut manifests, params, namespace.as_deref());
     }
-    let mut world = World::bound(manifests, Hooks::default())?;
-    if let Some(mocks) = value(".authorizer.yaml")? {
-        let mocks: Vec<MockAccess> = serde_json::from_value(mocks).map_err(|error| {
-            LoadError::suite(Path::new(suite), format!("{name}.authorizer.yaml: {error}"))
-        })?;
-        world = world.with_authorizer(MockAuthorizer(mocks));
-    }
+    let mocks = value(".authorizer.yaml")?;
+    let key: Vec<&Value> = manifests.iter().map(|manifest| &manifest.value).collect();
+    let key = json!([key, mocks]).to_string();
+    let world = match worlds.get(&key) {
+        Some(known) => Arc::clone(known),
+        None => {
+            let mut world = World::bound(manifests, Hooks::default())?;
+            if let Some(mocks) = mocks {
+                let mocks: Vec<MockAccess> = serde_json::from_value(mocks).map_err(|error| {
+                    LoadError::suite(Path::new(suite), format!("{name}.authorizer.yaml: {error}"))
+                })?;
+                world = world.with_authorizer(MockAuthorizer(mocks));
+            }
+            let world = Arc::new(world);
+            worlds.insert(key, Arc::clone(&world));
+            world
+        }
+    };
     let mut expect = Expect {
         message: text(".message.txt")?,
         object: value(".gold.yaml")?.or(value(".expected.yaml")?),
@@ -229,7 +256,7 @@ fn case(
         suite: suite.to_owned(),
         name: name.to_owned(),
         file: file.unwrap_or_default(),
-        world: Arc::new(world),
+        world,
         asked: Asked::Wanted(Box::new(asked)),
         expect,
         checks: Checks::default(),

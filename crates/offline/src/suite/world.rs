@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision};
 use lockgate_api::registration::Configuration;
 use lockgate_api::registration::policy::Binding;
+use serde_json::{Value, json};
 
 use crate::chain::Chain;
 use crate::cluster::{Cluster, ClusterError, Validation};
@@ -99,13 +100,17 @@ impl World {
         }
     }
 
-    /// A world of manifests. Policies without a binding get one that denies, as the tools of others do.
+    /// A world of the manifests of another tool: policies without a binding get one that denies, and what an
+    /// API server requires and those tools do not is filled in.
     ///
     /// # Errors
     ///
-    /// An API server would not take a manifest.
-    pub fn bound(manifests: Vec<Manifest>, hooks: Hooks) -> Result<Self, WorldError> {
-        let mut cluster = Cluster::from_manifests(manifests, Validation::Strict)?;
+    /// A manifest cannot be decoded.
+    pub fn bound(mut manifests: Vec<Manifest>, hooks: Hooks) -> Result<Self, WorldError> {
+        for manifest in &mut manifests {
+            complete(&mut manifest.value);
+        }
+        let mut cluster = Cluster::from_manifests(manifests, Validation::Stored)?;
         bind_all(&mut cluster);
         Ok(Self::new(cluster, hooks))
     }
@@ -150,6 +155,45 @@ impl World {
             Some(authorizer) => Chain::with_authorizer(&cluster, hooks, Arc::clone(authorizer)),
             None => Chain::new(&cluster, hooks),
         }
+    }
+}
+
+/// Fills in members of policies and bindings that an API server requires.
+fn complete(manifest: &mut Value) {
+    let kind = manifest["kind"].as_str().unwrap_or_default();
+    let is_policy = kind.ends_with("AdmissionPolicy");
+    let is_binding = kind.ends_with("AdmissionPolicyBinding");
+    if !is_policy && !is_binding {
+        return;
+    }
+    let is_mutating = kind.starts_with("Mutating");
+    let Some(spec) = manifest.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let everything = || json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]});
+    if is_policy {
+        let constraints = spec
+            .entry("matchConstraints")
+            .or_insert_with(|| json!({"resourceRules": [everything()]}));
+        let rules = constraints
+            .get_mut("resourceRules")
+            .and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten().filter_map(Value::as_object_mut) {
+            rule.entry("operations").or_insert_with(|| json!(["*"]));
+        }
+    }
+    if is_policy && is_mutating {
+        spec.entry("reinvocationPolicy")
+            .or_insert_with(|| "Never".into());
+    }
+    if let Some(reference) = spec.get_mut("paramRef").and_then(Value::as_object_mut) {
+        reference
+            .entry("parameterNotFoundAction")
+            .or_insert_with(|| "Allow".into());
+    }
+    if is_binding && !is_mutating {
+        spec.entry("validationActions")
+            .or_insert_with(|| json!(["Deny"]));
     }
 }
 

@@ -7,6 +7,8 @@
 )]
 
 mod explaining;
+mod replaying;
+mod suites;
 
 use lockgate_offline::cluster::{Cluster, Validation};
 use lockgate_offline::manifest;

@@ -191,29 +191,49 @@ impl CompiledPolicy {
         self.failure_policy
     }
 
-    /// Its expressions with their roles and places.
-    pub fn expressions(&self) -> impl Iterator<Item = (ExpressionRole, usize, &str)> {
-        let conditions = self.conditions.expressions();
-        let conditions = conditions.map(|text| (ExpressionRole::MatchCondition, text));
-        let variables = self.variables.iter().map(|it| &*it.expression);
-        let variables = variables.map(|text| (ExpressionRole::Variable, text));
-        let validations = self.validations.iter().map(|it| &*it.expression);
-        let validations = validations.map(|text| (ExpressionRole::Validation, text));
-        let messages = self.validations.iter().map(|it| &*it.message_expression);
-        let messages = messages.map(|text| (ExpressionRole::Message, text));
-        let annotations = self.annotations.iter().map(|it| &*it.expression);
-        let annotations = annotations.map(|text| (ExpressionRole::AuditAnnotation, text));
-        let mutations = self.mutations.iter().map(|it| &*it.expression);
-        let mutations = mutations.map(|text| (ExpressionRole::Mutation, text));
-        let numbered = |(index, (role, text))| (role, index, text);
-        (conditions.enumerate())
-            .chain(variables.enumerate())
-            .chain(validations.enumerate())
-            .chain(messages.enumerate())
-            .chain(annotations.enumerate())
-            .chain(mutations.enumerate())
-            .map(numbered)
-            .filter(|(_, _, text)| !text.is_empty())
+    /// Its expressions with their roles, places and programs.
+    pub fn expressions(
+        &self,
+    ) -> impl Iterator<Item = (ExpressionRole, usize, &str, Option<&Program>)> {
+        fn program(compiled: &Compiled) -> Option<&Program> {
+            compiled.as_deref().ok()
+        }
+        let conditions = self.conditions.expressions().enumerate();
+        let conditions = conditions
+            .map(|(at, (text, program))| (ExpressionRole::MatchCondition, at, text, program));
+        let variables = self.variables.iter().enumerate().map(|(at, it)| {
+            let program = it.program.as_deref().ok();
+            (ExpressionRole::Variable, at, &*it.expression, program)
+        });
+        let validations = self.validations.iter().enumerate().flat_map(|(at, it)| {
+            let message = it.message_program.as_ref().and_then(program);
+            [
+                (
+                    ExpressionRole::Validation,
+                    at,
+                    &*it.expression,
+                    program(&it.program),
+                ),
+                (
+                    ExpressionRole::Message,
+                    at,
+                    &*it.message_expression,
+                    message,
+                ),
+            ]
+        });
+        let annotations = self.annotations.iter().enumerate().map(|(at, it)| {
+            let role = ExpressionRole::AuditAnnotation;
+            (role, at, &*it.expression, program(&it.program))
+        });
+        let mutations = self.mutations.iter().enumerate().map(|(at, it)| {
+            let role = ExpressionRole::Mutation;
+            (role, at, &*it.expression, program(&it.program))
+        });
+        (conditions.chain(variables).chain(validations))
+            .chain(annotations)
+            .chain(mutations)
+            .filter(|(_, _, text, _)| !text.is_empty())
     }
 
     /// The kind of its parameters.

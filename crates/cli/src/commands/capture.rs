@@ -1,0 +1,327 @@
+//! `lockgate capture`
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use lockgate_certs::{Authority, Leaf};
+use lockgate_offline::audit::{self, Skipped};
+use lockgate_offline::capture::{Record, RecordedCall, RecordedDecision, header, redact};
+use lockgate_offline::kinds::OfflineKinds;
+use lockgate_webhook::server::{Certificates, Server};
+use lockgate_webhook::{
+    BoxFuture, Context, FailurePolicy, Fault, Handler, ManifestOptions, Registration, Response,
+    Rule, SideEffects, Webhooks,
+};
+use serde_json::{Value, json};
+
+use super::{CommandError, Stop, run_async};
+use crate::capture_file::{CaptureFile, CaptureFileError, now};
+use crate::exit_code::ExitCode;
+use crate::input;
+use crate::output::Printer;
+
+/// The path of the webhook that captures.
+const PATH: &str = "/capture";
+/// The name of the webhook that captures.
+const NAME: &str = "capture.lockgate.dev";
+
+/// Arguments of `lockgate capture`.
+#[derive(Debug, Args)]
+#[command(long_about = "\
+Capture requests into a file for lockgate replay
+
+A capture has a request to a line, as JSON, with what became of it. The contents of Secrets and tokens are replaced.
+A server captures with `lockgate serve --capture FILE`; these commands capture from an audit log of any API server, and as
+a webhook of any cluster that allows everything.")]
+pub struct CaptureArgs {
+    #[command(subcommand)]
+    command: CaptureCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CaptureCommand {
+    /// Capture from an audit log
+    Audit(AuditArgs),
+    /// Capture as a webhook that allows everything
+    Webhook(WebhookArgs),
+    /// Print the configuration that registers the capturing webhook
+    Manifest(ManifestArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate capture audit audit.log --to capture.jsonl
+  kubectl get --raw /logs/audit.log | lockgate capture audit - > capture.jsonl
+
+Events need the level Request or RequestResponse; patches need RequestResponse.
+Exit codes: 0 done, 1 a file cannot be read or written, 2 usage, 4 no event could be used.")]
+struct AuditArgs {
+    /// Audit log in JSON lines, or - for standard input
+    #[arg(value_name = "FILE|-")]
+    log: PathBuf,
+
+    /// File to create; standard output if omitted
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate capture webhook --to capture.jsonl --self-signed localhost --ca-out ca.crt
+  lockgate capture webhook --to capture.jsonl --cert-dir /certs
+
+Registered with `lockgate capture manifest`. Stops on SIGTERM and SIGINT.")]
+struct WebhookArgs {
+    /// File to create
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    bind_address: IpAddr,
+
+    /// Port to listen on; 0 picks a free one
+    #[arg(long, value_name = "PORT", default_value_t = 9443)]
+    secure_port: u16,
+
+    /// Directory with tls.crt and tls.key
+    #[arg(long, value_name = "DIR", required_unless_present = "self_signed")]
+    cert_dir: Option<PathBuf>,
+
+    /// Names to generate a certificate for
+    #[arg(long, value_name = "NAME", conflicts_with = "cert_dir")]
+    self_signed: Vec<String>,
+
+    /// File to write the generated CA certificate to
+    #[arg(long, value_name = "FILE", requires = "self_signed")]
+    ca_out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  lockgate capture manifest --service tools/capture
+  lockgate capture manifest --url https://localhost:9443 --ca-bundle ca.crt | kubectl apply -f -")]
+struct ManifestArgs {
+    /// Service of the webhook, as NAMESPACE/NAME
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        required_unless_present = "url",
+        conflicts_with = "url"
+    )]
+    service: Option<String>,
+
+    /// URL of the webhook, without a path
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// File with the CA certificates of the webhook
+    #[arg(long, value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
+}
+
+impl From<CaptureFileError> for CommandError {
+    fn from(error: CaptureFileError) -> Self {
+        let failed = Self::failed(error.to_string());
+        match error {
+            CaptureFileError::Exists(_) => {
+                failed.with_help("captures are never overwritten: name another file, or remove it")
+            }
+            CaptureFileError::Io { .. } => failed,
+        }
+    }
+}
+
+/// Captures what the arguments name.
+///
+/// # Errors
+///
+/// Something cannot be read or written.
+pub fn run(args: &CaptureArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    match &args.command {
+        CaptureCommand::Audit(args) => from_audit(args, printer),
+        CaptureCommand::Webhook(args) => run_async(serve(args, printer)),
+        CaptureCommand::Manifest(args) => manifest(args, printer),
+    }
+}
+
+fn from_audit(args: &AuditArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let source = input::read(&args.log).map_err(CommandError::from)?;
+    let kinds = OfflineKinds::default();
+    let mut records: Vec<Record> = Vec::new();
+    let (mut without_object, mut patches, mut others) = (0, 0, 0);
+    for (number, line) in (1..).zip(source.text.lines()) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let event: Value = serde_json::from_str(line).map_err(|error| {
+            let message = format!("{}:{number}: {error}", source.name);
+            CommandError::invalid_input(message)
+                .with_help("pass a log of --audit-log-format=json, one event to a line")
+        })?;
+        match audit::record(&event, &kinds) {
+            Ok(record) => records.push(record),
+            Err(Skipped::NoObject) => without_object += 1,
+            Err(Skipped::Patch) => patches += 1,
+            Err(_) => others += 1,
+        }
+    }
+    if records.is_empty() {
+        let message = format!("{}: no event could be used", source.name);
+        let help = "record writes with the level Request, and patches with RequestResponse";
+        return Err(CommandError::invalid_input(message).with_help(help).into());
+    }
+    match &args.to {
+        Some(path) => {
+            let file = CaptureFile::create(path, "audit").map_err(CommandError::from)?;
+            for record in &records {
+                file.write(record).map_err(CommandError::from)?;
+            }
+        }
+        None => {
+            printer.line(&serde_json::to_string(&header("audit")).unwrap_or_default())?;
+            for record in &records {
+                printer.line(&record.to_line())?;
+            }
+            printer.flush()?;
+        }
+    }
+    Printer::note(&format!(
+        "{} requests; left out: {without_object} without an object, {patches} patches without a result, \
+         {others} that are no writes",
+        records.len()
+    ));
+    Ok(ExitCode::Done)
+}
+
+/// Records reviews and allows them.
+struct Capturing(CaptureFile);
+
+impl Handler for Capturing {
+    fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
+        let record = record(ctx);
+        if let Err(error) = self.0.write(&record) {
+            tracing::error!(%error, "cannot capture");
+        }
+        Box::pin(async { Ok(Response::allow()) })
+    }
+}
+
+fn record(ctx: &Context) -> Record {
+    let parse = |text: Option<&str>| -> Value {
+        let text = text.and_then(|text| serde_json::from_str(text).ok());
+        text.unwrap_or_default()
+    };
+    let kind = |kind: &lockgate_api::admission::GroupVersionKind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let resource = |of: &lockgate_api::admission::GroupVersionResource| json!({"group": of.group, "version": of.version, "resource": of.resource});
+    let user = ctx.user();
+    let mut record = Record {
+        time: now(),
+        request: json!({
+            "operation": ctx.operation().as_str(), "kind": kind(ctx.kind()), "resource": resource(ctx.resource()),
+            "subResource": ctx.sub_resource(), "requestKind": kind(ctx.request_kind()),
+            "requestResource": resource(ctx.request_resource()),
+            "name": ctx.name(), "namespace": ctx.namespace(),
+            "userInfo": {"username": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra},
+            "object": parse(ctx.object_text()), "oldObject": parse(ctx.old_object_text()),
+            "options": parse(ctx.options_text()), "dryRun": ctx.is_dry_run(),
+        }),
+        decision: Some(RecordedDecision {
+            allowed: true,
+            ..RecordedDecision::default()
+        }),
+        calls: Vec::<RecordedCall>::new(),
+        mutated: None,
+    };
+    redact(&mut record);
+    record
+}
+
+fn registration() -> Registration {
+    Registration::validating(NAME)
+        .path(PATH)
+        .rule(
+            Rule::resources(["*/*"])
+                .groups(["*"])
+                .versions(["*"])
+                .all_operations(),
+        )
+        .failure_policy(FailurePolicy::Ignore)
+        .side_effects(SideEffects::NoneOnDryRun)
+        .timeout_seconds(2)
+}
+
+async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let certificates = certificates(args)?;
+    let file = CaptureFile::create(&args.to, "webhook").map_err(CommandError::from)?;
+    let webhooks = Webhooks::new().with(registration(), Capturing(file));
+    let running = Server::new(webhooks)
+        .listen((args.bind_address, args.secure_port))
+        .certificates(certificates)
+        .start()
+        .await
+        .map_err(|error| CommandError::failed(format!("cannot serve: {error}")))?;
+    printer.line(&format!("https://{}{PATH}", running.address()))?;
+    printer.flush()?;
+    let ended = running.until_terminated().await;
+    ended.map_err(|error| CommandError::failed(format!("cannot wait for signals: {error}")))?;
+    Ok(ExitCode::Done)
+}
+
+fn certificates(args: &WebhookArgs) -> Result<Certificates, CommandError> {
+    if let Some(folder) = &args.cert_dir {
+        return Ok(Certificates::folder(folder));
+    }
+    let failed = |error: lockgate_certs::Error| {
+        CommandError::usage(format!("cannot generate a certificate: {error}"))
+    };
+    let authority = Authority::new("lockgate-capture-ca").map_err(failed)?;
+    let leaf = Leaf::server("lockgate-capture", args.self_signed.iter().cloned());
+    let pair = authority.issue(&leaf).map_err(failed)?;
+    if let Some(file) = &args.ca_out {
+        write_file(file, authority.pem())?;
+    }
+    Ok(Certificates::pem(pair.certificate_pem, pair.key_pem))
+}
+
+fn write_file(file: &Path, text: &str) -> Result<(), CommandError> {
+    std::fs::write(file, text).map_err(|error| {
+        CommandError::failed(format!("cannot write `{}`: {error}", file.display()))
+    })
+}
+
+fn manifest(args: &ManifestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let mut options = ManifestOptions::new();
+    if let Some(service) = &args.service {
+        let (namespace, name) = service.split_once('/').ok_or_else(|| {
+            CommandError::usage(format!("`{service}` is no service"))
+                .with_help("write --service NAMESPACE/NAME")
+        })?;
+        options = options.service(namespace, name);
+    }
+    if let Some(url) = &args.url {
+        options = options.url(url);
+    }
+    if let Some(file) = &args.ca_bundle {
+        let source = input::read(file).map_err(CommandError::from)?;
+        options = options.ca_bundle(source.text);
+    }
+    let file = Arc::new(NoCapture);
+    let webhooks = Webhooks::new().with(registration(), file);
+    printer.text(&webhooks.manifests(&options).to_yaml())?;
+    Ok(ExitCode::Done)
+}
+
+/// Stands in where only the registration is asked for.
+struct NoCapture;
+
+impl Handler for NoCapture {
+    fn handle<'f>(&'f self, _: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
+        Box::pin(async { Ok(Response::allow()) })
+    }
+}

@@ -1,0 +1,404 @@
+//! Replays: captured requests through another webhook, configuration or policy set, and what would change.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use lockgate_admission::host::Kinds as _;
+use lockgate_api::registration::hub::ClientConfig;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::capture::{Capture, Record, RecordedAnswers};
+use crate::chain::{Chain, Run, Tracing};
+use crate::cluster::{Cluster, ClusterError, Validation};
+use crate::diff;
+use crate::hooks::{Answers, Hook, Hooks};
+use crate::kinds::OfflineKinds;
+use crate::manifest::Manifest;
+use crate::request::{RequestError, from_review};
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Result {
+    /// True if it was allowed.
+    pub allowed: bool,
+    /// The status code of a denial.
+    pub code: Option<i32>,
+    /// The message of a denial.
+    pub message: String,
+    /// Warnings for the client.
+    pub warnings: BTreeSet<String>,
+    /// The object as mutating admission left it; none where it is not known.
+    pub object: Option<Value>,
+}
+
+/// A request whose outcome changed.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Changed {
+    /// The number of the request in the capture, from 1.
+    pub record: usize,
+    /// The request in a few words.
+    pub request: String,
+    /// What changed.
+    pub changes: Vec<Change>,
+}
+
+/// One thing that changed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Change {
+    /// The request is denied now.
+    Denied {
+        /// With this message.
+        message: String,
+    },
+    /// The request is allowed now.
+    Allowed {
+        /// It was denied with this message.
+        before: String,
+    },
+    /// It is denied as before, in other words.
+    Message {
+        /// The message before.
+        before: String,
+        /// The message now.
+        after: String,
+    },
+    /// It is denied with another code.
+    Code {
+        /// The code before.
+        before: Option<i32>,
+        /// The code now.
+        after: Option<i32>,
+    },
+    /// The object is another.
+    Object {
+        /// A unified diff of both as YAML.
+        diff: String,
+    },
+    /// There are other warnings.
+    Warnings {
+        /// Warnings that are gone.
+        removed: Vec<String>,
+        /// Warnings that are new.
+        added: Vec<String>,
+    },
+    /// The request cannot be replayed.
+    Error {
+        /// Why.
+        message: String,
+    },
+}
+
+/// The outcome of a replay.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The number of requests.
+    pub requests: usize,
+    /// The number of those that were allowed and are denied now.
+    pub newly_denied: usize,
+    /// The number of those that were denied and are allowed now.
+    pub newly_allowed: usize,
+    /// The requests whose outcome changed, in order.
+    pub changed: Vec<Changed>,
+}
+
+impl Report {
+    /// Adds the outcome of a request.
+    pub fn add(&mut self, changed: Option<Changed>) {
+        self.requests += 1;
+        let Some(changed) = changed else {
+            return;
+        };
+        for change in &changed.changes {
+            match change {
+                Change::Denied { .. } => self.newly_denied += 1,
+                Change::Allowed { .. } => self.newly_allowed += 1,
+                _ => {}
+            }
+        }
+        self.changed.push(changed);
+    }
+}
+
+impl From<&Run> for Result {
+    fn from(run: &Run) -> Self {
+        let status = run.decision.status();
+        Self {
+            allowed: run.decision.is_allowed(),
+            code: status.map(|status| status.code),
+            message: status
+                .map(|status| status.message.clone())
+                .unwrap_or_default(),
+            warnings: run.admission.warnings().texts().iter().cloned().collect(),
+            object: run.object.clone(),
+        }
+    }
+}
+
+/// Replays requests on a chain.
+#[derive(Debug)]
+pub struct Replay {
+    chain: Chain,
+    /// The chain that outcomes are compared with; without it, those of the capture.
+    baseline: Option<Chain>,
+    kinds: Arc<OfflineKinds>,
+}
+
+/// Answers that were recorded; a request that nobody recorded is allowed.
+#[derive(Debug)]
+struct OrAllowed(RecordedAnswers);
+
+impl Answers for OrAllowed {
+    fn answer(&self, request: &Value) -> Option<Value> {
+        let recorded = self.0.answer(request);
+        Some(recorded.unwrap_or_else(|| json!({"allowed": true})))
+    }
+}
+
+impl Replay {
+    /// Replays on a cluster, whose webhooks answer as the capture has it. Outcomes are compared with those
+    /// on the baseline, or with those of the capture.
+    #[must_use]
+    pub fn on_cluster(cluster: &Cluster, baseline: Option<&Cluster>, capture: &Capture) -> Self {
+        let chain = |cluster: &Cluster| Chain::new(cluster, recorded(cluster, capture));
+        Self {
+            chain: chain(cluster),
+            baseline: baseline.map(chain),
+            kinds: Arc::clone(&cluster.kinds),
+        }
+    }
+
+    /// Replays on one webhook. Outcomes are compared with the recorded answers of the webhook.
+    ///
+    /// # Errors
+    ///
+    /// The name is none of a webhook.
+    pub fn on_webhook(
+        name: &str,
+        config: ClientConfig,
+        caller: Arc<dyn lockgate_admission::call::Caller>,
+        timeout_seconds: u8,
+        capture: &Capture,
+    ) -> std::result::Result<Self, ClusterError> {
+        let registered = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "replay"},
+            "webhooks": [{
+                "name": name, "clientConfig": {"url": "https://replay.invalid/"},
+                "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}],
+                "sideEffects": "None", "admissionReviewVersions": ["v1", "v1beta1"],
+                "matchPolicy": "Exact", "timeoutSeconds": timeout_seconds,
+            }],
+        });
+        let manifest = Manifest {
+            value: registered,
+            source: String::from("--webhook"),
+            document: 1,
+        };
+        let cluster = Cluster::from_manifests([manifest], Validation::Strict)?;
+        let mut live = Hooks::default().with_caller(caller);
+        live.set_others(Hook::Live(Box::new(config)));
+        let mut before = Hooks::default();
+        before.set_others(Hook::Recorded(Arc::new(OrAllowed(capture.answers(name)))));
+        Ok(Self {
+            chain: Chain::new(&cluster, live),
+            baseline: Some(Chain::new(&cluster, before)),
+            kinds: Arc::clone(&cluster.kinds),
+        })
+    }
+
+    /// Replays a request; nothing if its outcome is the same.
+    pub async fn one(&self, number: usize, record: &Record) -> Option<Changed> {
+        let changes = match self.changes(record).await {
+            Ok(changes) => changes,
+            Err(error) => vec![Change::Error {
+                message: error.to_string(),
+            }],
+        };
+        (!changes.is_empty()).then(|| Changed {
+            record: number,
+            request: summary(&record.request),
+            changes,
+        })
+    }
+
+    async fn changes(&self, record: &Record) -> std::result::Result<Vec<Change>, RequestError> {
+        let request = from_review(&record.request, &self.kinds)?;
+        let before = match &self.baseline {
+            Some(chain) => {
+                let run = chain.run(request.clone(), Tracing::Verdicts).await;
+                Some(Result::from(&run))
+            }
+            None => recorded_result(record),
+        };
+        let kind = request.kind.clone();
+        let run = self.chain.run(request, Tracing::Verdicts).await;
+        let after = Result::from(&run);
+        let Some(before) = before else {
+            // Nothing is known of before: only a denial is worth a word.
+            return Ok(match after.allowed {
+                true => Vec::new(),
+                false => vec![Change::Denied {
+                    message: after.message,
+                }],
+            });
+        };
+        let same = |one: &Value, other: &Value| self.kinds.semantically_equal(&kind, one, other);
+        Ok(compare(&before, &after, &same))
+    }
+}
+
+fn recorded(cluster: &Cluster, capture: &Capture) -> Hooks {
+    let mut hooks = Hooks::default();
+    for configuration in &cluster.configurations {
+        for webhook in configuration.webhooks() {
+            let answers = capture.answers(&webhook.name);
+            hooks.set(&webhook.name, Hook::Recorded(Arc::new(OrAllowed(answers))));
+        }
+    }
+    hooks
+}
+
+fn recorded_result(record: &Record) -> Option<Result> {
+    let decision = record.decision.as_ref()?;
+    let sent = record.request.get("object").filter(|it| it.is_object());
+    // An object that nobody recorded after mutation is only known to be as it was where calls tell so.
+    let object = record
+        .mutated
+        .as_ref()
+        .or_else(|| sent.filter(|_| !record.calls.is_empty()));
+    Some(Result {
+        allowed: decision.allowed,
+        code: decision.code,
+        message: decision.message.clone(),
+        warnings: decision.warnings.iter().cloned().collect(),
+        object: object.cloned(),
+    })
+}
+
+fn compare(before: &Result, after: &Result, same: &dyn Fn(&Value, &Value) -> bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    match (before.allowed, after.allowed) {
+        (true, false) => changes.push(Change::Denied {
+            message: after.message.clone(),
+        }),
+        (false, true) => changes.push(Change::Allowed {
+            before: before.message.clone(),
+        }),
+        (false, false) => {
+            if before.message != after.message {
+                changes.push(Change::Message {
+                    before: before.message.clone(),
+                    after: after.message.clone(),
+                });
+            }
+            if before.code != after.code {
+                changes.push(Change::Code {
+                    before: before.code,
+                    after: after.code,
+                });
+            }
+        }
+        (true, true) => {
+            if let (Some(one), Some(other)) = (&before.object, &after.object)
+                && !same(one, other)
+            {
+                let diff = diff::unified(one, other);
+                changes.push(Change::Object { diff });
+            }
+        }
+    }
+    let removed: Vec<String> = before
+        .warnings
+        .difference(&after.warnings)
+        .cloned()
+        .collect();
+    let added: Vec<String> = after
+        .warnings
+        .difference(&before.warnings)
+        .cloned()
+        .collect();
+    if !removed.is_empty() || !added.is_empty() {
+        changes.push(Change::Warnings { removed, added });
+    }
+    changes
+}
+
+/// A request in a few words.
+fn summary(request: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let resource = match text(&request["subResource"]).as_str() {
+        "" => text(&request["resource"]["resource"]),
+        part => format!("{}/{part}", text(&request["resource"]["resource"])),
+    };
+    let name = match text(&request["name"]).as_str() {
+        "" => text(&request["object"]["metadata"]["generateName"]),
+        name => name.to_owned(),
+    };
+    let name = match text(&request["namespace"]).as_str() {
+        "" => name,
+        namespace => format!("{namespace}/{name}"),
+    };
+    let user = text(&request["userInfo"]["username"]);
+    format!(
+        "{} {resource} {name} by {user}",
+        text(&request["operation"])
+    )
+}
+
+impl Report {
+    /// The report as text that a reviewer can read.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a text does not fail.
+        for changed in &self.changed {
+            let _ = writeln!(text, "#{} {}", changed.record, changed.request);
+            for change in &changed.changes {
+                match change {
+                    Change::Denied { message } => {
+                        let _ = writeln!(text, "- allowed\n+ denied: {message}");
+                    }
+                    Change::Allowed { before } => {
+                        let _ = writeln!(text, "- denied: {before}\n+ allowed");
+                    }
+                    Change::Message { before, after } => {
+                        let _ = writeln!(text, "- denied: {before}\n+ denied: {after}");
+                    }
+                    Change::Code { before, after } => {
+                        let shown = |code: &Option<i32>| {
+                            code.map_or_else(|| String::from("none"), |code| code.to_string())
+                        };
+                        let _ = writeln!(text, "- code {}\n+ code {}", shown(before), shown(after));
+                    }
+                    Change::Object { diff } => text.push_str(diff),
+                    Change::Warnings { removed, added } => {
+                        for warning in removed {
+                            let _ = writeln!(text, "- warning: {warning}");
+                        }
+                        for warning in added {
+                            let _ = writeln!(text, "+ warning: {warning}");
+                        }
+                    }
+                    Change::Error { message } => {
+                        let _ = writeln!(text, "! {message}");
+                    }
+                }
+            }
+            text.push('\n');
+        }
+        let _ = writeln!(
+            text,
+            "{} requests, {} changed: {} denied now, {} allowed now",
+            self.requests,
+            self.changed.len(),
+            self.newly_denied,
+            self.newly_allowed
+        );
+        text
+    }
+}
