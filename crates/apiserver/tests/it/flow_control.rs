@@ -239,6 +239,7 @@ async fn it_can_be_switched_off() {
         .await;
     assert_eq!(answer.code, 200);
     assert_eq!(answer.header(FLOW_SCHEMA), "");
-    assert!(!admin.get("/metrics").await.text().contains("flowcontrol"));
+    let metrics = admin.get("/metrics").await;
+    assert!(!metrics.text().contains("apiserver_flowcontrol_"));
     server.stop().await;
 }
