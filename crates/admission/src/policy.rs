@@ -99,7 +99,7 @@ impl Plugin {
         if snapshot.policies().is_empty() {
             return Ok(None);
         }
-        let records = admission.detail == Detail::Everything;
+        let records = admission.detail == Detail::Everything || admission.records_objects;
         let matcher = Matcher::new(&self.host, request).recording(records);
         let candidates = match admission.detail {
             Detail::Candidates => matcher.find(snapshot.index(), request),

@@ -97,7 +97,7 @@ impl Hooks {
         if snapshot.hooks().is_empty() {
             return Ok(None);
         }
-        let records = admission.detail == Detail::Everything;
+        let records = admission.detail == Detail::Everything || admission.records_objects;
         let matcher = Matcher::new(&self.host, request).recording(records);
         let candidates = match admission.detail {
             Detail::Candidates => matcher.candidates(&snapshot, request),
