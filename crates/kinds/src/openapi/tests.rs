@@ -124,10 +124,6 @@ fn tells_how_lists_are_merged_and_what_is_needed() {
     for (name, required) in [
         ("io.k8s.api.core.v1.Binding", json!(["target"])),
         (
-            "io.k8s.api.apps.v1.DeploymentSpec",
-            json!(["selector", "template"]),
-        ),
-        (
             "io.k8s.api.core.v1.Event",
             json!(["metadata", "involvedObject"]),
         ),
