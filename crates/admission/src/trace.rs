@@ -79,9 +79,7 @@ pub struct StepTrace {
     pub denied: Option<Cause>,
     /// The status the client gets for it. Recorded with objects only.
     pub status: Option<Box<Status>>,
-    /// The object when the step began. Recorded only by [`Admission::record_objects`].
-    ///
-    /// [`Admission::record_objects`]: crate::plugin::Admission::record_objects
+    /// The object when the step began. Recorded with objects only.
     pub object: Option<Object>,
     /// The plugins that ran, in order; in a second round they appear again.
     pub plugins: Vec<PluginTrace>,

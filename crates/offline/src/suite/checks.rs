@@ -1,6 +1,7 @@
 //! Checks that need no expectation: mutations do not depend on their order, change nothing when they run
 //! again, and remove nothing.
 
+use lockgate_admission::decision::Decision;
 use lockgate_admission::host::Kinds as _;
 use lockgate_admission::object::Object;
 use lockgate_admission::request::Request;
@@ -69,6 +70,12 @@ async fn idempotence(world: &World, request: &Request, run: &Run) -> Option<Stri
     again.object = Some(Object::new(object.clone()));
     let kind = again.kind.clone();
     let second = world.chain().run(again, Tracing::Verdicts).await;
+    if let Decision::Deny(denial) = &second.decision {
+        return Some(format!(
+            "idempotence: the result of mutations is denied when it is sent again: {}",
+            denial.status.message
+        ));
+    }
     let left = second.object.as_ref()?;
     if world.kinds().semantically_equal(&kind, object, left) {
         return None;
@@ -102,17 +109,27 @@ async fn order(world: &World, request: &Request, run: &Run) -> Option<String> {
         }
         let chain = world.reordered(configurations);
         let other = chain.run(request.clone(), Tracing::Verdicts).await;
+        let names = || {
+            let names = order.iter().filter_map(|at| mutating.get(*at));
+            let names: Vec<&str> = names.map(|it| it.metadata.name.as_str()).collect();
+            names.join(", ")
+        };
+        if let Decision::Deny(denial) = &other.decision {
+            return Some(format!(
+                "order: the request is denied with webhooks in the order {}: {}",
+                names(),
+                denial.status.message
+            ));
+        }
         let left = other.object.as_ref()?;
         if !world
             .kinds()
             .semantically_equal(&request.kind, object, left)
         {
-            let names = order.iter().filter_map(|at| mutating.get(*at));
-            let names: Vec<&str> = names.map(|it| it.metadata.name.as_str()).collect();
             let diff = diff::unified(object, left);
             return Some(format!(
                 "order: the object depends on the order of webhooks; with {} (-) it is another (+):\n{diff}",
-                names.join(", ")
+                names()
             ));
         }
     }

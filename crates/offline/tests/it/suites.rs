@@ -303,7 +303,7 @@ cases:
 }
 
 #[tokio::test]
-async fn checks_find_order_and_removal() {
+async fn checks_find_order_removal_and_endless_change() {
     let case = "
 cases:
 - name: c
@@ -321,6 +321,37 @@ cases:
         "field preservation: b.example.com removes `data.left`"
     );
     assert_eq!(first("idempotence: true").await, "");
+    let growing = check("idempotence: true").replace(
+        "merge: {data: {from: a}}",
+        "patch: [{op: copy, from: /metadata, path: /metadata/annotations}]",
+    );
+    let outcomes = run(&[("chain.yaml", &growing)]).await;
+    assert!(!outcomes[0].1.is_empty(), "{outcomes:?}");
+    // A result that the chain denies is no fixed point either.
+    let moved = "patch: [{op: move, from: /data/left, path: /data/right}]";
+    let moving = check("idempotence: true").replace("merge: {data: {from: a}}", moved);
+    let outcomes = run(&[("chain.yaml", &moving)]).await;
+    let found = outcomes[0]
+        .1
+        .first()
+        .map(String::as_str)
+        .unwrap_or_default();
+    assert!(
+        found.starts_with("idempotence: the result of mutations is denied"),
+        "{outcomes:?}"
+    );
+    // Webhook b removes what webhook a moves.
+    let moving = check("order: true").replace("merge: {data: {from: a}}", moved);
+    let outcomes = run(&[("chain.yaml", &moving)]).await;
+    let found = outcomes[0]
+        .1
+        .first()
+        .map(String::as_str)
+        .unwrap_or_default();
+    assert!(
+        found.starts_with("order: the request is denied"),
+        "{outcomes:?}"
+    );
 }
 
 #[test]
