@@ -7,6 +7,7 @@
 //! each other by index.
 
 pub mod json;
+pub mod tree;
 pub mod yaml;
 
 use std::collections::{BTreeMap, HashSet};

@@ -22,25 +22,6 @@ use serde_json::Value;
 use crate::encoding;
 use crate::registry::Registry;
 
-/// The resources whose keys in etcd have another name than they.
-const SPECIAL: [(&str, &str, &str); 7] = [
-    ("", "endpoints", "services/endpoints"),
-    ("", "nodes", "minions"),
-    ("", "replicationcontrollers", "controllers"),
-    ("", "services", "services/specs"),
-    ("networking.k8s.io", "ingresses", "ingress"),
-    (
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        "apiextensions.k8s.io/customresourcedefinitions",
-    ),
-    (
-        "apiregistration.k8s.io",
-        "apiservices",
-        "apiregistration.k8s.io/apiservices",
-    ),
-];
-
 /// The key of definitions in this store.
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
@@ -78,9 +59,8 @@ impl KubernetesLayout {
         let mut kinds = HashMap::new();
         for resource in snapshot.storage_versions() {
             let (group, plural) = (resource.storage.0.as_str(), resource.storage.1.as_str());
-            let special = SPECIAL.iter().find(|it| (it.0, it.1) == (group, plural));
-            let name = special.map_or(plural, |(.., name)| name);
-            let (ours, theirs) = (encoding::prefix(group, plural, None), format!("/{name}/"));
+            let theirs = format!("/{}/", resource.etcd_prefix());
+            let ours = encoding::prefix(group, plural, None);
             kinds.insert(ours.clone(), resource.kind().to_owned());
             layout.from_etcd.insert(theirs.clone(), ours.clone());
             layout.to_etcd.insert(ours, theirs);

@@ -10,12 +10,12 @@ use lockgate_admission::object::Object;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::decode::DecodeError;
-use lockgate_api::document::{SyntaxError, json};
+use lockgate_api::document::tree;
 use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_api::registration::policy::{
     Binding, ParamKind, Policy, Registered, decode_binding, decode_policy,
 };
-use lockgate_go::json as go_json;
+use lockgate_kinds::kind::ServerPart;
 use lockgate_store::{Entry, List, ReadAt, Revision, Store};
 use serde_json::Value;
 
@@ -31,23 +31,6 @@ const MAX_PARAMS: usize = 4096;
 /// Members of this group may write anything.
 const SUPERUSERS: &str = "system:masters";
 
-/// Which of the policy kinds a resource is, if it is one.
-pub(crate) fn kind_of(resource: &Resource) -> Option<Registered> {
-    if resource.group() != lockgate_api::registration::GROUP {
-        return None;
-    }
-    Registered::of_resource(resource.plural())
-}
-
-/// A policy or a binding that cannot be decoded.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
-    #[error(transparent)]
-    Syntax(#[from] SyntaxError),
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-}
-
 /// A policy or a binding, decoded.
 #[derive(Debug)]
 pub(crate) enum Read {
@@ -56,18 +39,16 @@ pub(crate) enum Read {
 }
 
 /// Decodes a policy or a binding.
-pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, ReadError> {
-    let text = go_json::to_string(object);
-    let document = json::parse(text.as_bytes())?;
-    let read = match what {
+pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, DecodeError> {
+    let document = tree::read(object);
+    match what {
         Registered::Policy(kind) => {
             decode_policy(document.root(), kind).map(|decoded| Read::Policy(decoded.value))
         }
         Registered::Binding(kind) => {
             decode_binding(document.root(), kind).map(|decoded| Read::Binding(decoded.value))
         }
-    };
-    Ok(read?)
+    }
 }
 
 /// The parts that decide whether a user may read parameters.
@@ -88,14 +69,14 @@ pub(crate) fn authorize_params(
     old: Option<&Value>,
     user: &UserInfo,
 ) -> Outcome<FieldErrors> {
-    let Some(what) = kind_of(resource) else {
+    let Some(ServerPart::Policies(what)) = resource.configures() else {
         return Ok(FieldErrors::new());
     };
     let groups = user.groups.as_deref().unwrap_or_default();
     if groups.iter().any(|group| group == SUPERUSERS) {
         return Ok(FieldErrors::new());
     }
-    let unreadable = |error: ReadError| internal(&error.to_string());
+    let unreadable = |error: DecodeError| internal(&error.to_string());
     let new = read(what, object).map_err(unreadable)?;
     let old = old.map(|old| read(what, old).map_err(unreadable));
     let (field, refused) = match (new, old.transpose()?) {

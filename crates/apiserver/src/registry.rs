@@ -10,6 +10,7 @@ pub(crate) mod scale;
 pub(crate) mod shape;
 pub(crate) mod shape_error;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use arc_swap::ArcSwap;
 use lockgate_admission::host::Equivalent;
 use lockgate_admission::request::{kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_kinds::kind::ServerPart;
 use lockgate_kinds::resource::resources;
 
 use openapi::DescriptionText;
@@ -119,6 +121,20 @@ impl Resource {
 
     pub(crate) fn api_version(&self) -> &str {
         &self.api_version
+    }
+
+    /// The prefix of the keys in etcd, as kube-apiserver has it below its own.
+    pub(crate) fn etcd_prefix(&self) -> Cow<'_, str> {
+        match self.shape.row() {
+            Some(row) => Cow::Borrowed(row.etcd_prefix),
+            None if self.is_custom() => Cow::Owned(format!("{}/{}", self.group(), self.storage.1)),
+            None => Cow::Borrowed(&self.storage.1),
+        }
+    }
+
+    /// The part of the server that is made from the stored objects.
+    pub(crate) fn configures(&self) -> Option<ServerPart> {
+        self.shape.row()?.rules.configures()
     }
 
     pub(crate) fn is_namespace(&self) -> bool {

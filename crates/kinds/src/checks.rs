@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde_json::Value;
 
 use lockgate_api::decode::{WireStruct, decode_value};
-use lockgate_api::document::json::parse;
+use lockgate_api::document::tree as document;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::names::{LABEL_MAX, SUBDOMAIN_MAX, check_subdomain, is_subdomain};
@@ -17,9 +17,7 @@ use crate::tree;
 
 /// Reads a part of an object as a wire type; what does not fit is left out.
 pub(crate) fn wire<T: WireStruct + Default>(value: &Value) -> T {
-    parse(to_string(value).as_bytes())
-        .ok()
-        .and_then(|document| decode_value(document.root()).ok())
+    decode_value(document::read(value).root())
         .map(|decoded| decoded.value)
         .unwrap_or_default()
 }

@@ -13,6 +13,7 @@
 
 mod field_selector;
 mod resource;
+mod server_part;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +40,7 @@ pub(crate) use field_selector::{
 };
 pub(crate) use resource::{CHANGE, CREATE, PROXY, SCALE, SPEC, STREAM, cluster, namespaced, sub};
 pub use resource::{Generation, Resource, Subresource};
+pub use server_part::{Related, ServerPart};
 
 /// Everything the server asks about a kind.
 ///
@@ -251,6 +253,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
     /// How objects are deleted.
     fn deletion(&self) -> Deletion {
         Deletion::default()
+    }
+
+    /// The part of the server that is made from the stored objects.
+    fn configures(&self) -> Option<ServerPart> {
+        None
     }
 
     /// Marks an object whose deletion in steps begins.

@@ -12,6 +12,7 @@ use lockgate_admission::object::Object;
 use lockgate_admission::request::kind as group_version_kind;
 use lockgate_api::access::rbac::Rbac;
 use lockgate_api::decode::strict_error;
+use lockgate_api::document::tree;
 use lockgate_api::field::{FieldErrors, aggregate};
 use lockgate_api::registration::policy::{
     Binding, ParamKind, Policy, Registered, decode_binding, decode_policy,
@@ -22,7 +23,7 @@ use lockgate_api::registration::{Configuration, GROUP, codec};
 use serde_json::{Value, json};
 
 use crate::kinds::{OfflineKinds, Placement};
-use crate::manifest::{Manifest, split_api_version, to_document};
+use crate::manifest::{Manifest, split_api_version};
 
 /// The label that every namespace has.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -157,7 +158,7 @@ impl Cluster {
         let Some((kind, version)) = identified else {
             return Ok(());
         };
-        let document = document_of(manifest)?;
+        let document = tree::read(&manifest.value);
         let decoded = codec::decode(document.root(), kind, version);
         let decoded = decoded.map_err(|error| undecodable(manifest, error.message))?;
         if validation == Validation::Strict {
@@ -180,7 +181,7 @@ impl Cluster {
         registered: Registered,
         validation: Validation,
     ) -> Result<(), ClusterError> {
-        let document = document_of(manifest)?;
+        let document = tree::read(&manifest.value);
         let is_strict = validation == Validation::Strict;
         match registered {
             Registered::Policy(kind) => {
@@ -326,10 +327,6 @@ impl Cluster {
             assumed: Mutex::default(),
         }
     }
-}
-
-fn document_of(manifest: &Manifest) -> Result<lockgate_api::document::Document, ClusterError> {
-    to_document(&manifest.value).map_err(|error| undecodable(manifest, error.message))
 }
 
 fn undecodable(manifest: &Manifest, message: String) -> ClusterError {

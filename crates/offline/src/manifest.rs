@@ -1,6 +1,6 @@
 //! Objects as people write them: YAML and JSON documents, alone and in lists.
 
-use lockgate_api::document::{self, yaml};
+use lockgate_api::document::yaml;
 use lockgate_kinds::tree;
 use serde_json::Value;
 
@@ -156,11 +156,6 @@ impl Manifest {
 #[must_use]
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-/// A parsed document of an object that is a tree already, for decoders that read documents.
-pub(crate) fn to_document(value: &Value) -> Result<document::Document, document::SyntaxError> {
-    document::json::parse(lockgate_go::json::to_string(value).as_bytes())
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use lockgate_go::quote::quote;
 use super::names;
 use super::selector::{InvalidRequirement, Operator, Requirement, Selector};
 use super::validation::{invalid_each, validate_labels};
-use crate::decode::wire_struct;
+use crate::decode::{decode_value, wire_struct};
+use crate::document::tree;
 use crate::field::{FieldError, FieldErrors, Path, Shown};
 
 wire_struct! {
@@ -64,6 +65,13 @@ impl LabelSelector {
             requirement.validate(&mut errors, values, &expressions_path.index(index));
         }
         errors
+    }
+
+    /// The selector that a tree says, if it says one.
+    #[must_use]
+    pub fn read(tree: &serde_json::Value) -> Option<Self> {
+        let decoded = decode_value(tree::read(tree).root()).ok()?;
+        Some(decoded.value)
     }
 
     /// Turns the selector into its compiled form.

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
+use lockgate_kinds::kind::Related;
 use serde_json::Value;
 
 use super::rbac::Rbac;
@@ -18,17 +19,6 @@ const ROLE: &str = "system:node";
 pub(crate) struct NodeAuthorizer {
     rbac: Arc<Rbac>,
     graph: RwLock<Graph>,
-}
-
-/// A kind of object that nodes are related by to what they may read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Related {
-    /// A pod that is bound to a node.
-    Pod,
-    /// A volume that is bound to a claim.
-    Volume,
-    /// A volume that is attached to a node.
-    Attachment,
 }
 
 /// What nodes are related to.

@@ -4,8 +4,6 @@
 
 use std::collections::HashSet;
 
-use lockgate_api::decode;
-use lockgate_api::document::json as document;
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::selector::Selector;
 use lockgate_go::json;
@@ -57,9 +55,7 @@ pub(crate) fn rules<'r>(
 }
 
 fn compile(selector: &Value) -> Option<Selector> {
-    let parsed = document::parse(json::to_string(selector).as_bytes()).ok()?;
-    let decoded = decode::decode_value::<LabelSelector>(parsed.root()).ok()?;
-    decoded.value.compile().ok()
+    LabelSelector::read(selector)?.compile().ok()
 }
 
 /// Brings every aggregated role up to date. Returns whether any was not.

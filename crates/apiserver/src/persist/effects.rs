@@ -5,17 +5,17 @@
 use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
-use lockgate_api::registration::policy::Registered;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
+use lockgate_kinds::kind::ServerPart;
 use serde_json::Value;
 
 use crate::aggregation::Aggregator;
 use crate::allocate::Addresses;
-use crate::authz::node::{NodeAuthorizer, Related};
+use crate::authz::node::NodeAuthorizer;
 use crate::authz::rbac::Rbac;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal};
-use crate::flow_control::{FlowControl, suggested};
+use crate::flow_control::FlowControl;
 use crate::metadata;
 use crate::namespaces::NamespaceCache;
 use crate::policies;
@@ -37,52 +37,6 @@ pub(crate) struct Effects {
     pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
 }
 
-/// A kind of object that other parts of the server are made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Registration,
-    Policy(Registered),
-    Namespace,
-    Role,
-    Binding,
-    Definition,
-    Service,
-    EndpointSlice,
-    ApiService,
-    FlowSchema,
-    PriorityLevel,
-    /// Something that nodes are authorized by.
-    Node(Related),
-}
-
-fn kind(resource: &Resource) -> Option<Kind> {
-    if resource.is_custom() {
-        return None;
-    }
-    if let Some(what) = policies::kind_of(resource) {
-        return Some(Kind::Policy(what));
-    }
-    Some(match (resource.group(), resource.plural()) {
-        (
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => Kind::Registration,
-        ("", "namespaces") => Kind::Namespace,
-        ("", "services") => Kind::Service,
-        ("discovery.k8s.io", "endpointslices") => Kind::EndpointSlice,
-        (suggested::GROUP, suggested::SCHEMAS) => Kind::FlowSchema,
-        (suggested::GROUP, suggested::LEVELS) => Kind::PriorityLevel,
-        ("", "pods") => Kind::Node(Related::Pod),
-        ("", "persistentvolumes") => Kind::Node(Related::Volume),
-        ("storage.k8s.io", "volumeattachments") => Kind::Node(Related::Attachment),
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => Kind::Role,
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => Kind::Binding,
-        ("apiextensions.k8s.io", "customresourcedefinitions") => Kind::Definition,
-        ("apiregistration.k8s.io", "apiservices") => Kind::ApiService,
-        _ => return None,
-    })
-}
-
 /// An effect that only remains to be applied.
 #[derive(Debug)]
 pub(crate) enum Effect {
@@ -91,9 +45,9 @@ pub(crate) enum Effect {
     /// A policy or a binding comes into force.
     Enforce(Box<policies::Read>),
     /// An object as it is stored.
-    Put(Kind, Named, Value),
+    Put(ServerPart, Named, Value),
     /// An object is gone.
-    Removed(Kind, Named),
+    Removed(ServerPart, Named),
 }
 
 /// The namespace and the name of an object.
@@ -109,17 +63,17 @@ pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effec
         namespace: metadata::text(&object, "namespace").to_owned(),
         name: metadata::text(&object, "name").to_owned(),
     };
-    match kind(resource) {
+    match resource.configures() {
         // What cannot be decoded cannot be in force: better not stored than ignored.
-        Some(Kind::Registration) => resource
+        Some(ServerPart::Webhooks(_)) => resource
             .shape
             .configuration(&object)
             .map(|configuration| Effect::Register(Box::new(configuration)))
             .ok_or_else(|| undecodable(resource, &named)),
-        Some(Kind::Policy(what)) => policies::read(what, &object)
+        Some(ServerPart::Policies(what)) => policies::read(what, &object)
             .map(|read| Effect::Enforce(Box::new(read)))
             .map_err(|_| undecodable(resource, &named)),
-        Some(kind) => Ok(Effect::Put(kind, named, object)),
+        Some(part) => Ok(Effect::Put(part, named, object)),
         None => Err(internal(&format!("{} has no effects", resource.plural()))),
     }
 }
@@ -144,15 +98,9 @@ pub(crate) fn prepare_removal(resource: &Resource, key: &str) -> Option<Effect> 
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };
-    match kind(resource)? {
-        Kind::Registration => {
-            let kind = match resource.plural() {
-                "mutatingwebhookconfigurations" => ConfigurationKind::Mutating,
-                _ => ConfigurationKind::Validating,
-            };
-            Some(Effect::Unregister(kind, named))
-        }
-        kind => Some(Effect::Removed(kind, named)),
+    match resource.configures()? {
+        ServerPart::Webhooks(kind) => Some(Effect::Unregister(kind, named)),
+        part => Some(Effect::Removed(part, named)),
     }
 }
 
@@ -160,9 +108,9 @@ impl Effects {
     /// Returns true if writes to a resource have effects. Those of pods and volumes have where nodes are
     /// authorized by the pods that run on them.
     pub(crate) fn has_any(&self, resource: &Resource) -> bool {
-        match kind(resource) {
+        match resource.configures() {
             None => false,
-            Some(Kind::Node(_)) => self.nodes.is_some(),
+            Some(ServerPart::NodeGraph(_)) => self.nodes.is_some(),
             Some(_) => true,
         }
     }
@@ -175,35 +123,35 @@ impl Effects {
                 self.engine.configurations(kind).remove(&named.name);
             }
             Effect::Enforce(read) => policies::enforce(&self.engine, &read),
-            Effect::Put(kind, named, object) => self.put(kind, &named, &object),
-            Effect::Removed(kind, named) => self.removed(kind, &named),
+            Effect::Put(part, named, object) => self.put(part, &named, &object),
+            Effect::Removed(part, named) => self.removed(part, &named),
         }
     }
 
-    fn put(&self, kind: Kind, Named { namespace, name }: &Named, object: &Value) {
-        match kind {
+    fn put(&self, part: ServerPart, Named { namespace, name }: &Named, object: &Value) {
+        match part {
             // Prepared as `Effect::Register` and `Effect::Enforce`.
-            Kind::Registration | Kind::Policy(_) => {}
-            Kind::Namespace => self.namespaces.set(name, object),
-            Kind::Role => self.rbac.set_role(namespace, name, object),
-            Kind::Binding => self.rbac.set_binding(namespace, name, object),
-            Kind::Definition => {
+            ServerPart::Webhooks(_) | ServerPart::Policies(_) => {}
+            ServerPart::Namespaces => self.namespaces.set(name, object),
+            ServerPart::Roles => self.rbac.set_role(namespace, name, object),
+            ServerPart::RoleBindings => self.rbac.set_binding(namespace, name, object),
+            ServerPart::Definitions => {
                 self.registry.define(name, custom::resources(object));
                 self.aggregator.wake();
             }
-            Kind::Service => {
+            ServerPart::Services => {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
                 self.aggregator.wake();
             }
-            Kind::EndpointSlice => {
+            ServerPart::EndpointSlices => {
                 self.services.set_slice(namespace, name, object);
                 self.aggregator.wake();
             }
-            Kind::ApiService => self.aggregator.set(name, object),
-            Kind::FlowSchema => self.flow_control.set_schema(name, object),
-            Kind::PriorityLevel => self.flow_control.set_level(name, object),
-            Kind::Node(related) => {
+            ServerPart::ApiServices => self.aggregator.set(name, object),
+            ServerPart::FlowSchemas => self.flow_control.set_schema(name, object),
+            ServerPart::PriorityLevels => self.flow_control.set_level(name, object),
+            ServerPart::NodeGraph(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set(related, namespace, name, object);
                 }
@@ -211,31 +159,31 @@ impl Effects {
         }
     }
 
-    fn removed(&self, kind: Kind, Named { namespace, name }: &Named) {
-        match kind {
+    fn removed(&self, part: ServerPart, Named { namespace, name }: &Named) {
+        match part {
             // Prepared as `Effect::Unregister`.
-            Kind::Registration => {}
-            Kind::Policy(what) => policies::remove(&self.engine, what, name),
-            Kind::Namespace => self.namespaces.remove(name),
-            Kind::Role => self.rbac.remove_role(namespace, name),
-            Kind::Binding => self.rbac.remove_binding(namespace, name),
-            Kind::Definition => {
+            ServerPart::Webhooks(_) => {}
+            ServerPart::Policies(what) => policies::remove(&self.engine, what, name),
+            ServerPart::Namespaces => self.namespaces.remove(name),
+            ServerPart::Roles => self.rbac.remove_role(namespace, name),
+            ServerPart::RoleBindings => self.rbac.remove_binding(namespace, name),
+            ServerPart::Definitions => {
                 self.registry.define(name, Vec::new());
                 self.aggregator.wake();
             }
-            Kind::Service => {
+            ServerPart::Services => {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
                 self.aggregator.wake();
             }
-            Kind::EndpointSlice => {
+            ServerPart::EndpointSlices => {
                 self.services.remove_slice(namespace, name);
                 self.aggregator.wake();
             }
-            Kind::ApiService => self.aggregator.remove(name),
-            Kind::FlowSchema => self.flow_control.remove_schema(name),
-            Kind::PriorityLevel => self.flow_control.remove_level(name),
-            Kind::Node(related) => {
+            ServerPart::ApiServices => self.aggregator.remove(name),
+            ServerPart::FlowSchemas => self.flow_control.remove_schema(name),
+            ServerPart::PriorityLevels => self.flow_control.remove_level(name),
+            ServerPart::NodeGraph(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove(related, namespace, name);
                 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use lockgate_api::document;
-use lockgate_api::document::json;
+use lockgate_api::document::tree;
 use lockgate_api::registration::{Configuration, ConfigurationKind, Version, codec, strategy};
-use lockgate_go::json as go_json;
 use lockgate_kinds::equality::semantically_equal;
 use lockgate_kinds::kind::Kind;
 use lockgate_kinds::managed_fields::Shape as Owned;
@@ -119,9 +118,8 @@ impl Shape {
                     type_of(row.group, row.version, row.kind).ok_or(ShapeError::UnknownType)?;
                 let mut object = protobuf::decode(ty, message)?;
                 name_type(&mut object, row);
-                let text = go_json::to_string(&object);
-                let document = json::parse(text.as_bytes())?;
-                self.decode(document.root()).map(|(object, _)| object)?
+                self.decode(tree::read(&object).root())
+                    .map(|(object, _)| object)?
             }
             Self::Plain(ty) => protobuf::decode(*ty, message)?,
             Self::Custom(_) => return Err(ShapeError::NoProtobuf),
@@ -152,8 +150,7 @@ impl Shape {
                 Ok((object, decoded.findings))
             }
             Self::Registration { kind, version, .. } => {
-                let text = go_json::to_string(&value);
-                let document = json::parse(text.as_bytes())?;
+                let document = tree::read(&value);
                 let decoded = codec::decode_without_defaults(document.root(), *kind, *version)?;
                 let findings = decoded.findings.iter().map(ToString::to_string).collect();
                 Ok((codec::to_json(decoded.value, *version), findings))
@@ -202,8 +199,7 @@ impl Shape {
         let Self::Registration { kind, version, .. } = self else {
             return None;
         };
-        let text = go_json::to_string(value);
-        let document = json::parse(text.as_bytes()).ok()?;
+        let document = tree::read(value);
         let decoded = codec::decode_without_defaults(document.root(), *kind, *version).ok()?;
         Some(decoded.value)
     }

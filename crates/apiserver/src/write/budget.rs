@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use lockgate_api::decode;
-use lockgate_api::document::json as document;
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::selector::Selector;
 use lockgate_store::List;
@@ -41,9 +39,7 @@ fn condition<'o>(object: &'o Value, of: &str) -> Option<&'o Value> {
 }
 
 fn compile(selector: &Value) -> Option<Selector> {
-    let parsed = document::parse(selector.to_string().as_bytes()).ok()?;
-    let decoded = decode::decode_value::<LabelSelector>(parsed.root()).ok()?;
-    decoded.value.compile().ok()
+    LabelSelector::read(selector)?.compile().ok()
 }
 
 /// The names of the budgets of a pod.

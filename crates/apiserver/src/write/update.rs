@@ -8,8 +8,6 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/update.go, pkg/registry/generic/registry/store.go
 
-use std::sync::Arc;
-
 use lockgate_admission::object::Object;
 use lockgate_kinds::kind;
 use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
@@ -479,24 +477,11 @@ pub(crate) fn precondition_failed(key: &str, what: &str, wanted: &str, found: &s
 }
 
 /// The key of an object as upstream stores it, which its error texts show.
-///
-/// UPSTREAM: kubernetes pkg/kubeapiserver/default_storage_factory_builder.go
-fn upstream_key(resource: &Arc<Resource>, key: &str) -> String {
+fn upstream_key(resource: &Resource, key: &str) -> String {
     let (group, plural) = (resource.storage.0.as_str(), resource.storage.1.as_str());
     let prefix = encoding::prefix(group, plural, None);
     let rest = key.strip_prefix(&prefix).unwrap_or(key);
-    match (group, plural) {
-        ("", "services") => format!("/registry/services/specs/{rest}"),
-        ("", "endpoints") => format!("/registry/services/endpoints/{rest}"),
-        ("", "nodes") => format!("/registry/minions/{rest}"),
-        ("", "replicationcontrollers") => format!("/registry/controllers/{rest}"),
-        ("networking.k8s.io", "ingresses") => format!("/registry/ingress/{rest}"),
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
-            format!("/registry/{group}/{plural}/{rest}")
-        }
-        _ if resource.is_custom() => format!("/registry/{}/{plural}/{rest}", resource.group()),
-        _ => format!("/registry/{plural}/{rest}"),
-    }
+    format!("/registry/{}/{rest}", resource.etcd_prefix())
 }
 
 /// Returns true if the change took the last finalizer from an object that is being deleted.

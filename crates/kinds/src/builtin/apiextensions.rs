@@ -6,7 +6,8 @@ use lockgate_api::field::FieldErrors;
 
 use crate::crd;
 use crate::kind::{
-    CHANGE, Context, Deletion, Finalizers, Kind, NewStatus, Resource, Written, cluster, sub,
+    CHANGE, Context, Deletion, Finalizers, Kind, NewStatus, Resource, ServerPart, Written, cluster,
+    sub,
 };
 use crate::object::{list, open, with};
 
@@ -19,6 +20,7 @@ const CUSTOM_RESOURCE_DEFINITIONS: Resource = cluster(
     "CustomResourceDefinitionList",
     &Definition,
 )
+.in_etcd_as("apiextensions.k8s.io/customresourcedefinitions")
 .short(&["crd", "crds"])
 .categories(&["api-extensions"])
 .subresources(&[sub(
@@ -40,6 +42,10 @@ pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io"
 struct Definition;
 
 impl Kind for Definition {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Definitions)
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         crd::defaults(value);
     }

@@ -34,6 +34,8 @@ pub struct Resource {
     /// Group, version and plural under which objects are stored. Resources that share it are views
     /// of one set of objects.
     pub storage: (&'static str, &'static str, &'static str),
+    /// The prefix of the keys in etcd, below kube-apiserver's own.
+    pub etcd_prefix: &'static str,
     /// A PUT on a missing object creates it.
     pub allow_create_on_update: bool,
     /// A PUT without a resourceVersion overwrites whatever is there.
@@ -146,6 +148,7 @@ pub(crate) const fn cluster(
         verbs: ALL,
         subresources: &[],
         storage: (group, version, plural),
+        etcd_prefix: plural,
         allow_create_on_update: false,
         allow_unconditional_update: true,
         generation: Generation::Untouched,
@@ -208,6 +211,15 @@ impl Resource {
 
     pub(crate) const fn stored_as(mut self, group: Name, version: Name, plural: Name) -> Self {
         self.storage = (group, version, plural);
+        self.etcd_prefix = plural;
+        self
+    }
+
+    /// Stores objects in etcd under another name than the plural.
+    ///
+    /// UPSTREAM: pkg/kubeapiserver/default_storage_factory_builder.go (SpecialDefaultResourcePrefixes)
+    pub(crate) const fn in_etcd_as(mut self, prefix: Name) -> Self {
+        self.etcd_prefix = prefix;
         self
     }
 

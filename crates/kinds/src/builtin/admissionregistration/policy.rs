@@ -1,20 +1,21 @@
 //! ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
 
-use lockgate_api::document::json::parse;
+use lockgate_api::document::tree;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::registration::policy::{
-    Binding, Policy, PolicyKind, decode_binding, decode_policy,
+    Binding, Policy, PolicyKind, Registered, decode_binding, decode_policy,
 };
 use lockgate_api::registration::strategy::warn_of_static_name;
 use lockgate_api::registration::validation::policies;
-use lockgate_go::json::to_string;
 use serde_json::{Value, json};
 
 use super::json_path;
 use crate::at::At;
 use crate::cells::read;
 use crate::cells::{Common, Row, cell, count_cell};
-use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, SPEC, Written, cluster, sub};
+use crate::kind::{
+    CHANGE, Context, Finalizers, Kind, Resource, SPEC, ServerPart, Written, cluster, sub,
+};
 use crate::object::{Object, at_mut, each, fill, get_mut, with};
 
 pub(super) const VALIDATING_ADMISSION_POLICIES: Resource = cluster(
@@ -81,6 +82,12 @@ pub(super) const MUTATING_ADMISSION_POLICY_BINDINGS: Resource = cluster(
 pub(super) struct ValidatingAdmissionPolicy;
 
 impl Kind for ValidatingAdmissionPolicy {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Policies(Registered::Policy(
+            PolicyKind::Validating,
+        )))
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, policy_defaults);
     }
@@ -138,6 +145,12 @@ impl Kind for ValidatingAdmissionPolicy {
 pub(super) struct MutatingAdmissionPolicy;
 
 impl Kind for MutatingAdmissionPolicy {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Policies(Registered::Policy(
+            PolicyKind::Mutating,
+        )))
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, policy_defaults);
     }
@@ -191,6 +204,10 @@ impl Kind for MutatingAdmissionPolicy {
 pub(super) struct PolicyBinding(pub(super) PolicyKind);
 
 impl Kind for PolicyBinding {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Policies(Registered::Binding(self.0)))
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, binding_defaults);
     }
@@ -240,24 +257,16 @@ impl Kind for PolicyBinding {
 
 /// The typed form. Objects come decoded, so a failure is a broken invariant, and it refuses the write.
 fn typed_policy(value: &Value, kind: PolicyKind) -> Result<Policy, FieldError> {
-    let text = to_string(value);
-    let read = match parse(text.as_bytes()) {
-        Ok(document) => decode_policy(document.root(), kind).map_err(|error| error.to_string()),
-        Err(error) => Err(error.message),
-    };
-    read.map(|decoded| decoded.value)
-        .map_err(|reason| FieldError::internal(&Path::root("spec"), reason))
+    decode_policy(tree::read(value).root(), kind)
+        .map(|decoded| decoded.value)
+        .map_err(|error| FieldError::internal(&Path::root("spec"), error.to_string()))
 }
 
 /// The same for a binding.
 fn typed_binding(value: &Value, kind: PolicyKind) -> Result<Binding, FieldError> {
-    let text = to_string(value);
-    let read = match parse(text.as_bytes()) {
-        Ok(document) => decode_binding(document.root(), kind).map_err(|error| error.to_string()),
-        Err(error) => Err(error.message),
-    };
-    read.map(|decoded| decoded.value)
-        .map_err(|reason| FieldError::internal(&Path::root("spec"), reason))
+    decode_binding(tree::read(value).root(), kind)
+        .map(|decoded| decoded.value)
+        .map_err(|error| FieldError::internal(&Path::root("spec"), error.to_string()))
 }
 
 fn policy_errors(

@@ -3,17 +3,15 @@
 
 use serde_json::{Value, json};
 
-use lockgate_api::document::json::parse;
+use lockgate_api::document::tree;
 use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_api::registration::{
     Configuration, ConfigurationKind, Version, codec, strategy, validation,
 };
-use lockgate_go::json::to_string;
 
 use crate::cells::{Common, Row, count_cell, read};
-use crate::kind::{Context, Kind, Resource, Written, cluster};
+use crate::kind::{Context, Kind, Resource, ServerPart, Written, cluster};
 use crate::object::{Object, at_mut, each, fill, is_empty, open, with};
-use crate::upstream_error::UpstreamError;
 
 pub(super) const VALIDATING_V1: Resource = cluster(
     "admissionregistration.k8s.io",
@@ -101,8 +99,9 @@ impl Webhooks {
     /// The typed form. Objects come decoded, so a failure is a broken invariant, and it refuses the
     /// write.
     fn typed(&self, value: &Value) -> Result<Configuration, FieldError> {
-        typed(value, self.kind, self.version)
-            .map_err(|reason| FieldError::internal(&Path::root("webhooks"), reason))
+        codec::decode_without_defaults(tree::read(value).root(), self.kind, self.version)
+            .map(|decoded| decoded.value)
+            .map_err(|error| FieldError::internal(&Path::root("webhooks"), error.to_string()))
     }
 
     fn request<'c>(&self, context: &Context<'c>) -> strategy::Request<'c> {
@@ -114,20 +113,11 @@ impl Webhooks {
     }
 }
 
-/// Decodes a configuration that is a tree, without defaults.
-fn typed(
-    value: &Value,
-    kind: ConfigurationKind,
-    version: Version,
-) -> Result<Configuration, UpstreamError> {
-    let text = to_string(value);
-    let document = parse(text.as_bytes()).map_err(|error| error.message)?;
-    codec::decode_without_defaults(document.root(), kind, version)
-        .map(|decoded| decoded.value)
-        .map_err(|error| error.to_string().into())
-}
-
 impl Kind for Webhooks {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Webhooks(self.kind))
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         with(value, |object| defaults(object, self.kind, self.version));
     }

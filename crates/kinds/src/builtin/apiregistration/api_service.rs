@@ -2,7 +2,7 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, Written, cluster, sub};
+use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, ServerPart, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, get, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_dns1035_label, check_path_segment, check_subdomain};
@@ -19,6 +19,7 @@ pub(super) const API_SERVICES: Resource = cluster(
     "APIServiceList",
     &ApiService,
 )
+.in_etcd_as("apiregistration.k8s.io/apiservices")
 .categories(&["api-extensions"])
 .subresources(&[sub(
     "status",
@@ -34,6 +35,10 @@ pub(super) const API_SERVICES: Resource = cluster(
 pub(super) struct ApiService;
 
 impl Kind for ApiService {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::ApiServices)
+    }
+
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
         let at = At::root(new.object(), "status");
         for condition in at.at("conditions").items() {

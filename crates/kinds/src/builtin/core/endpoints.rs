@@ -18,6 +18,7 @@ pub(super) const ENDPOINTS: Resource = namespaced(
     "EndpointsList",
     &Endpoints,
 )
+.in_etcd_as("services/endpoints")
 .short(&["ep"])
 .create_on_update();
 

@@ -4,7 +4,8 @@ use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{LABEL_NAMES, check_finalizer_name, invalid_each, take_over};
 use crate::kind::{
-    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, Resource, Written, cluster, select, sub,
+    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, Resource, ServerPart, Written, cluster,
+    select, sub,
 };
 use crate::object::{Object, fill_text, get, get_mut, list, open, text, with};
 use lockgate_api::field::{FieldErrors, Path};
@@ -37,6 +38,10 @@ const SELECTABLE: &[FieldSelector] = &[NAME, select("status.phase", &["status", 
 pub(super) struct Namespace;
 
 impl Kind for Namespace {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Namespaces)
+    }
+
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
         let at = At::root(new.object(), "status");
         let (wanted, is) = if new.metadata.deletion_timestamp.is_none() {

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 pub(super) const NODES: Resource = cluster("", "v1", "nodes", "node", "Node", "NodeList", &Node)
+    .in_etcd_as("minions")
     .short(&["no"])
     .subresources(&[
         sub("proxy", "", "v1", "NodeProxyOptions", PROXY),

@@ -9,7 +9,9 @@ use crate::builtin::core::volume_source::{
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::take_over;
 use crate::equality::semantically_equal;
-use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
+use crate::kind::{
+    CHANGE, Context, Deletion, Kind, Related, Resource, ServerPart, Written, cluster, sub,
+};
 use crate::object::{Object, fill, fill_text, get, get_mut, open, text, with};
 use crate::typed::{internal_diff, internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
@@ -33,6 +35,10 @@ pub(super) const PERSISTENT_VOLUMES: Resource = cluster(
 pub(super) struct PersistentVolume;
 
 impl Kind for PersistentVolume {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::NodeGraph(Related::Volume))
+    }
+
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         volume_warnings(new.object())
     }

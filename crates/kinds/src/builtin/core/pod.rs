@@ -14,8 +14,8 @@ use crate::cells::{Common, Row, cell, read};
 use crate::checks::ip_warning;
 use crate::kind::{
     CHANGE, CREATE, Context, Deletion, FieldSelector, Generation, Kind, NAME, NAMESPACE, NewStatus,
-    PROXY, Resource, SPEC, STREAM, Written, absent, first_of, flag_selector, namespaced, select,
-    sub,
+    PROXY, Related, Resource, SPEC, STREAM, ServerPart, Written, absent, first_of, flag_selector,
+    namespaced, select, sub,
 };
 use crate::object::with;
 pub(in crate::builtin) use defaults::{labels_default, template as template_defaults};
@@ -90,6 +90,10 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Pod;
 
 impl Kind for Pod {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::NodeGraph(Related::Pod))
+    }
+
     fn new_status(&self) -> NewStatus {
         // Preparation resets it.
         NewStatus::Sent

@@ -27,6 +27,7 @@ pub(super) const REPLICATION_CONTROLLERS: Resource = namespaced(
     "ReplicationControllerList",
     &ReplicationController,
 )
+.in_etcd_as("controllers")
 .short(&["rc"])
 .categories(&["all"])
 .subresources(&[

@@ -10,8 +10,8 @@ use crate::checks::{
     dual_stack_failure, ip_warning, parse_ip_sloppy, take_over,
 };
 use crate::kind::{
-    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource, Written,
-    namespaced, select, sub,
+    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource, ServerPart,
+    Written, namespaced, select, sub,
 };
 use crate::object::{
     Object, at_mut, each, fill, fill_text, get, get_mut, has, is_empty, list, number, text, with,
@@ -31,6 +31,7 @@ pub(super) const SERVICES: Resource = namespaced(
     "ServiceList",
     &Service,
 )
+.in_etcd_as("services/specs")
 .short(&["svc"])
 .categories(&["all"])
 .subresources(&[
@@ -51,6 +52,10 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Service;
 
 impl Kind for Service {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Services)
+    }
+
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
         let (spec, at) = (
             At::root(new.object(), "spec"),

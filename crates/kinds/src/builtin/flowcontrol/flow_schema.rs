@@ -3,7 +3,7 @@
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{check_label, take_over};
-use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, Written, cluster, sub};
+use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, ServerPart, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, fill_number, get_mut, open, with};
 use lockgate_api::field::{FieldError, FieldErrors, Shown};
 use lockgate_api::meta::names::check_subdomain;
@@ -52,6 +52,10 @@ pub(super) const PRIORITY_LEVEL_CONFIGURATIONS: Resource = cluster(
 pub(super) struct FlowSchema;
 
 impl Kind for FlowSchema {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::FlowSchemas)
+    }
+
     fn validate_update(
         &self,
         subresource: &str,
@@ -114,6 +118,10 @@ impl Kind for FlowSchema {
 pub(super) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::PriorityLevels)
+    }
+
     fn validate_update(
         &self,
         subresource: &str,

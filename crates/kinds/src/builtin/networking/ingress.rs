@@ -25,6 +25,7 @@ pub(super) const INGRESSES: Resource = namespaced(
     "IngressList",
     &Ingress,
 )
+.in_etcd_as("ingress")
 .short(&["ing"])
 .subresources(&[sub("status", "networking.k8s.io", "v1", "Ingress", CHANGE)])
 .generation(SPEC);

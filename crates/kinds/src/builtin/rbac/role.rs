@@ -3,7 +3,7 @@
 use crate::at::At;
 use crate::checks::invalid_json;
 use crate::checks::wire;
-use crate::kind::{Context, Kind, Resource, Written, cluster, namespaced};
+use crate::kind::{Context, Kind, Resource, ServerPart, Written, cluster, namespaced};
 use crate::object::{Object, is_empty, list};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
@@ -39,6 +39,10 @@ pub(super) const CLUSTER_ROLES: Resource = cluster(
 pub(super) struct Role;
 
 impl Kind for Role {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Roles)
+    }
+
     fn name_rules(&self) -> NameRules {
         NAMES
     }
@@ -72,6 +76,10 @@ impl Kind for Role {
 pub(super) struct ClusterRole;
 
 impl Kind for ClusterRole {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::Roles)
+    }
+
     fn name_rules(&self) -> NameRules {
         NAMES
     }

@@ -5,7 +5,9 @@ use crate::at::At;
 use crate::builtin::core::persistent_volume::{volume_source, volume_spec};
 use crate::builtin::core::volume_source::driver_name;
 use crate::cells::{Common, Row, cell, read};
-use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, cluster, sub};
+use crate::kind::{
+    CHANGE, Context, Deletion, Kind, Related, Resource, ServerPart, Written, cluster, sub,
+};
 use crate::object::{Object, at_mut, with};
 use crate::typed::member_type;
 use lockgate_api::field::FieldErrors;
@@ -35,6 +37,10 @@ pub(super) const VOLUME_ATTACHMENTS: Resource = cluster(
 pub(super) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
+    fn configures(&self) -> Option<ServerPart> {
+        Some(ServerPart::NodeGraph(Related::Attachment))
+    }
+
     fn validate_update(
         &self,
         subresource: &str,

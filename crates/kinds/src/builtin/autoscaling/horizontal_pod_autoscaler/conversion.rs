@@ -246,9 +246,7 @@ fn optional_text(object: &Object, key: &str) -> Option<String> {
 
 fn selector_text(metric: &Object) -> Option<String> {
     let selector = metric.get("selector").filter(|value| !value.is_null())?;
-    let document = parse(to_string(selector).as_bytes()).ok()?;
-    let selector = lockgate_api::decode::decode_value::<LabelSelector>(document.root()).ok()?;
-    Some(to_string(&selector.value))
+    Some(to_string(&LabelSelector::read(selector)?))
 }
 
 fn reference_text(holder: &Object) -> Option<String> {
