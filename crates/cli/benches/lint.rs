@@ -2,7 +2,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
-use lockgate_cli::lint::check::{Expressions, check};
+use lockgate_cli::lint::check::{Expressions, Risks, check};
 use lockgate_cli::lint::render::{human, json};
 use lockgate_cli::text::Source;
 
@@ -86,11 +86,7 @@ fn lint(criterion: &mut Criterion) {
                         conditions: &MatchConditionChecker,
                         policies: &PolicyExpressionChecker,
                     };
-                    let report = check(
-                        sources,
-                        expressions,
-                        Some(&lockgate_lint::Options::default()),
-                    );
+                    let report = check(sources, expressions, Some(&Risks::default()));
                     let options = human::Options {
                         color: false,
                         max_findings: 100,

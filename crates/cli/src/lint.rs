@@ -4,10 +4,13 @@
 //!   files, folders, stdin ──► source ──► check (decode, validate, locate) ──► Report ──► render
 //! ```
 //!
+//! Fixes are edits of the sources, made between two checks.
 //! Checking never prints and rendering never decides: a [`Report`] stands between them.
 
 pub mod check;
+pub mod edit;
 pub mod finding;
+pub mod fix;
 mod locate;
 pub mod render;
 pub mod source;
@@ -28,6 +31,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The number of documents of other kinds.
     pub ignored: usize,
+    /// The changes that would answer findings, by object.
+    pub fixes: Vec<edit::ObjectFixes>,
+    /// The number of captured calls that are of webhooks among the objects.
+    pub captured_calls: usize,
 }
 
 /// An object that was checked.

@@ -12,6 +12,9 @@ const PAGE: usize = 500;
 /// Objects of one kind that are read, at most.
 const MAX_OBJECTS: usize = 100_000;
 
+/// Begins the names of sources that are objects of a cluster.
+pub const CLUSTER_PREFIX: &str = "cluster:";
+
 /// The cluster to read.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LiveArgs {
@@ -236,7 +239,7 @@ impl Live {
                 }
                 manifests.push(Manifest {
                     value,
-                    source: format!("cluster:{path}"),
+                    source: format!("{CLUSTER_PREFIX}{path}"),
                     document: manifests.len() + 1,
                 });
             }

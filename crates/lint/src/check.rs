@@ -33,6 +33,7 @@ pub fn check(set: &Set, options: &Options) -> Vec<Finding> {
             rule,
             profile: options.profile,
             findings: &mut findings,
+            fix: None,
         };
         (rule.check)(&context, &mut reporter);
     }

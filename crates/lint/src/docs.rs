@@ -39,18 +39,38 @@ pub fn section(rule: &Rule) -> String {
         advice,
         bad,
         good,
+        captured,
+        fix,
         ..
     } = rule;
+    let fix = fix
+        .map(|fix| format!("`--fix` {fix}.\n\n"))
+        .unwrap_or_default();
+    let needs = match captured {
+        Some(_) => "Needs `--capture`. ",
+        None => "",
+    };
+    let example = |manifests: &str, lines: Option<&str>| {
+        let lines = lines.zip(*captured).map(|(lines, captured)| {
+            let times = match captured.times {
+                1 => String::new(),
+                times => format!(", {times} times"),
+            };
+            format!("\nCaptured{times}:\n\n```json\n{}\n```\n", lines.trim())
+        });
+        let manifests = manifests.trim();
+        format!("```yaml\n{manifests}\n```\n{}", lines.unwrap_or_default())
+    };
     let levels: Vec<String> = Profile::ALL
         .iter()
         .zip(severities(&rule.levels))
         .map(|(profile, severity)| format!("{} {severity}", profile.name()))
         .collect();
     format!(
-        "**{title}.** {summary}\n\n{advice}\n\nSeverity: {}.\n\nBad:\n\n```yaml\n{}\n```\n\nGood:\n\n```yaml\n{}\n```\n",
+        "**{title}.** {summary}\n\n{advice}\n\n{fix}{needs}Severity: {}.\n\nBad:\n\n{}\nGood:\n\n{}",
         levels.join(", "),
-        bad.trim(),
-        good.trim()
+        example(bad, captured.map(|captured| captured.bad)),
+        example(good, captured.map(|captured| captured.good)),
     )
 }
 

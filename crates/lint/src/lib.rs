@@ -8,8 +8,8 @@
 //!   documents ──► Set (hooks, policies, other manifests) ──► rules ──► Finding (rule, place, message)
 //! ```
 //!
-//! Rules that need a running webhook (its patches, its latency) are no part of this crate. There is no
-//! I/O and no clock: the time comes with the [`Options`].
+//! Rules about the answers of webhooks look at captured calls, as [`traffic`]. There is no I/O and no clock:
+//! the time comes with the [`Options`].
 
 #![warn(missing_docs)]
 #![doc = include_str!("../README.md")]
@@ -19,6 +19,9 @@ pub mod finding;
 mod resource;
 
 mod matching;
+pub mod traffic;
+
+pub mod fix;
 
 pub mod set;
 
@@ -32,7 +35,8 @@ mod check;
 
 pub use check::{Options, check};
 pub use finding::{Grade, Levels, Profile, Severity};
-pub use rule::{Finding, Rule};
+pub use fix::Fix;
+pub use rule::{Captured, Finding, Rule};
 pub use rules::{RULES, find};
 pub use set::{Set, SetError};
 pub use suppression::Suppressions;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::finding::{Grade, Levels, Profile, Severity};
+use crate::fix::Fix;
 use crate::set::{Hook, Set};
 
 /// A rule of the catalogue.
@@ -19,9 +20,24 @@ pub struct Rule {
     pub bad: &'static str,
     /// The same without.
     pub good: &'static str,
+    /// Calls that the examples are about, where the rule looks at calls.
+    pub captured: Option<Captured>,
+    /// The change that `--fix` makes, if it makes one.
+    pub fix: Option<&'static str>,
     /// The severities.
     pub levels: Levels,
     pub(crate) check: fn(&Context<'_>, &mut Reporter<'_>),
+}
+
+/// Captures for the examples of a rule: lines of a capture file, without its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captured {
+    /// Captured with the bad manifests.
+    pub bad: &'static str,
+    /// Captured with the good manifests.
+    pub good: &'static str,
+    /// How often each request was captured.
+    pub times: usize,
 }
 
 impl PartialEq for Rule {
@@ -55,6 +71,8 @@ pub struct Finding {
     pub path: String,
     /// What is wrong.
     pub message: String,
+    /// A change that answers it, where one is safe.
+    pub fix: Option<Fix>,
 }
 
 /// What rules look at.
@@ -71,9 +89,17 @@ pub(crate) struct Reporter<'r> {
     pub(crate) rule: &'static Rule,
     pub(crate) profile: Profile,
     pub(crate) findings: &'r mut Vec<Finding>,
+    /// The fix of the next finding.
+    pub(crate) fix: Option<Fix>,
 }
 
 impl Reporter<'_> {
+    /// Gives the next finding a fix.
+    pub(crate) fn fixing(&mut self, fix: Fix) -> &mut Self {
+        self.fix = Some(fix);
+        self
+    }
+
     /// Reports about a field of a webhook.
     pub(crate) fn hook(&mut self, hook: &Hook, field: &str, message: String) {
         self.graded(Grade::Usual, hook, field, message);
@@ -98,6 +124,7 @@ impl Reporter<'_> {
         path: String,
         message: String,
     ) {
+        let fix = self.fix.take();
         if let Some(severity) = self.rule.levels.severity(self.profile, grade) {
             self.findings.push(Finding {
                 rule: self.rule,
@@ -106,6 +133,7 @@ impl Reporter<'_> {
                 webhook,
                 path,
                 message,
+                fix,
             });
         }
     }

@@ -4,10 +4,12 @@ mod access;
 mod address;
 mod backend;
 mod bypass;
+mod calls;
 mod condition;
 mod custom;
 mod dependency;
 mod failure;
+mod patches;
 mod policy;
 mod resource;
 mod scope;
@@ -46,9 +48,17 @@ pub static RULES: &[&Rule] = &[
     &address::W025,
     &condition::W026,
     &condition::W027,
+    &calls::W028,
+    &patches::W029,
+    &patches::W030,
+    &patches::W031,
+    &patches::W032,
+    &patches::W033,
     &scope::W034,
+    &calls::W035,
     &wire::W036,
     &custom::W037,
+    &calls::W038,
     &time::W039,
     &access::W040,
     &backend::W041,

@@ -1,6 +1,6 @@
 //! Everything that is linted together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use lockgate_api::decode::DecodeError;
 use lockgate_api::document::{SyntaxError, Value, yaml};
@@ -15,11 +15,13 @@ use lockgate_api::registration::{Configuration, ConfigurationKind, Version, Webh
 use lockgate_cel::admission::MatchConditions;
 use serde_json::Value as Json;
 
+use crate::fix::Fix;
 use crate::matching::{
     Labels, NAME_LABEL, Operation, Operations, Target, covers_scope, operations_on,
     reaches_builtin_group,
 };
 use crate::resource::{BUILTIN, Resource};
+use crate::traffic::{Call, Exchange};
 
 /// The annotation that names rules to leave out for an object, as in `W001,W004`, or `*`.
 pub const IGNORE_ANNOTATION: &str = "lint.lockgate.dev/ignore";
@@ -44,6 +46,7 @@ pub struct Set {
     pub(crate) policies: Vec<(usize, Policy)>,
     pub(crate) bindings: Vec<(usize, Binding)>,
     pub(crate) manifests: Vec<Manifest>,
+    pub(crate) traffic: Vec<Exchange>,
     /// The labels of the namespaces among the manifests.
     namespaces: BTreeMap<String, Labels>,
 }
@@ -218,6 +221,50 @@ impl Set {
         object
     }
 
+    /// Adds a captured request.
+    pub fn add_exchange(&mut self, exchange: Exchange) {
+        self.traffic.push(exchange);
+    }
+
+    /// The number of captured calls of webhooks of this set.
+    #[must_use]
+    pub fn captured_calls(&self) -> usize {
+        let calls = self.calls().into_iter();
+        calls.map(|(_, calls)| calls.len()).sum()
+    }
+
+    /// The captured calls of each webhook, in order; webhooks without one are left out.
+    pub(crate) fn calls(&self) -> Vec<(&Hook, Vec<(&Exchange, &Call)>)> {
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut calls: Vec<(&Hook, Vec<(&Exchange, &Call)>)> = Vec::new();
+        if self.traffic.is_empty() {
+            return calls;
+        }
+        for (at, hook) in self.hooks.iter().enumerate() {
+            by_name.entry(&hook.webhook.name).or_default().push(at);
+            calls.push((hook, Vec::new()));
+        }
+        for exchange in &self.traffic {
+            for call in &exchange.calls {
+                let mut named = by_name.get(call.webhook.as_str()).into_iter().flatten();
+                let found = named.find(|at| self.is_of(call, **at));
+                if let Some((_, of)) = found.and_then(|at| calls.get_mut(*at)) {
+                    of.push((exchange, call));
+                }
+            }
+        }
+        calls.retain(|(_, calls)| !calls.is_empty());
+        calls
+    }
+
+    /// The call may be of the webhook of this name and number.
+    fn is_of(&self, call: &Call, at: usize) -> bool {
+        let hook = self.hooks.get(at);
+        let configuration = hook.and_then(|hook| self.info(hook.object));
+        call.configuration.is_empty()
+            || configuration.is_some_and(|info| info.name == call.configuration)
+    }
+
     fn object(&mut self, kind: &str, metadata: &ObjectMeta) -> usize {
         self.objects.push(ObjectInfo {
             kind: kind.to_owned(),
@@ -334,6 +381,23 @@ impl Hook {
         match field {
             "" => format!("webhooks[{}]", self.index),
             field => format!("webhooks[{}].{field}", self.index),
+        }
+    }
+
+    /// The fix that sets one of its fields.
+    pub(crate) fn set(&self, field: &str, value: impl Into<Json>) -> Fix {
+        Fix::Set {
+            webhook: self.index,
+            field: field.to_owned(),
+            value: value.into(),
+        }
+    }
+
+    /// The fix that excludes namespaces.
+    pub(crate) fn excluding(&self, names: impl IntoIterator<Item = impl Into<String>>) -> Fix {
+        Fix::Exclude {
+            webhook: self.index,
+            namespaces: names.into_iter().map(Into::into).collect(),
         }
     }
 

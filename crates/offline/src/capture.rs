@@ -180,6 +180,7 @@ pub fn read(file: &str, text: &str) -> Result<Capture, CaptureError> {
         let mut value: Value =
             serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if value["kind"] == "AdmissionReview" {
+            encode_patch(&mut value["response"]);
             let answer = value.get("response").filter(|answer| answer.is_object());
             let call = answer.cloned().map(|response| RecordedCall {
                 response: Some(response),
@@ -192,14 +193,24 @@ pub fn read(file: &str, text: &str) -> Result<Capture, CaptureError> {
             });
             continue;
         }
-        let record: Record =
+        let mut record: Record =
             serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+        for call in &mut record.calls {
+            call.response.iter_mut().for_each(encode_patch);
+        }
         if !record.request.is_object() {
             return Err(wrong(String::from("`request` is not an object")));
         }
         records.push(record);
     }
     Ok(Capture { header, records })
+}
+
+/// Encodes a patch that somebody wrote as a list of operations.
+fn encode_patch(response: &mut Value) {
+    if let Some(patch) = response.get_mut("patch").filter(|patch| patch.is_array()) {
+        *patch = lockgate_go::base64::encode(patch.to_string().as_bytes()).into();
+    }
 }
 
 /// The header of a capture from a source.

@@ -59,7 +59,8 @@ pub fn fields(before: &Value, after: &Value) -> Vec<FieldChange> {
     changes
 }
 
-fn join(path: &str, key: &str) -> String {
+/// The path of a member.
+pub(crate) fn join(path: &str, key: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match (path, key.chars().all(is_plain) && !key.is_empty()) {
         ("", true) => key.to_owned(),

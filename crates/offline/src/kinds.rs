@@ -1,6 +1,6 @@
 //! The kinds of an offline cluster: the built-in ones, and those of the definitions among its manifests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lockgate_admission::equality;
@@ -10,9 +10,11 @@ use lockgate_admission::host::{
 use lockgate_admission::object::Object;
 use lockgate_admission::request::{kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::meta::time::Time;
 use lockgate_kinds::crd::{Conversion, CustomResource, Scope, Version};
 use lockgate_kinds::managed_fields::{Shape as Owned, merge_configuration};
 use lockgate_kinds::resource::{self as rows, Resource as Row};
+use lockgate_kinds::strategy::{self, Context, Requester};
 use lockgate_kinds::structural::{SchemaError, Source};
 use lockgate_kinds::typed::{Type, type_of};
 use lockgate_kinds::{defaults, equality as typed_equality, tree};
@@ -194,6 +196,38 @@ impl OfflineKinds {
             }
             Shape::Unknown => Ok((value, Vec::new())),
         }
+    }
+
+    /// The errors that the server finds in an object of a kind, created or updated.
+    pub(crate) fn validate(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        of: &GroupVersionKind,
+    ) -> Vec<String> {
+        if let Shape::Custom(custom, version) = self.shape(of) {
+            let found = match old {
+                Some(old) => custom.validate_update(version, object, old),
+                None => custom.validate_create(version, object),
+            };
+            return found.errors.iter().map(ToString::to_string).collect();
+        }
+        let Some(row) = rows::by_kind(&of.group, &of.version, &of.kind) else {
+            return Vec::new();
+        };
+        let nobody = BTreeMap::new();
+        let requester = Requester {
+            name: "",
+            uid: "",
+            groups: &[],
+            extra: &nobody,
+        };
+        let context = Context::new(Time::from_unix_seconds(0), requester);
+        let errors = match old {
+            Some(old) => strategy::validate_update(row, "", object, old, &context),
+            None => strategy::validate_create(row, object, &context),
+        };
+        errors.iter().map(ToString::to_string).collect()
     }
 
     /// The object in another version, if there is a conversion that needs no webhook.

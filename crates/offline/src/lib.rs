@@ -62,6 +62,7 @@ pub mod capture;
 pub mod chain;
 
 pub mod audit;
+pub mod traffic;
 
 pub mod explanation;
 

@@ -1,22 +1,30 @@
 //! `lockgate lint`
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_lint::traffic::Exchange;
 use lockgate_lint::{Options, Suppressions, docs};
+use lockgate_offline::capture;
+use lockgate_offline::chain::Chain;
+use lockgate_offline::cluster::{Cluster, Validation};
+use lockgate_offline::manifest;
+use lockgate_offline::traffic::{exchange, sent_again};
 
 use super::{CommandError, Stop, block_on};
 use crate::exit_code::ExitCode;
 use crate::input;
+use crate::lint::check::Risks;
 use crate::lint::finding::Severity;
 use crate::lint::render::{github, human, json, junit, markdown, sarif, summary};
 use crate::lint::source;
-use crate::lint::{Report, check};
-use crate::live::{LiveArgs, LiveError};
+use crate::lint::{Report, check, fix};
+use crate::live::{CLUSTER_PREFIX, LiveArgs, LiveError};
+use crate::offline::{LoadError, read_hooks};
 use crate::output::Printer;
 use crate::text::Source;
 
@@ -31,10 +39,12 @@ Examples:
   lockgate lint -f deploy/ -o github            # in a workflow, beside the changed lines
   helm template ./chart | lockgate lint -f - --require 1 --profile availability --exclude W001
   lockgate lint --context staging               # what is registered in a cluster, read-only
+  lockgate lint -f deploy/ --fix --dry-run      # the changes that --fix would make, as a diff
+  lockgate lint -f deploy/ --capture capture.jsonl
   lockgate lint --explain W011
 
-Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read, 2 usage, 3 findings,
-4 a document is neither YAML nor JSON, or there are fewer objects than --require.")]
+Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read or written, 2 usage, 3 findings,
+4 a document is neither YAML nor JSON, a capture cannot be read, or there are fewer objects than --require.")]
 #[command(long_about = "\
 Validate webhook configurations and policies as an API server would, and find risks
 
@@ -45,7 +55,8 @@ duplicate fields, validation errors and the warnings an API server would return.
 What an API server accepts is then checked for risks to availability and security, over all files together: how long
 one request can take, webhooks that match their own pods, checks that a label bypasses. Services, workloads,
 Namespaces, CustomResourceDefinitions and RBAC among the files make more of these rules possible; --context reads
-all of them from a cluster. The annotation lint.lockgate.dev/ignore: W001,W004 leaves rules out for an object.")]
+all of them from a cluster. Rules about patches and calls look at requests that `lockgate capture` or
+`lockgate serve --capture` recorded. The annotation lint.lockgate.dev/ignore: W001,W004 leaves rules out for an object.")]
 pub struct LintArgs {
     /// File, directory to search for .yaml, .yml and .json files, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
@@ -90,6 +101,26 @@ pub struct LintArgs {
     /// Fail if there are fewer configurations, policies and bindings than this
     #[arg(long, default_value_t, hide_default_value = true, value_name = "N")]
     require: usize,
+
+    /// Change the files where a fix is safe: timeouts, selectors and match policies; comments and layout stay
+    #[arg(long, conflicts_with = "explain")]
+    fix: bool,
+
+    /// Print what --fix would change as a diff, and write nothing
+    #[arg(long, requires = "fix")]
+    dry_run: bool,
+
+    /// Print the fixed text instead of writing it; the report goes to standard error
+    #[arg(long, requires = "fix", conflicts_with = "dry_run")]
+    stdout: bool,
+
+    /// Capture of requests, for rules about calls and patches; repeatable
+    #[arg(long, value_name = "FILE")]
+    capture: Vec<PathBuf>,
+
+    /// Webhooks to send the results of captured mutations to once more, in the form of explain --hooks
+    #[arg(long, value_name = "FILE", requires = "capture")]
+    hooks: Option<PathBuf>,
 
     /// Print what a rule is about, with examples, and exit
     #[arg(long, value_name = "RULE")]
@@ -160,37 +191,161 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     if let Some(id) = &args.explain {
         return explain(id, printer);
     }
-    let risks = risks(args)?;
     let expressions = check::Expressions {
         conditions: &MatchConditionChecker,
         policies: &PolicyExpressionChecker,
     };
-    let report = check::check(read(args)?, expressions, risks.as_ref());
-    let text = match args.output {
+    let sources = read(args)?;
+    let risks = risks(args, &sources)?;
+    let risks = match (args.fix, risks) {
+        (true, Some(risks)) => return fixed(args, sources, expressions, &risks, printer),
+        (true, None) => {
+            let message = "--fix has nothing to fix with --profile none";
+            return Err(CommandError::usage(message).into());
+        }
+        (false, risks) => risks,
+    };
+    let report = check::check(sources, expressions, risks.as_ref());
+    printer.text(&rendered(args, &report, printer.color()))?;
+    printer.flush()?;
+    finish(args, &report)
+}
+
+/// The report in the format that was asked for.
+fn rendered(args: &LintArgs, report: &Report, color: bool) -> String {
+    match args.output {
         OutputFormat::Table => human::render(
-            &report,
+            report,
             &human::Options {
-                color: printer.color(),
+                color,
                 max_findings: args.max_findings,
                 defaults: args.defaults,
             },
         ),
-        OutputFormat::Json => json::render(&report),
-        OutputFormat::Sarif => sarif::render(&report),
-        OutputFormat::Github => github::render(&report),
-        OutputFormat::Junit => junit::render(&report),
-        OutputFormat::Markdown => markdown::render(&report),
-    };
-    printer.text(&text)?;
-    printer.flush()?;
-    Printer::note(&summary(&report));
+        OutputFormat::Json => json::render(report),
+        OutputFormat::Sarif => sarif::render(report),
+        OutputFormat::Github => github::render(report),
+        OutputFormat::Junit => junit::render(report),
+        OutputFormat::Markdown => markdown::render(report),
+    }
+}
+
+/// The summary, and the exit code.
+fn finish(args: &LintArgs, report: &Report) -> Result<ExitCode, Stop> {
+    Printer::note(&summary(report));
+    if !args.capture.is_empty() && report.captured_calls == 0 {
+        Printer::note("no captured call is of a webhook among these configurations");
+    }
     let found = report.objects.len();
     if found < args.require && !report.has_unreadable() {
         let message = format!("found {found} objects, and --require is {}", args.require);
         let help = "check what was rendered: an empty stream has nothing to lint";
         return Err(CommandError::invalid_input(message).with_help(help).into());
     }
-    Ok(exit_code(&report, args.fail_on))
+    Ok(exit_code(report, args.fail_on))
+}
+
+/// Fixes the files, or shows how they would be fixed.
+fn fixed(
+    args: &LintArgs,
+    sources: Vec<Source>,
+    expressions: check::Expressions<'_>,
+    risks: &Risks,
+    printer: &mut Printer,
+) -> Result<ExitCode, Stop> {
+    let stdin = Path::new("-");
+    let has_stdin = args
+        .filename
+        .iter()
+        .chain(&args.paths)
+        .any(|path| path == stdin);
+    if has_stdin && !args.stdout && !args.dry_run {
+        let help = "--stdout prints the fixed text, --dry-run a diff";
+        let message = "--fix cannot write to standard input";
+        return Err(CommandError::usage(message).with_help(help).into());
+    }
+    // Objects of a cluster are read only.
+    let may_fix = |source: &Source| !source.name.starts_with(CLUSTER_PREFIX);
+    let found = match args.dry_run {
+        true => Some(check::check(copied(&sources), expressions, Some(risks))),
+        false => None,
+    };
+    let fixed = fix::fix(sources, expressions, risks, may_fix);
+    for name in &fixed.left {
+        Printer::note(&format!(
+            "{name}: its layout leaves no safe place for the fixes"
+        ));
+    }
+    if args.stdout {
+        let texts = fixed.report.sources.iter().filter(|source| may_fix(source));
+        for (at, source) in texts.enumerate() {
+            let separated = at == 0 || source.text.starts_with("---");
+            printer.text(if separated { "" } else { "---\n" })?;
+            printer.text(&source.text)?;
+        }
+        printer.flush()?;
+        let told = rendered(args, &fixed.report, false);
+        told.lines().for_each(Printer::note);
+        return finish(args, &fixed.report);
+    }
+    if let Some(found) = found {
+        for (at, before) in &fixed.before {
+            if let Some(source) = fixed.report.sources.get(*at) {
+                let diff = similar::TextDiff::from_lines(before, &source.text);
+                let mut diff = diff.unified_diff();
+                let diff = diff.header(&source.name, &source.name);
+                printer.text(&diff.to_string())?;
+            }
+        }
+        printer.flush()?;
+        Printer::note(&format!(
+            "{} of {} findings can be fixed",
+            fixed.fixes,
+            found.findings.len()
+        ));
+        return finish(args, &found);
+    }
+    for (at, _) in &fixed.before {
+        if let Some(source) = fixed.report.sources.get(*at) {
+            replace_file(Path::new(&source.name), &source.text)?;
+        }
+    }
+    printer.text(&rendered(args, &fixed.report, printer.color()))?;
+    printer.flush()?;
+    Printer::note(&format!(
+        "fixed {} findings in {} files",
+        fixed.fixes,
+        fixed.before.len()
+    ));
+    finish(args, &fixed.report)
+}
+
+fn copied(sources: &[Source]) -> Vec<Source> {
+    let sources = sources.iter();
+    sources
+        .map(|source| Source::new(source.name.clone(), source.text.clone()))
+        .collect()
+}
+
+/// Replaces a file as a whole, with the permissions it has. A link stays one.
+fn replace_file(path: &Path, text: &str) -> Result<(), CommandError> {
+    let failed = |error: std::io::Error| {
+        CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
+    };
+    let target = std::fs::canonicalize(path).map_err(failed)?;
+    let folder = target.parent().unwrap_or_else(|| Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".lockgate-fix")
+        .tempfile_in(folder)
+        .map_err(failed)?;
+    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)?;
+    let permissions = std::fs::metadata(&target).map_err(failed)?.permissions();
+    file.as_file()
+        .set_permissions(permissions)
+        .map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(&target).map_err(|error| failed(error.error))?;
+    Ok(())
 }
 
 fn explain(id: &str, printer: &mut Printer) -> Result<ExitCode, Stop> {
@@ -208,8 +363,8 @@ fn unknown_rule(id: &str) -> CommandError {
         .with_help(format!("the rules are {}", ids.join(", ")))
 }
 
-/// The options of risks; none when they are not asked for.
-fn risks(args: &LintArgs) -> Result<Option<Options>, CommandError> {
+/// The risks to look for; none when they are not asked for.
+fn risks(args: &LintArgs, sources: &[Source]) -> Result<Option<Risks>, CommandError> {
     let mut suppressions = Suppressions::default();
     for rule in &args.exclude {
         let excluded = suppressions.exclude(rule.trim());
@@ -224,11 +379,62 @@ fn risks(args: &LintArgs) -> Result<Option<Options>, CommandError> {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map(|since| since.as_secs()).unwrap_or_default();
-    Ok(args.profile.profile().map(|profile| Options {
-        profile,
-        suppressions,
-        now: i64::try_from(now).unwrap_or_default(),
+    let Some(profile) = args.profile.profile() else {
+        return Ok(None);
+    };
+    Ok(Some(Risks {
+        options: Options {
+            profile,
+            suppressions,
+            now: i64::try_from(now).unwrap_or_default(),
+        },
+        traffic: traffic(args, sources)?,
     }))
+}
+
+/// The captured requests, and their results sent once more where webhooks are given.
+fn traffic(args: &LintArgs, sources: &[Source]) -> Result<Vec<Exchange>, CommandError> {
+    let mut exchanges = Vec::new();
+    if args.capture.is_empty() {
+        return Ok(exchanges);
+    }
+    // What is wrong with the manifests is said by their findings.
+    let mut cluster = Cluster::default();
+    for source in sources {
+        for manifest in manifest::read(&source.name, &source.text).unwrap_or_default() {
+            let _ = cluster.add(manifest, Validation::Stored);
+        }
+    }
+    let chain = match &args.hooks {
+        Some(file) => {
+            let wrong = |error: LoadError| CommandError::invalid_input(error.to_string());
+            Some(Chain::new(&cluster, read_hooks(file).map_err(wrong)?))
+        }
+        None => None,
+    };
+    for file in &args.capture {
+        let source = input::read(file)?;
+        let capture = capture::read(&source.name, &source.text).map_err(|error| {
+            CommandError::invalid_input(error.to_string())
+                .with_help("pass a file of `serve --capture` or `lockgate capture`")
+        })?;
+        let read = capture
+            .records
+            .iter()
+            .map(|record| exchange(record, &cluster.kinds));
+        exchanges.extend(read);
+        if let Some(chain) = &chain {
+            let again = async {
+                let mut again = Vec::new();
+                for record in &capture.records {
+                    again.extend(sent_again(record, chain, &cluster.kinds).await);
+                }
+                again
+            };
+            exchanges.extend(block_on(again)?);
+        }
+    }
+    Ok(exchanges)
 }
 
 fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {

@@ -1,5 +1,7 @@
 //! Checking sources: documents, then objects, then rules.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use lockgate_api::decode::{DecodeError, StrictFinding, StrictProblem};
 use lockgate_api::document::{Document, Span, SyntaxError, Value, json, yaml};
 use lockgate_api::field::FieldErrors;
@@ -17,8 +19,10 @@ use lockgate_api::registration::{
     Configuration, ConfigurationKind, GROUP, Version, Webhook, codec,
 };
 
-use lockgate_lint::Set;
+use lockgate_lint::traffic::Exchange;
+use lockgate_lint::{Fix, Set};
 
+use super::edit::{self, Edit, ObjectFixes};
 use super::finding::{Finding, Rule, Severity};
 use super::locate::Locator;
 use super::suggest::nearest;
@@ -43,13 +47,18 @@ impl std::fmt::Debug for Expressions<'_> {
     }
 }
 
+/// The risks to look for.
+#[derive(Debug, Default)]
+pub struct Risks {
+    /// The profile and what to leave out.
+    pub options: lockgate_lint::Options,
+    /// Captured requests.
+    pub traffic: Vec<Exchange>,
+}
+
 /// Checks every source as an API server would, and for risks if options for these are given.
 #[must_use]
-pub fn check(
-    sources: Vec<Source>,
-    expressions: Expressions<'_>,
-    risks: Option<&lockgate_lint::Options>,
-) -> Report {
+pub fn check(sources: Vec<Source>, expressions: Expressions<'_>, risks: Option<&Risks>) -> Report {
     let parsed: Vec<Vec<Part>> = sources.iter().map(parse).collect();
     let mut report = Report::default();
     let mut checker = Checker {
@@ -57,6 +66,8 @@ pub fn check(
         source: 0,
         text: "",
         base: 0,
+        document: 0,
+        trail: Vec::new(),
         expressions,
         set: risks.map(|_| Set::default()),
         located: Vec::new(),
@@ -64,31 +75,35 @@ pub fn check(
     for (index, (source, parts)) in sources.iter().zip(&parsed).enumerate() {
         checker.source = index;
         checker.text = &source.text;
+        checker.document = 0;
         for part in parts {
             checker.base = part.base;
             match &part.documents {
-                Ok(documents) => documents
-                    .iter()
-                    .for_each(|document| checker.document(document)),
+                Ok(documents) => {
+                    for document in documents {
+                        checker.document(document);
+                        checker.document += 1;
+                    }
+                }
                 Err(error) => checker.unreadable(error),
             }
         }
     }
-    if let Some(options) = risks {
-        checker.risks(options);
+    if let Some(risks) = risks {
+        checker.risks(risks);
     }
     report.sources = sources;
     report
 }
 
 /// A part of a source that was read by itself, so that a mistake in it does not hide the others.
-struct Part {
+pub(super) struct Part {
     /// Where the part starts in the source.
     base: usize,
-    documents: Result<Vec<Document>, SyntaxError>,
+    pub(super) documents: Result<Vec<Document>, SyntaxError>,
 }
 
-fn parse(source: &Source) -> Vec<Part> {
+pub(super) fn parse(source: &Source) -> Vec<Part> {
     let text = &source.text;
     let is_json_file = source.name.to_ascii_lowercase().ends_with(".json");
     if is_json_file || text.trim_start().starts_with('{') {
@@ -114,6 +129,10 @@ struct Checker<'c, 'd> {
     text: &'d str,
     /// Where the document at hand starts in the source.
     base: usize,
+    /// The number of the document at hand in the source.
+    document: usize,
+    /// The items of lists that lead to the object at hand.
+    trail: Vec<usize>,
     expressions: Expressions<'c>,
     /// Everything that is judged together, unless risks are not asked for.
     set: Option<Set>,
@@ -126,8 +145,64 @@ struct Located<'d> {
     locator: Locator<'d>,
     source: usize,
     base: usize,
+    /// The text of the document and those after it.
+    text: &'d str,
+    document: usize,
+    trail: Vec<usize>,
     /// Its index in the report; none for other kinds.
     object: Option<usize>,
+}
+
+impl Located<'_> {
+    /// The edits of fixes; none if there is no place for any.
+    fn fixes(&self, fixes: Vec<Fix>) -> Option<ObjectFixes> {
+        let fixes = merged(fixes).into_iter().filter_map(|fix| {
+            let mut edit = edit::edit(self.text, self.locator.root(), &fix)?;
+            edit.range = edit.range.start + self.base..edit.range.end + self.base;
+            Some((fix, edit))
+        });
+        let fixes: Vec<(Fix, Edit)> = fixes.collect();
+        (!fixes.is_empty()).then(|| ObjectFixes {
+            source: self.source,
+            document: self.document,
+            trail: self.trail.clone(),
+            fixes,
+        })
+    }
+}
+
+/// The fixes with all exclusions of a webhook in one. A selector that changes is excluded by later.
+fn merged(fixes: Vec<Fix>) -> Vec<Fix> {
+    let mut sets: Vec<Fix> = Vec::new();
+    let mut excluded: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+    let mut selectors: BTreeSet<usize> = BTreeSet::new();
+    for fix in fixes {
+        match &fix {
+            Fix::Exclude {
+                webhook,
+                namespaces,
+            } => excluded
+                .entry(*webhook)
+                .or_default()
+                .extend(namespaces.iter().cloned()),
+            Fix::Set { webhook, field, .. } => {
+                if field.starts_with("namespaceSelector") {
+                    selectors.insert(*webhook);
+                }
+                sets.push(fix);
+            }
+            _ => {}
+        }
+    }
+    let exclusions = excluded
+        .into_iter()
+        .filter(|(webhook, _)| !selectors.contains(webhook))
+        .map(|(webhook, namespaces)| Fix::Exclude {
+            webhook,
+            namespaces: namespaces.into_iter().collect(),
+        });
+    sets.extend(exclusions);
+    sets
 }
 
 /// A kind that is checked.
@@ -149,7 +224,7 @@ impl Known {
 struct Candidate<'d> {
     value: Value<'d>,
     inherited: Option<Known>,
-    depth: usize,
+    trail: Vec<usize>,
 }
 
 impl<'d> Checker<'_, 'd> {
@@ -174,7 +249,7 @@ impl<'d> Checker<'_, 'd> {
         let mut work = vec![Candidate {
             value: document.root(),
             inherited: None,
-            depth: 0,
+            trail: Vec::new(),
         }];
         while let Some(candidate) = work.pop() {
             let first = work.len();
@@ -188,8 +263,9 @@ impl<'d> Checker<'_, 'd> {
         let Candidate {
             value,
             inherited,
-            depth,
+            trail,
         } = candidate;
+        self.trail = trail;
         if value.members().next().is_none() {
             return;
         }
@@ -214,16 +290,16 @@ impl<'d> Checker<'_, 'd> {
             .map(|kind| Known::identify(api_version, kind));
         if let Some(inherited) = list_of
             && (inherited.is_some() || api_version == "v1")
-            && depth < MAX_LIST_DEPTH
+            && self.trail.len() < MAX_LIST_DEPTH
         {
             let items = value
                 .get("items")
                 .into_iter()
                 .flat_map(|items| items.items());
-            work.extend(items.map(|value| Candidate {
+            work.extend(items.enumerate().map(|(at, value)| Candidate {
                 value,
                 inherited,
-                depth: depth + 1,
+                trail: self.trail.iter().copied().chain([at]).collect(),
             }));
             return;
         }
@@ -249,15 +325,23 @@ impl<'d> Checker<'_, 'd> {
             locator: Locator::new(value),
             source: self.source,
             base: self.base,
+            text: self.text.get(self.base..).unwrap_or_default(),
+            document: self.document,
+            trail: self.trail.clone(),
             object,
         });
     }
 
     /// Adds the risks, except about what the API rejects anyway.
-    fn risks(&mut self, options: &lockgate_lint::Options) {
-        let Some(set) = self.set.take() else {
+    fn risks(&mut self, risks: &Risks) {
+        let Some(mut set) = self.set.take() else {
             return;
         };
+        for exchange in &risks.traffic {
+            set.add_exchange(exchange.clone());
+        }
+        self.report.captured_calls = set.captured_calls();
+        let mut fixes: BTreeMap<usize, Vec<Fix>> = BTreeMap::new();
         let mut rejected = vec![false; self.report.objects.len()];
         for finding in &self.report.findings {
             let object = finding.object.and_then(|object| rejected.get_mut(object));
@@ -265,13 +349,17 @@ impl<'d> Checker<'_, 'd> {
                 *rejected |= finding.severity == Severity::Error;
             }
         }
-        for risk in lockgate_lint::check(&set, options) {
+        for risk in lockgate_lint::check(&set, &risks.options) {
             let Some(place) = self.located.get(risk.object) else {
                 continue;
             };
             let is_rejected = |object| rejected.get(object) == Some(&true);
             if place.object.is_some_and(is_rejected) {
                 continue;
+            }
+            let fixable = risk.fix.is_some();
+            if let Some(fix) = risk.fix {
+                fixes.entry(risk.object).or_default().push(fix);
             }
             let message = match &risk.webhook {
                 Some(name) => format!("`{name}`: {}", risk.message),
@@ -286,7 +374,14 @@ impl<'d> Checker<'_, 'd> {
                 span: shifted(place.locator.locate(&risk.path, ""), place.base),
                 path: risk.path,
                 object: place.object,
+                fixable,
             });
+        }
+        for (object, fixes) in fixes {
+            let place = self.located.get(object);
+            self.report
+                .fixes
+                .extend(place.and_then(|place| place.fixes(fixes)));
         }
     }
 
@@ -503,6 +598,7 @@ impl<'d> Checker<'_, 'd> {
             source,
             span,
             object: None,
+            fixable: false,
         });
     }
 
@@ -554,6 +650,7 @@ impl ObjectChecker<'_> {
             source: 0,
             span,
             object,
+            fixable: false,
         }
     }
 

@@ -125,4 +125,6 @@ pub struct Finding {
     pub span: Span,
     /// Which configuration: an index into the report's objects.
     pub object: Option<usize>,
+    /// `--fix` answers it.
+    pub fixable: bool,
 }

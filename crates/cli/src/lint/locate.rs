@@ -20,6 +20,10 @@ impl<'d> Locator<'d> {
         Self { root, webhooks }
     }
 
+    pub(super) fn root(&self) -> Value<'d> {
+        self.root
+    }
+
     /// The bytes to underline for a problem with the member at `path`, whose value the API shows
     /// as `shown`.
     ///

@@ -55,6 +55,8 @@ metadata: {name: webhook-editors}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: webhook-editor}
 subjects: [{kind: ServiceAccount, namespace: hooks, name: webhook}]
 ",
+    captured: None,
+    fix: None,
     levels: levels(ERROR, WARNING, ERROR),
     check: |context, report| {
         let set = context.set;

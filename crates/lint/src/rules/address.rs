@@ -53,6 +53,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -109,6 +111,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, NOTE, ERROR),
     check: |context, report| {
         for hook in &context.set.hooks {

@@ -82,6 +82,8 @@ kind: PodDisruptionBudget
 metadata: {name: webhook, namespace: widgets}
 spec: {minAvailable: 1, selector: {matchLabels: {app: webhook}}}
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, NOTE),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -242,6 +244,8 @@ kind: Service
 metadata: {name: webhook, namespace: widgets}
 spec: {selector: {app: webhook}, ports: [{port: 443, targetPort: 8443}]}
 ",
+    captured: None,
+    fix: None,
     levels: levels(ERROR, ERROR, ERROR),
     check: |context, report| {
         let set = context.set;
@@ -331,6 +335,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, OFF),
     check: |context, report| {
         let set = context.set;

@@ -65,6 +65,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, OFF, WARNING),
     check: |context, report| {
         let message = |keys: &[String]| {
@@ -130,6 +132,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, OFF, WARNING),
     check: |context, report| {
         let Some(namespaces) = resource::find("", "namespaces") else {
@@ -186,6 +190,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, OFF, WARNING),
     check: holes,
 };
@@ -264,6 +270,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: Some("sets the key to `kubernetes.io/metadata.name`"),
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -288,7 +296,9 @@ webhooks:
                     requirement.key
                 );
                 let field = format!("namespaceSelector.matchExpressions[{index}].key");
-                report.hook(hook, &field, message);
+                report
+                    .fixing(hook.set(&field, NAME_LABEL))
+                    .hook(hook, &field, message);
             }
         }
     },

@@ -72,6 +72,8 @@ spec:
             properties: {size: {type: integer}}
             x-kubernetes-validations: [{rule: self.size <= 10}]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, NOTE, NOTE),
     check: |context, report| {
         for definition in context.set.of_kind("apiextensions.k8s.io", "CustomResourceDefinition") {
@@ -143,6 +145,8 @@ spec:
             properties: {size: {type: integer}}
             x-kubernetes-validations: [{rule: self.size <= 10}]
 ",
+    captured: None,
+    fix: None,
     levels: levels(ERROR, ERROR, ERROR),
     check: |context, report| {
         for definition in context

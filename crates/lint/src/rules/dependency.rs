@@ -119,6 +119,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: Some("excludes the webhook's own namespace, by `kubernetes.io/metadata.name`"),
     levels: levels(ERROR, ERROR, WARNING),
     check: |context, report| {
         let mut known: BTreeMap<Service<'_>, Pods<'_>> = BTreeMap::new();
@@ -149,7 +151,12 @@ webhooks:
             let message = format!(
                 "matches CREATE of {plural} in `{namespace}`, where its service `{name}` runs: {effect}{assumed}"
             );
-            report.graded(grade, hook, "clientConfig.service.namespace", message);
+            report.fixing(hook.excluding([namespace])).graded(
+                grade,
+                hook,
+                "clientConfig.service.namespace",
+                message,
+            );
         }
     },
 };
@@ -218,6 +225,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(ERROR, ERROR, WARNING),
     check: circles,
 };

@@ -36,6 +36,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(OFF, NOTE, OFF),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -79,6 +81,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, OFF, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {

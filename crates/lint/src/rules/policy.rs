@@ -40,6 +40,8 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: replicas.example.com}
 spec: {policyName: replicas.example.com, validationActions: [Deny]}
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         let set = context.set;

@@ -43,13 +43,17 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: Some("sets `matchPolicy` to `Equivalent`"),
     levels: levels(WARNING, NOTE, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {
             if !hook.is_equivalent()
                 && let Some(message) = unmatched_versions(context.set, hook)
             {
-                report.hook(hook, "matchPolicy", message);
+                report
+                    .fixing(hook.set("matchPolicy", "Equivalent"))
+                    .hook(hook, "matchPolicy", message);
             }
             for (index, rule) in hook.rules().iter().enumerate() {
                 let versions = rule.api_versions.as_deref().unwrap_or_default();
@@ -162,6 +166,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: unknown_resources,
 };
@@ -274,6 +280,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {

@@ -40,6 +40,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: Some("excludes kube-system, by `kubernetes.io/metadata.name`"),
     levels: levels(WARNING, WARNING, NOTE),
     check: |context, report| {
         let labels = context.set.namespace_labels("kube-system");
@@ -60,7 +62,12 @@ webhooks:
                 "matches writes of {} in kube-system, {effect}",
                 list(&matched, 3)
             );
-            report.graded(grade, hook, place_of_selector(hook), message);
+            report.fixing(hook.excluding(["kube-system"])).graded(
+                grade,
+                hook,
+                place_of_selector(hook),
+                message,
+            );
         }
     },
 };
@@ -122,6 +129,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         let is_review = |resource: &Resource| {
@@ -194,6 +203,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, ERROR, NOTE),
     check: |context, report| {
         let is_critical =
@@ -235,6 +246,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, NOTE),
     check: |context, report| {
         for hook in context.set.hooks.iter().filter(|hook| hook.fails_closed()) {
@@ -300,6 +313,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, NOTE),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -354,6 +369,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, WARNING, NOTE),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -401,6 +418,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(OFF, NOTE, OFF),
     check: |context, report| {
         let Some(pods) = resource::find("", "pods") else {
@@ -453,6 +472,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(OFF, NOTE, OFF),
     check: |context, report| {
         for hook in &context.set.hooks {

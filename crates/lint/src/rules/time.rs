@@ -57,6 +57,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: Some("sets `timeoutSeconds` to 10, the default of v1"),
     levels: levels(WARNING, WARNING, NOTE),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -72,7 +74,9 @@ webhooks:
             } else {
                 format!("a call may take {seconds} s")
             };
-            report.graded(grade, hook, "timeoutSeconds", message);
+            report
+                .fixing(hook.set("timeoutSeconds", LONG_SECONDS))
+                .graded(grade, hook, "timeoutSeconds", message);
         }
     },
 };
@@ -122,6 +126,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, ERROR, NOTE),
     check: budgets,
 };
@@ -337,6 +343,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: Some("excludes the namespaces it matches, by `kubernetes.io/metadata.name`"),
     levels: levels(WARNING, WARNING, NOTE),
     check: |context, report| {
         let Some(leases) = resource::find("coordination.k8s.io", "leases") else {
@@ -360,7 +368,7 @@ webhooks:
             let seconds = hook.timeout();
             let grade = if seconds > LEASE_TIMEOUT_SECONDS { Grade::Higher } else { Grade::Usual };
             let message = format!("matches updates of leases in {}, each of which may take {seconds} s", list(&matched, 2));
-            report.graded(grade, hook, "rules", message);
+            report.fixing(hook.excluding(matched)).graded(grade, hook, "rules", message);
         }
     },
 };
@@ -399,6 +407,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, NOTE, NOTE),
     check: |context, report| {
         let mut seen: BTreeSet<Vec<HookId>> = BTreeSet::new();

@@ -55,6 +55,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {

@@ -37,6 +37,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -84,6 +86,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1, v1beta1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         for hook in &context.set.hooks {
@@ -157,6 +161,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(NOTE, NOTE, NOTE),
     check: |context, report| {
         let mut first: BTreeMap<(bool, &str), usize> = BTreeMap::new();
@@ -204,6 +210,8 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ",
+    captured: None,
+    fix: None,
     levels: levels(WARNING, WARNING, WARNING),
     check: |context, report| {
         let set = context.set;

@@ -9,6 +9,7 @@
 mod explaining;
 mod replaying;
 mod suites;
+mod traffic;
 
 use lockgate_offline::cluster::{Cluster, Validation};
 use lockgate_offline::manifest;

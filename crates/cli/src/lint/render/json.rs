@@ -31,6 +31,12 @@ struct FindingOut<'r> {
     path: &'r str,
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<usize>,
+    #[serde(skip_serializing_if = "is_false")]
+    fixable: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 #[derive(Serialize)]
@@ -76,6 +82,7 @@ pub fn render(report: &Report) -> String {
             end_column: end.column,
             path: &finding.path,
             object: finding.object,
+            fixable: finding.fixable,
         }
     });
     let objects = report.objects.iter().map(|object| ObjectOut {
