@@ -32,6 +32,13 @@ pub struct Denial {
     pub(crate) status: Status,
 }
 
+/// A denial that somebody else made; a code below 400 is one that the API server chooses.
+impl From<Status> for Denial {
+    fn from(status: Status) -> Self {
+        Self { status }
+    }
+}
+
 impl Denial {
     /// A denial with a status code of 400 or more.
     #[must_use]

@@ -1,10 +1,13 @@
 //! `lockgate capture`
 
+mod forward;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use lockgate_api::document::yaml;
 use lockgate_certs::{Authority, Leaf};
 use lockgate_offline::audit::{self, Skipped};
 use lockgate_offline::capture::{Record, RecordedCall, RecordedDecision, header, redact};
@@ -16,10 +19,12 @@ use lockgate_webhook::{
 };
 use serde_json::{Value, json};
 
+use self::forward::{Forward, ForwardArgs};
 use super::{CommandError, Stop, run_async};
 use crate::capture_file::{CaptureFile, CaptureFileError, now};
 use crate::exit_code::ExitCode;
 use crate::input;
+use crate::offline::read_manifests;
 use crate::output::Printer;
 
 /// The path of the webhook that captures.
@@ -34,7 +39,7 @@ Capture requests into a file for lockgate replay
 
 A capture has a request to a line, as JSON, with what became of it. The contents of Secrets and tokens are replaced.
 A server captures with `lockgate serve --capture FILE`; these commands capture from an audit log of any API server, and as
-a webhook of any cluster that allows everything.")]
+a webhook of any cluster: one that allows everything, or one in front of another, whose answers it records and passes on.")]
 pub struct CaptureArgs {
     #[command(subcommand)]
     command: CaptureCommand,
@@ -44,7 +49,7 @@ pub struct CaptureArgs {
 enum CaptureCommand {
     /// Capture from an audit log
     Audit(AuditArgs),
-    /// Capture as a webhook that allows everything
+    /// Capture as a webhook: one that allows everything, or one in front of another
     Webhook(WebhookArgs),
     /// Print the configuration that registers the capturing webhook
     Manifest(ManifestArgs),
@@ -73,8 +78,11 @@ struct AuditArgs {
 Examples:
   lockgate capture webhook --to capture.jsonl --self-signed localhost --ca-out ca.crt
   lockgate capture webhook --to capture.jsonl --cert-dir /certs
+  lockgate capture webhook --to capture.jsonl --cert-dir /certs \\
+    --forward https://images.hooks.svc/validate --forward-ca-file ca.crt --forward-name images.example.com
 
-Registered with `lockgate capture manifest`. Stops on SIGTERM and SIGINT.")]
+Registered with `lockgate capture manifest`. Stops on SIGTERM and SIGINT. A webhook that reviews are forwarded to and that does
+not answer fails the call, and the failurePolicy decides as before.")]
 struct WebhookArgs {
     /// File to create
     #[arg(long, value_name = "FILE")]
@@ -99,13 +107,18 @@ struct WebhookArgs {
     /// File to write the generated CA certificate to
     #[arg(long, value_name = "FILE", requires = "self_signed")]
     ca_out: Option<PathBuf>,
+
+    #[command(flatten)]
+    forward: ForwardArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   lockgate capture manifest --service tools/capture
-  lockgate capture manifest --url https://localhost:9443 --ca-bundle ca.crt | kubectl apply -f -")]
+  lockgate capture manifest --url https://localhost:9443 --ca-bundle ca.crt | kubectl apply -f -
+  kubectl get validatingwebhookconfiguration images -o yaml |
+    lockgate capture manifest --service tools/capture --ca-bundle ca.crt --of -")]
 struct ManifestArgs {
     /// Service of the webhook, as NAMESPACE/NAME
     #[arg(
@@ -123,6 +136,14 @@ struct ManifestArgs {
     /// File with the CA certificates of the webhook
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
+
+    /// Webhook configuration, or - for standard input, that is to call the capturing webhook instead
+    #[arg(long, value_name = "FILE|-")]
+    of: Option<PathBuf>,
+
+    /// Webhook of that configuration; needed where it has several
+    #[arg(long, value_name = "NAME", requires = "of")]
+    webhook: Option<String>,
 }
 
 impl From<CaptureFileError> for CommandError {
@@ -199,16 +220,40 @@ fn from_audit(args: &AuditArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
     Ok(ExitCode::Done)
 }
 
-/// Records reviews and allows them.
-struct Capturing(CaptureFile);
+/// Records reviews, and allows them or passes them on.
+struct Capturing {
+    file: CaptureFile,
+    forward: Option<Forward>,
+}
+
+impl Capturing {
+    async fn answer(&self, ctx: &Context) -> Result<Response, Fault> {
+        let mut record = record(ctx);
+        let answer = match &self.forward {
+            None => Ok(Response::allow()),
+            Some(forward) => {
+                let (call, answer) = forward.call(ctx).await;
+                record.decision = answer.as_ref().ok().map(|answer| RecordedDecision {
+                    allowed: answer.is_allowed(),
+                    code: answer.denial().map(|denial| denial.status().code),
+                    message: answer.denial().map(ToString::to_string).unwrap_or_default(),
+                    warnings: answer.warnings().to_vec(),
+                });
+                record.calls.push(call);
+                answer
+            }
+        };
+        redact(&mut record);
+        if let Err(error) = self.file.write(&record) {
+            tracing::error!(%error, "cannot capture");
+        }
+        answer
+    }
+}
 
 impl Handler for Capturing {
     fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
-        let record = record(ctx);
-        if let Err(error) = self.0.write(&record) {
-            tracing::error!(%error, "cannot capture");
-        }
-        Box::pin(async { Ok(Response::allow()) })
+        Box::pin(self.answer(ctx))
     }
 }
 
@@ -220,7 +265,7 @@ fn record(ctx: &Context) -> Record {
     let kind = |kind: &lockgate_api::admission::GroupVersionKind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
     let resource = |of: &lockgate_api::admission::GroupVersionResource| json!({"group": of.group, "version": of.version, "resource": of.resource});
     let user = ctx.user();
-    let mut record = Record {
+    Record {
         time: now(),
         request: json!({
             "operation": ctx.operation().as_str(), "kind": kind(ctx.kind()), "resource": resource(ctx.resource()),
@@ -237,13 +282,15 @@ fn record(ctx: &Context) -> Record {
         }),
         calls: Vec::<RecordedCall>::new(),
         mutated: None,
-    };
-    redact(&mut record);
-    record
+    }
 }
 
 fn registration() -> Registration {
-    Registration::validating(NAME)
+    registered(Registration::validating(NAME))
+}
+
+fn registered(registration: Registration) -> Registration {
+    registration
         .path(PATH)
         .rule(
             Rule::resources(["*/*"])
@@ -257,9 +304,15 @@ fn registration() -> Registration {
 }
 
 async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
+    let forward = args.forward.open(NAME)?;
     let certificates = certificates(args)?;
     let file = CaptureFile::create(&args.to, "webhook").map_err(CommandError::from)?;
-    let webhooks = Webhooks::new().with(registration(), Capturing(file));
+    // Answers that are passed on may have patches.
+    let registration = match &forward {
+        Some(_) => registered(Registration::mutating(NAME)),
+        None => registration(),
+    };
+    let webhooks = Webhooks::new().with(registration, Capturing { file, forward });
     let running = Server::new(webhooks)
         .listen((args.bind_address, args.secure_port))
         .certificates(certificates)
@@ -295,6 +348,46 @@ fn write_file(file: &Path, text: &str) -> Result<(), CommandError> {
     })
 }
 
+/// The configuration of another webhook, which calls the capturing one.
+fn redirected(args: &ManifestArgs, file: &Path, client: Value) -> Result<String, CommandError> {
+    let mut found = read_manifests(file)
+        .map_err(|error| CommandError::invalid_input(error.to_string()))?
+        .into_iter()
+        .filter(|manifest| manifest.text("kind").ends_with("WebhookConfiguration"));
+    let (Some(mut manifest), None) = (found.next(), found.next()) else {
+        let message = format!("expected one webhook configuration in `{}`", file.display());
+        return Err(CommandError::invalid_input(message));
+    };
+    let webhooks = manifest.value["webhooks"].as_array_mut();
+    let mut webhooks: Vec<&mut Value> = webhooks.into_iter().flatten().collect();
+    let names: Vec<String> = webhooks
+        .iter()
+        .map(|webhook| webhook["name"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    if let Some(name) = &args.webhook {
+        webhooks.retain(|webhook| webhook["name"] == name.as_str());
+    }
+    let [webhook] = webhooks.as_mut_slice() else {
+        let message = "name the webhook whose calls are captured, with --webhook";
+        let help = format!("the webhooks are {}", names.join(", "));
+        return Err(CommandError::usage(message).with_help(help));
+    };
+    webhook["clientConfig"] = client;
+    // Metadata of the server is nothing to apply.
+    if let Some(metadata) = manifest.value["metadata"].as_object_mut() {
+        for member in [
+            "managedFields",
+            "resourceVersion",
+            "uid",
+            "creationTimestamp",
+            "generation",
+        ] {
+            metadata.remove(member);
+        }
+    }
+    Ok(yaml::write(&manifest.value))
+}
+
 fn manifest(args: &ManifestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let mut options = ManifestOptions::new();
     if let Some(service) = &args.service {
@@ -313,7 +406,17 @@ fn manifest(args: &ManifestArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     }
     let file = Arc::new(NoCapture);
     let webhooks = Webhooks::new().with(registration(), file);
-    printer.text(&webhooks.manifests(&options).to_yaml())?;
+    let text = webhooks.manifests(&options).to_yaml();
+    let text = match &args.of {
+        None => text,
+        Some(file) => {
+            let own = yaml::parse(&text).ok();
+            let own = own.and_then(|own| serde_json::from_str::<Value>(&own.root().to_json()).ok());
+            let client = own.map(|mut own| own["webhooks"][0]["clientConfig"].take());
+            redirected(args, file, client.unwrap_or_default())?
+        }
+    };
+    printer.text(&text)?;
     Ok(ExitCode::Done)
 }
 
