@@ -340,6 +340,24 @@ cases:
         found.starts_with("idempotence: the result of mutations is denied"),
         "{outcomes:?}"
     );
+    // The same where failures are ignored: a patch that does not apply is an error of the server.
+    let ignored = check("idempotence: true")
+        .replace("merge: {data: {from: a}}", moved)
+        .replace(
+            "sideEffects: None",
+            "failurePolicy: Ignore\n    sideEffects: None",
+        );
+    assert!(ignored.contains("failurePolicy: Ignore"), "{ignored}");
+    let outcomes = run(&[("chain.yaml", &ignored)]).await;
+    let found = outcomes[0]
+        .1
+        .first()
+        .map(String::as_str)
+        .unwrap_or_default();
+    assert!(
+        found.starts_with("idempotence: the result of mutations is denied"),
+        "{outcomes:?}"
+    );
     // Webhook b removes what webhook a moves.
     let moving = check("order: true").replace("merge: {data: {from: a}}", moved);
     let outcomes = run(&[("chain.yaml", &moving)]).await;
