@@ -13,6 +13,7 @@ use lockgate_offline::hooks::{Hook, Hooks, Script};
 use lockgate_offline::manifest;
 use lockgate_offline::request::{Wanted, from_review};
 use lockgate_store::MemoryStore;
+use lockgate_testkit::{Answer, WebhookServer};
 use serde_json::{Value, json};
 
 /// Random choices that can be made again.
@@ -34,11 +35,11 @@ impl Choices {
 
     fn rule(&mut self) -> Value {
         json!({
-            "operations": [self.of(&["CREATE", "UPDATE", "*", "DELETE"])],
-            "apiGroups": [self.of(&["", "*", "apps"])],
-            "apiVersions": [self.of(&["v1", "*", "v2"])],
-            "resources": [self.of(&["configmaps", "*", "*/*", "secrets", "configmaps/status"])],
-            "scope": self.of(&["*", "Namespaced", "Cluster"]),
+            "operations": self.of(&[json!(["CREATE"]), json!(["UPDATE", "DELETE"]), json!(["*"]), json!(["CREATE", "UPDATE"]), json!(["DELETE"])]),
+            "apiGroups": [self.of(&["", "*", "*", "apps"])],
+            "apiVersions": [self.of(&["v1", "*", "*", "v2"])],
+            "resources": [self.of(&["configmaps", "*", "*/*", "deployments", "deployments/scale", "deployments/*"])],
+            "scope": self.of(&["*", "*", "Namespaced", "Cluster"]),
         })
     }
 
@@ -74,10 +75,44 @@ impl Choices {
             .into()
     }
 
-    fn webhook(&mut self, kind: &str, name: &str) -> Value {
+    /// The answer that a webhook always gives; none is a webhook that cannot be reached.
+    fn answer(&mut self, kind: &str) -> Option<Script> {
+        let patch = |operations: Value| Script {
+            patch: Some(operations.as_array().unwrap().clone()),
+            ..Script::default()
+        };
+        let of_all = self.next(10);
+        Some(match of_all {
+            0 => return None,
+            1 => Script {
+                allowed: Some(false),
+                message: Some(String::from("no such luck")),
+                code: Some(409),
+                reason: Some(String::from("Conflict")),
+                ..Script::default()
+            },
+            2 => Script {
+                warnings: vec![String::from("think twice")],
+                ..Script::default()
+            },
+            _ if kind == "Validating" => Script::default(),
+            3 => patch(json!([{"op": "add", "path": "/metadata/labels", "value": {"team": "a"}}])),
+            4 => patch(
+                json!([{"op": "add", "path": "/metadata/annotations", "value": {"seen": "yes"}}]),
+            ),
+            // These do not apply to every object, or not twice.
+            5 => patch(json!([{"op": "remove", "path": "/data/k"}])),
+            6 => patch(json!([{"op": "move", "from": "/data/k", "path": "/data/moved"}])),
+            7 => patch(json!([{"op": "replace", "path": "/spec/replicas", "value": 2}])),
+            _ => Script::default(),
+        })
+    }
+
+    fn webhook(&mut self, kind: &str, name: &str, hooks: &mut Played<'_>) -> Value {
+        let client = hooks.add(name, self.answer(kind));
         let mut webhook = json!({
             "name": format!("{name}.example.com"),
-            "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": [self.rule(), self.rule()],
+            "clientConfig": client, "rules": [self.rule(), self.rule()],
             "failurePolicy": if self.next(12) == 0 { "Fail" } else { "Ignore" }, "matchPolicy": self.of(&["Exact", "Equivalent"]),
             "namespaceSelector": self.selector("env"), "objectSelector": self.selector("team"),
             "matchConditions": self.conditions(), "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -111,7 +146,10 @@ impl Choices {
                 self.of(&[json!(["Deny"]), json!(["Warn"]), json!(["Warn", "Audit"])]);
         } else {
             let operations = &mut spec["matchConstraints"]["resourceRules"][0]["operations"];
-            if *operations == json!(["DELETE"]) {
+            if operations
+                .as_array()
+                .is_some_and(|all| all.contains(&json!("DELETE")))
+            {
                 // Mutating policies cannot list it.
                 *operations = json!(["CREATE", "UPDATE"]);
             }
@@ -149,6 +187,118 @@ impl Choices {
         }
         object
     }
+}
+
+/// Webhooks that answer the same on both sides.
+struct Played<'s> {
+    server: &'s WebhookServer,
+    offline: Hooks,
+}
+
+impl Played<'_> {
+    /// Adds a webhook, and returns its client configuration.
+    fn add(&mut self, name: &str, answer: Option<Script>) -> Value {
+        let full = format!("{name}.example.com");
+        let Some(script) = answer else {
+            let error = Some(String::from("unreachable"));
+            let script = Script {
+                error,
+                ..Script::default()
+            };
+            self.offline.set(&full, Hook::Scripted(Box::new(script)));
+            return json!({"url": "https://127.0.0.1:1/"});
+        };
+        let mut response =
+            json!({"allowed": script.allowed != Some(false), "warnings": script.warnings});
+        if script.allowed == Some(false) {
+            response["status"] =
+                json!({"message": script.message, "code": script.code, "reason": script.reason});
+        }
+        if let Some(patch) = &script.patch {
+            let text = Value::from(patch.clone()).to_string();
+            response["patchType"] = "JSONPatch".into();
+            response["patch"] = lockgate_go::base64::encode(text.as_bytes()).into();
+        }
+        let path = format!("/{name}");
+        self.server.script(&path, [Answer::respond(response)]);
+        self.offline.set(&full, Hook::Scripted(Box::new(script)));
+        let ca = lockgate_go::base64::encode(self.server.ca_pem().as_bytes());
+        json!({"url": self.server.url(&path), "caBundle": ca})
+    }
+}
+
+/// Requests to the server as clients send them.
+struct Api(kube::Client);
+
+impl Api {
+    async fn new(running: &Running) -> Self {
+        let read = kube::config::Kubeconfig::from_yaml(&running.kubeconfig()).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+        Self(kube::Client::try_from(config.unwrap()).unwrap())
+    }
+
+    /// Sends a request; the answer does not matter, only what admission made of it.
+    async fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) {
+        let text = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(text.into_bytes());
+        let _ = self.0.request::<Value>(request.unwrap()).await;
+    }
+}
+
+/// One of the writes that clients make.
+async fn act(choices: &mut Choices, api: &Api) -> String {
+    let name = choices.of(&["a", "b", "c"]);
+    let namespace = choices.of(&["one", "two"]);
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    // One of them, so that most requests for its parts find it.
+    let deployments = "/apis/apps/v1/namespaces/one/deployments";
+    let json = "application/json";
+    let mut object = choices.config_map(name);
+    object["metadata"]["namespace"] = namespace.into();
+    let labels = object["metadata"]["labels"].clone();
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "one", "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "x"}}, "template": {"metadata": {"labels": {"app": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
+        "metadata": {"name": "web", "namespace": "one"}, "spec": {"replicas": 3}});
+    let merge = json!({"metadata": {"labels": {"team": choices.of(&["a", "b", "z"])}}});
+    let (method, path, content_type, body) = match choices.next(10) {
+        0..3 => ("POST", maps, json, object),
+        3 => ("PUT", format!("{maps}/{name}"), json, object),
+        4 => (
+            "PATCH",
+            format!("{maps}/{name}"),
+            "application/merge-patch+json",
+            merge,
+        ),
+        5 => ("DELETE", format!("{maps}/{name}"), json, Value::Null),
+        6 => ("POST", deployments.to_owned(), json, deployment),
+        7 => ("PUT", format!("{deployments}/web/scale"), json, scale),
+        8 => ("DELETE", format!("{deployments}/web"), json, Value::Null),
+        _ => ("POST", format!("{maps}?dryRun=All"), json, object),
+    };
+    api.send(method, &path, content_type, &body).await;
+    format!("{method} {path} {body}")
+}
+
+/// An object without what only the server keeps.
+fn kept(object: Option<Value>) -> Option<Value> {
+    let mut object = object.filter(|object| !object.is_null())?;
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata {
+        metadata.remove("managedFields");
+    }
+    Some(object)
 }
 
 /// The verdicts of a trace, as (round, name, verdict).
@@ -197,16 +347,21 @@ async fn explain_and_the_server_never_disagree() {
         .and_then(|it| it.parse().ok())
         .unwrap_or(30);
     let mut compared = 0;
-    let mut reached = std::collections::BTreeMap::<&'static str, usize>::new();
+    let mut reached = Reached::new();
+    let webhooks = WebhookServer::start().await;
     for seed in 0..rounds {
         let mut choices = Choices(seed * 7919 + 17);
         let mut manifests = vec![
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one", "labels": {"env": "a"}}}),
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "two"}}),
         ];
+        let mut played = Played {
+            server: &webhooks,
+            offline: Hooks::default(),
+        };
         for n in 0..4 {
-            manifests.push(choices.webhook("Mutating", &format!("m{n}")));
-            manifests.push(choices.webhook("Validating", &format!("v{n}")));
+            manifests.push(choices.webhook("Mutating", &format!("m{n}"), &mut played));
+            manifests.push(choices.webhook("Validating", &format!("v{n}"), &mut played));
         }
         for n in 0..3 {
             manifests.extend(choices.policy("Validating", &format!("vp{n}")));
@@ -215,7 +370,8 @@ async fn explain_and_the_server_never_disagree() {
         let seen: Arc<Mutex<Vec<Admission>>> = Arc::default();
         let ear = Arc::clone(&seen);
         let observer = Observer::new(move |admission| {
-            if admission.request().resource.resource == "configmaps" {
+            let resource = &admission.request().resource.resource;
+            if matches!(resource.as_str(), "configmaps" | "deployments") {
                 ear.lock().unwrap().push(admission.clone());
             }
         });
@@ -236,64 +392,119 @@ async fn explain_and_the_server_never_disagree() {
         };
         running.apply(&text(&manifests)).await.unwrap();
         seen.lock().unwrap().clear();
+        let api = Api::new(&running).await;
         let read = manifest::read("generated", &text(&manifests)).unwrap();
         let cluster = Cluster::from_manifests(read, Validation::Strict).unwrap();
-        let mut hooks = Hooks::default();
-        hooks.set_others(Hook::Scripted(Box::new(Script {
-            error: Some(String::from("unreachable")),
-            ..Script::default()
-        })));
-        let chain = Chain::new(&cluster, hooks);
-        for n in 0..6 {
-            // The second of a name is an update.
-            let object = choices.config_map(["a", "b", "c"][n % 3]);
-            let _ = running.apply(&object.to_string()).await;
+        let chain = Chain::new(&cluster, played.offline);
+        for _ in 0..12 {
+            let sent = act(&mut choices, &api).await;
             let observed = std::mem::take(&mut *seen.lock().unwrap());
             for admission in observed {
-                let request = admission.request();
-                let is_create = request.operation.name() == "CREATE";
-                let made = if is_create && n < 3 {
-                    let wanted = Wanted {
-                        object: Some(object.clone()),
-                        user: request.user.clone(),
-                        ..Wanted::default()
-                    };
-                    wanted.make(&cluster.kinds).unwrap().request
-                } else {
-                    let record = Record::of(&admission, String::new()).unwrap();
-                    from_review(&record.request, &cluster.kinds).unwrap()
-                };
-                let run = chain.run(made, Tracing::Explained).await;
-                let denied = admission
-                    .trace()
-                    .steps
-                    .iter()
-                    .any(|step| step.denied.is_some());
-                let (server, ours) = (
-                    verdicts_of_server(&admission),
-                    verdicts_of_server(&run.admission),
-                );
-                assert_eq!(ours, server, "seed {seed}, object {object}");
-                assert_eq!(
-                    !run.decision.is_allowed(),
-                    denied,
-                    "seed {seed}, object {object}"
-                );
-                // What people read says the same as the trace it is read from.
-                let told = explain(&chain, &run);
-                assert_eq!(told.decision.allowed, !denied);
-                for (_, _, verdict) in &ours {
-                    *reached.entry(verdict).or_default() += 1;
-                }
+                compare(seed, &sent, &admission, &cluster, &chain, &mut reached).await;
                 compared += 1;
             }
         }
         running.stop().await;
     }
-    assert!(compared >= usize::try_from(rounds).unwrap(), "{compared}");
-    // A property that never meets a verdict says nothing about it.
-    for verdict in ["excluded", "failed-open", "allowed", "denied"] {
-        assert!(reached.contains_key(verdict), "{verdict} in {reached:?}");
-    }
+    webhooks.stop().await;
+    assert!(
+        compared >= usize::try_from(rounds).unwrap() * 3,
+        "{compared}"
+    );
     eprintln!("{compared} requests compared: {reached:?}");
+    // A property that never meets something says nothing about it.
+    for met in [
+        "excluded",
+        "failed-open",
+        "allowed",
+        "denied",
+        "patched",
+        "CREATE",
+        "UPDATE",
+        "DELETE",
+        "scale",
+        "dry run",
+        "second round",
+    ] {
+        assert!(reached.contains_key(met), "{met} in {reached:?}");
+    }
+}
+
+/// What was met, and how often.
+type Reached = std::collections::BTreeMap<String, usize>;
+
+async fn compare(
+    seed: u64,
+    sent: &str,
+    admission: &Admission,
+    cluster: &Cluster,
+    chain: &Chain,
+    reached: &mut Reached,
+) {
+    let request = admission.request();
+    let record = Record::of(admission, String::new()).unwrap();
+    let made = from_review(&record.request, &cluster.kinds).unwrap();
+    // A creation can be made of its object alone.
+    let is_plain = request.operation.name() == "CREATE" && request.subresource.is_empty();
+    let made = if is_plain && !request.dry_run && seed.is_multiple_of(2) {
+        let wanted = Wanted {
+            object: Some(record.request["object"].clone()),
+            user: request.user.clone(),
+            ..Wanted::default()
+        };
+        wanted.make(&cluster.kinds).unwrap().request
+    } else {
+        made
+    };
+    let run = chain.run(made, Tracing::Explained).await;
+    let (server, ours) = (
+        verdicts_of_server(admission),
+        verdicts_of_server(&run.admission),
+    );
+    assert_eq!(ours, server, "seed {seed}: {sent}");
+    let denied = |admission: &Admission| {
+        let mut steps = admission.trace().steps.iter();
+        steps.find_map(|step| step.denied.as_ref().and(step.status.clone()))
+    };
+    let theirs = denied(admission);
+    assert_eq!(
+        run.decision.is_allowed(),
+        theirs.is_none(),
+        "seed {seed}: {sent}"
+    );
+    if let (Some(theirs), Some(ours)) = (&theirs, run.decision.status()) {
+        assert_eq!(ours.code, theirs.code, "seed {seed}: {sent}");
+        // Errors of the network are the network's, and of several denials any may be the first.
+        let denials = server.iter().filter(|(_, _, verdict)| *verdict == "denied");
+        if !theirs.message.contains("failed calling webhook") && denials.count() == 1 {
+            assert_eq!(ours.message, theirs.message, "seed {seed}: {sent}");
+        }
+    }
+    let theirs_left = record
+        .mutated
+        .or_else(|| record.request.get("object").cloned());
+    assert_eq!(
+        kept(run.object.clone()),
+        kept(theirs_left),
+        "seed {seed}: {sent}"
+    );
+    // What people read says the same as the trace it is read from.
+    let told = explain(chain, &run);
+    assert_eq!(told.decision.allowed, theirs.is_none());
+    let mut meet = |what: &str| *reached.entry(what.to_owned()).or_default() += 1;
+    for (round, _, verdict) in &ours {
+        meet(verdict);
+        if *round > 0 {
+            meet("second round");
+        }
+    }
+    let mut calls = admission.trace().calls();
+    if calls.any(|(.., call)| call.patch.is_some()) {
+        meet("patched");
+    }
+    meet(request.operation.name());
+    meet(&request.subresource);
+    if request.dry_run {
+        meet("dry run");
+    }
 }
