@@ -27,8 +27,14 @@ spec: {policyName: replica-limit, validationActions: [Deny]}
 
 /// A server with a console: the process, the port of the API, and the URL of the console.
 fn start(home: &Home) -> (Served, u16, String) {
+    start_on(home, "127.0.0.1")
+}
+
+fn start_on(home: &Home, ip: &str) -> (Served, u16, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
-    command.args(home.arguments()).arg("--console=127.0.0.1:0");
+    command
+        .args(home.arguments())
+        .arg(format!("--console={ip}:0"));
     let mut served = Served::start(command);
     let port = served.port();
     let line = served.line();
@@ -105,6 +111,66 @@ async fn the_token_of_the_console_is_for_the_console() {
         answer
     };
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    served.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_loopback_the_console_speaks_https_with_the_certificate_of_the_server() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let home = Home::new();
+    let (served, _, url) = start_on(&home, "0.0.0.0");
+    let rest = url.strip_prefix("https://0.0.0.0:").unwrap();
+    let (port, token) = rest.split_once("/#token=").unwrap();
+    let port: u16 = port.parse().unwrap();
+    let connector = tls(&home.data());
+    let ask = async |path: &str, host: &str, authorization: &str| {
+        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .unwrap();
+        let mut stream = connector.connect(name, socket).await.unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: {host}\r\n{authorization}connection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let own = format!("authorization: Bearer {token}\r\n");
+    let host = format!("localhost:{port}");
+    let session = ask("/api/session", &host, &own).await;
+    assert!(
+        session.starts_with("HTTP/1.1 200") && session.contains("lockgate:console"),
+        "{session}"
+    );
+    let page = ask("/", &host, "").await;
+    assert!(
+        page.starts_with("HTTP/1.1 200") && page.contains("<!doctype html>"),
+        "{page}"
+    );
+    assert!(
+        ask("/api/session", &host, "")
+            .await
+            .starts_with("HTTP/1.1 403")
+    );
+    // Another name may be a page of somebody else whose DNS points here.
+    let rebound = ask("/api/session", "evil.example.com", &own).await;
+    assert!(rebound.starts_with("HTTP/1.1 4"), "{rebound}");
+    // Nothing is served in the clear.
+    let mut socket = tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .unwrap();
+    let plain =
+        format!("GET /api/session HTTP/1.1\r\nhost: {host}\r\n{own}connection: close\r\n\r\n");
+    let _ = socket.write_all(plain.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer).await;
+    assert!(
+        !answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
     served.stop();
 }
 
@@ -242,6 +308,19 @@ mod browser {
         browser.evaluate("document.getElementById('expression').value = 'object.spec == nothing'");
         browser.click("document.getElementById('evaluate')");
         browser.wait("document.querySelector('#answer mark')?.textContent === 'nothing'");
+        // Light and dark: the key goes through both, and the colours follow.
+        browser.evaluate(
+            "document.activeElement.blur(); delete document.documentElement.dataset.theme",
+        );
+        let mut backgrounds = std::collections::BTreeMap::new();
+        for _ in 0..3 {
+            browser.press("t");
+            let theme = browser.evaluate("document.documentElement.dataset.theme ?? 'system'");
+            let color = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+            backgrounds.insert(theme.to_string(), color.to_string());
+        }
+        assert_eq!(backgrounds.len(), 3, "{backgrounds:?}");
+        assert_ne!(backgrounds["\"light\""], backgrounds["\"dark\""]);
         // By keys alone.
         browser.evaluate("document.activeElement.blur()");
         browser.press("1");
