@@ -243,3 +243,179 @@ fn a_new_policy_passes_its_tests() {
     let manifest = std::fs::read_to_string(format!("{webhook}/Cargo.toml")).unwrap();
     assert!(!manifest.contains("FROM("), "{manifest}");
 }
+
+/// A review posted to a webhook: the status code, and the answer.
+async fn posted(url: &str, ca: &str, review: &serde_json::Value) -> (u16, serde_json::Value) {
+    use lockgate_admission::call::{Caller as _, Post};
+    let caller = lockgate_admission::https::HttpsCaller::new(Default::default());
+    let config = lockgate_api::registration::hub::ClientConfig {
+        url: Some(url.to_owned()),
+        service: None,
+        ca_bundle: Some(lockgate_api::decode::Bytes(ca.as_bytes().to_vec())),
+    };
+    let client = caller.client(&config).unwrap();
+    let body = review.to_string().into_bytes().into();
+    let deadline = Some(std::time::Instant::now() + std::time::Duration::from_secs(30));
+    let answer = client.post(Post { body, deadline }).await.result.unwrap();
+    (
+        answer.code,
+        serde_json::from_slice(&answer.body).unwrap_or_default(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
+    use lockgate_testkit::{Answer, WebhookServer};
+    use serde_json::json;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let webhook = WebhookServer::start().await;
+    std::fs::write(file("webhook-ca.crt"), webhook.ca_pem()).unwrap();
+    let patch = json!([{"op": "copy", "from": "/metadata/name", "path": "/metadata/generateName"}]);
+    let denial = json!({"allowed": false, "status": {"code": 409, "reason": "Conflict", "message": "taken"},
+        "warnings": ["careful"], "auditAnnotations": {"why": "taken"}});
+    webhook.script(
+        "/hook",
+        [
+            Answer::patch(&patch),
+            Answer::respond(denial),
+            Answer::http(500, "broken"),
+        ],
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command.args([
+        "capture",
+        "webhook",
+        "--to",
+        &file("capture.jsonl"),
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+    ]);
+    command.args([
+        "--self-signed=127.0.0.1",
+        "--ca-out",
+        &file("ca.crt"),
+        "--forward",
+        &webhook.url("/hook"),
+    ]);
+    command.args([
+        "--forward-ca-file",
+        &file("webhook-ca.crt"),
+        "--forward-name=hook.example.com",
+    ]);
+    let mut served = Served::start(command);
+    let url = served.line();
+    let ca = std::fs::read_to_string(file("ca.crt")).unwrap();
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Secret"},
+        "resource": {"group": "", "version": "v1", "resource": "secrets"}, "operation": "CREATE",
+        "name": "s", "namespace": "shop", "userInfo": {"username": "ann"},
+        "object": {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"p": "aHVudGVyMg=="}},
+    }});
+    let (code, answer) = posted(&url, &ca, &review).await;
+    assert_eq!(
+        (code, &answer["response"]["allowed"]),
+        (200, &json!(true)),
+        "{answer}"
+    );
+    assert_eq!(answer["response"]["uid"], "u-1");
+    let made = lockgate_go::base64::decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+    let made: serde_json::Value = serde_json::from_slice(&made).unwrap();
+    assert_eq!(
+        made,
+        json!([{"op": "add", "path": "/metadata/generateName", "value": "s"}])
+    );
+    let (code, answer) = posted(&url, &ca, &review).await;
+    let response = &answer["response"];
+    assert_eq!(
+        (code, &response["allowed"]),
+        (200, &json!(false)),
+        "{answer}"
+    );
+    assert_eq!(response["status"]["code"], 409);
+    assert_eq!(response["status"]["message"], "taken");
+    assert_eq!(response["warnings"], json!(["careful"]));
+    assert_eq!(response["auditAnnotations"], json!({"why": "taken"}));
+    // What is no answer is none for the API server either.
+    let (code, answer) = posted(&url, &ca, &review).await;
+    assert!(code >= 500, "{code}: {answer}");
+    // The webhook was sent everything, and the capture has none of it.
+    let sent = webhook.requests();
+    assert!(String::from_utf8_lossy(&sent[0].body).contains("aHVudGVyMg=="));
+    served.stop();
+    let capture = std::fs::read_to_string(file("capture.jsonl")).unwrap();
+    assert!(!capture.contains("aHVudGVyMg=="), "{capture}");
+    let capture = lockgate_offline::capture::read("capture", &capture).unwrap();
+    let calls: Vec<_> = capture
+        .records
+        .iter()
+        .map(|record| &record.calls[0])
+        .collect();
+    assert!(calls.iter().all(|call| call.webhook == "hook.example.com"));
+    assert_eq!(calls[0].response.as_ref().unwrap()["allowed"], true);
+    assert_eq!(
+        calls[1].response.as_ref().unwrap()["status"]["message"],
+        "taken"
+    );
+    assert!(
+        calls[2].error.as_ref().unwrap().contains("broken") && calls[2].response.is_none(),
+        "{:?}",
+        calls[2]
+    );
+    let decision = capture.records[1].decision.as_ref().unwrap();
+    assert_eq!((decision.allowed, decision.code), (false, Some(409)));
+    assert_eq!(capture.records[2].decision, None);
+    webhook.stop().await;
+    // The configuration of the webhook, pointed at the capture.
+    let of = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: hook, uid: x}\n\
+              webhooks:\n- {name: a.example.com, clientConfig: {url: 'https://a.example.com/'}, timeoutSeconds: 7}\n\
+              - {name: b.example.com, clientConfig: {url: 'https://b.example.com/'}}\n";
+    let args = [
+        "capture",
+        "manifest",
+        "--service",
+        "tools/capture",
+        "--of",
+        "-",
+    ];
+    let run = lockgate_with_stdin(&args, of);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("a.example.com, b.example.com"),
+        "{}",
+        run.stderr
+    );
+    let run = lockgate_with_stdin(&[&args[..], &["--webhook", "a.example.com"]].concat(), of);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(
+        run.stdout.contains("timeoutSeconds: 7") && run.stdout.contains("path: /capture"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        !run.stdout.contains("https://a.example.com/")
+            && run.stdout.contains("https://b.example.com/")
+    );
+    assert!(!run.stdout.contains("uid:"), "{}", run.stdout);
+    for (args, message) in [
+        (&["--forward", "http://x/"][..], "begins with https://"),
+        (&["--forward-name", "x"], "--forward <URL>"),
+    ] {
+        let run = lockgate(
+            &[
+                &[
+                    "capture",
+                    "webhook",
+                    "--to",
+                    "/nonexistent/f",
+                    "--self-signed",
+                    "x",
+                ],
+                args,
+            ]
+            .concat(),
+        );
+        assert_eq!(run.code, Some(2), "{}", run.stderr);
+        assert!(run.stderr.contains(message), "{}", run.stderr);
+    }
+}
