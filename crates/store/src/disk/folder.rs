@@ -1,8 +1,8 @@
 //! The folder of a store: made when it is missing, and held by one process at a time.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
@@ -16,6 +16,10 @@ const NEW: &str = "store.redb.new";
 const LOCK: &str = "lock";
 /// Written when a store is closed: the revision it was at.
 const CLOSED: &str = "closed";
+/// The mode of every file.
+const PRIVATE: u32 = 0o600;
+/// The rights of everybody but the owner.
+const OTHERS: u32 = 0o077;
 
 /// A folder that no other process uses.
 #[derive(Debug)]
@@ -66,6 +70,10 @@ impl Folder {
             && error.kind() != io::ErrorKind::StorageFull
         {
             return Err(unusable(error));
+        }
+        // Nobody else writes to them now.
+        for name in [DATA, CLOSED] {
+            secure(&path.join(name)).map_err(unusable)?;
         }
         Ok(Self {
             path: path.to_owned(),
@@ -124,7 +132,25 @@ fn sync_name(path: &Path) -> io::Result<()> {
 
 /// Opens a file that is its owner's alone, to read and write.
 fn private(path: &Path, empty: bool) -> io::Result<File> {
+    secure(path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(empty);
-    options.mode(0o600).open(path)
+    options.mode(PRIVATE).open(path)
+}
+
+/// Takes the rights of others to a file, if it is there. A symbolic link is refused: it would make the server
+/// write to a file of somebody else's choice.
+fn secure(path: &Path) -> io::Result<()> {
+    let found = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if found.is_symlink() {
+        let path = path.display();
+        return Err(io::Error::other(format!("`{path}` is a symbolic link")));
+    }
+    match found.permissions().mode() & OTHERS {
+        0 => Ok(()),
+        _ => std::fs::set_permissions(path, Permissions::from_mode(PRIVATE)),
+    }
 }

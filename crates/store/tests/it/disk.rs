@@ -141,6 +141,39 @@ fn makes_a_folder_for_its_owner_alone() {
 }
 
 #[test]
+fn takes_the_rights_of_others_and_follows_no_links() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(DiskStore::open(folder.path()).unwrap());
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let names = ["store.redb", "lock", "closed"].map(|name| folder.path().join(name));
+    for name in &names {
+        if name.exists() {
+            std::fs::set_permissions(name, std::fs::Permissions::from_mode(0o666)).unwrap();
+        }
+    }
+    drop(DiskStore::open(folder.path()).unwrap());
+    for name in names.iter().filter(|name| name.exists()) {
+        assert_eq!(mode(name), 0o600, "{}", name.display());
+    }
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let victim = elsewhere.path().join("victim");
+    for name in ["store.redb", "store.redb.new", "lock", "closed"] {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join(name)).unwrap();
+        let error = DiskStore::open(folder.path()).unwrap_err();
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        assert!(text.contains("is a symbolic link"), "{name}: {text}");
+        assert!(!victim.exists(), "{name}");
+    }
+}
+
+#[test]
 fn says_which_folder_cannot_be_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
