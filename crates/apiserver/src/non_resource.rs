@@ -24,6 +24,8 @@ use crate::registry::{Registry, Snapshot, discovery};
 use crate::respond::{document, failed, page_not_found, plain_text, with_type};
 use crate::version;
 
+pub(crate) use documents::Maker;
+
 /// The check of the storage, by the name that probes know.
 const STORAGE: &str = "etcd";
 
@@ -170,6 +172,7 @@ pub(crate) struct NonResource {
     /// The address the server listens on.
     pub(crate) address: String,
     pub(crate) parts: Parts,
+    pub(crate) maker: Maker,
 }
 
 impl NonResource {
@@ -222,8 +225,7 @@ impl NonResource {
                     return documents::openapi_tree(&all, headers);
                 }
                 ["openapi", "v2"] => {
-                    let all = aggregation::openapi_v2(snapshot.openapi_v2_tree(), &remotes);
-                    return documents::openapi_v2_tree(&all, headers);
+                    return self.maker.openapi_v2(&snapshot, &remotes, headers).await;
                 }
                 _ => {}
             }
@@ -237,10 +239,15 @@ impl NonResource {
             ["api", version] => found(discovery::resource_list(&snapshot, "", version)),
             ["apis", group] => found(discovery::group(&snapshot, group)),
             ["apis", group, version] => found(discovery::resource_list(&snapshot, group, version)),
-            ["openapi", "v2"] => documents::openapi_v2(&snapshot, headers),
+            ["openapi", "v2"] => {
+                let answer = || documents::openapi_v2(&snapshot, headers);
+                self.maker.make(answer).await
+            }
             ["openapi", "v3"] => documents::openapi_index(&snapshot, headers),
             ["openapi", "v3", path @ ..] => {
-                documents::openapi_document(&snapshot, &path.join("/"), headers, query)
+                let path = path.join("/");
+                let answer = || documents::openapi_document(&snapshot, &path, headers, query);
+                self.maker.make(answer).await
             }
             ["configz"] => document(&self.configz(), pretty),
             ["version"] => document(&version::document(), true),

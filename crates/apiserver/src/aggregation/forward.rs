@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    TRANSFER_ENCODING, UPGRADE,
+};
 use http::{Method, Request, StatusCode, Uri, Version};
 use http_body_util::Full;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use lockgate_api::admission::UserInfo;
+use lockgate_go::quote::quote;
 
 use super::{Aggregator, Remote};
 use crate::config::RequestHeaders;
@@ -97,8 +101,11 @@ pub(crate) async fn forward(
     }
     match tokio::time::timeout_at(deadline, backend.send(&address, outgoing)).await {
         Ok(Ok((response, lease))) => {
+            if let Some(refused) = refused(&response) {
+                return refused;
+            }
             let (mut head, body) = response.into_parts();
-            drop_hop_by_hop(&mut head.headers);
+            clean_answer(&mut head.headers);
             head.version = Version::default();
             http::Response::from_parts(head, Body::forwarded(body, Some(Box::new(lease))))
         }
@@ -107,6 +114,47 @@ pub(crate) async fn forward(
             unavailable(&error.to_string())
         }
         Err(_) => timed_out(),
+    }
+}
+
+/// The answer in place of one that would send the client elsewhere with its credentials, or that changes a
+/// protocol nobody wanted changed.
+///
+/// UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (RejectForwardingRedirects, CVE-2022-3172), Go's
+/// net/http/httputil/reverseproxy.go (handleUpgradeResponse)
+fn refused<B>(response: &http::Response<B>) -> Option<Response> {
+    let headers = response.headers();
+    let status = response.status();
+    if status.is_redirection() && headers.get(LOCATION).is_some_and(|it| !it.is_empty()) {
+        let text = "the backend attempted to redirect this request, which is not permitted";
+        return Some(plain(StatusCode::BAD_GATEWAY, text));
+    }
+    (status == StatusCode::SWITCHING_PROTOCOLS).then(|| {
+        let protocol = headers.get(UPGRADE).and_then(|it| it.to_str().ok());
+        let protocol = quote(protocol.unwrap_or_default());
+        unavailable(&format!(
+            "backend tried to switch protocol {protocol} when \"\" was requested"
+        ))
+    })
+}
+
+/// Makes the headers of an answer those of this server's own connection. Whatever a server behind says, nobody
+/// on the way keeps what one user was told.
+///
+/// UPSTREAM: apiserver pkg/endpoints/filters/cachecontrol.go
+fn clean_answer(headers: &mut HeaderMap) {
+    // A length beside chunks is a lie to somebody on the way.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    drop_hop_by_hop(headers);
+    let private = HeaderValue::from_static("no-cache, private");
+    if !headers
+        .get_all(CACHE_CONTROL)
+        .iter()
+        .any(|it| it == private)
+    {
+        headers.append(CACHE_CONTROL, private);
     }
 }
 
@@ -156,7 +204,7 @@ fn outgoing(
     drop_hop_by_hop(&mut headers);
     headers.remove(HOST);
     headers.remove(http::header::AUTHORIZATION);
-    headers.remove(http::header::CONTENT_LENGTH);
+    headers.remove(CONTENT_LENGTH);
     let identity: Vec<HeaderName> = headers
         .keys()
         .filter(|name| is_identity(name.as_str(), names))
@@ -172,13 +220,17 @@ fn outgoing(
     let through = before.map_or_else(|| peer.clone(), |before| format!("{before}, {peer}"));
     let through = HeaderValue::from_str(&through).map_err(|_| Unsendable::Request)?;
     headers.insert("x-forwarded-for", through);
+    let path = request.uri.path_and_query().ok_or(Unsendable::Request)?;
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Unsendable::Request);
+    // UPSTREAM: apimachinery pkg/util/proxy/transport.go (RoundTrip)
+    headers.insert("x-forwarded-host", value(address)?);
+    headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+    headers.insert("x-forwarded-uri", value(path.path())?);
     if let Some(protocol) = protocol {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
-    let host = HeaderValue::from_str(address).map_err(|_| Unsendable::Request)?;
-    headers.insert(HOST, host);
-    let path = request.uri.path_and_query().ok_or(Unsendable::Request)?;
+    headers.insert(HOST, value(address)?);
     let mut outgoing = Request::new(Full::new(request.body.clone()));
     *outgoing.method_mut() = request.method.clone();
     *outgoing.uri_mut() = path.clone().into();
@@ -261,9 +313,15 @@ fn upgraded(
     client: OnUpgrade,
     response: http::Response<hyper::body::Incoming>,
 ) -> Response {
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+    let status = response.status();
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        // UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (tryUpgrade): errors alone are passed on.
+        if status.as_u16() < 400 {
+            let code = status.as_u16();
+            return unavailable(&format!("invalid upgrade response: status code {code}"));
+        }
         let (mut head, body) = response.into_parts();
-        drop_hop_by_hop(&mut head.headers);
+        clean_answer(&mut head.headers);
         return http::Response::from_parts(head, Body::forwarded(body, None));
     }
     let Ok(permit) = Arc::clone(&aggregator.tunnels).try_acquire_owned() else {
@@ -352,6 +410,9 @@ mod tests {
                 ("Transfer-Encoding", "chunked"),
                 ("Proxy-Authorization", "Basic x"),
                 ("X-Forwarded-For", "198.51.100.1"),
+                ("X-Forwarded-Host", "mallory.example"),
+                ("X-Forwarded-Proto", "http"),
+                ("X-Forwarded-Uri", "/elsewhere"),
                 ("Accept", "application/json"),
             ],
             &user,
@@ -365,6 +426,9 @@ mod tests {
             ("accept", "application/json"),
             ("host", "10.0.0.1:443"),
             ("x-forwarded-for", "198.51.100.1, 192.0.2.1"),
+            ("x-forwarded-host", "10.0.0.1:443"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-uri", "/apis/g/v/x"),
             ("x-remote-extra-example.com%2fscopes%25", "a"),
             ("x-remote-extra-example.com%2fscopes%25", "b"),
             ("x-remote-group", "dev"),
@@ -377,6 +441,21 @@ mod tests {
             .map(|(a, b)| (a.as_str(), b.as_str()))
             .collect();
         assert_eq!(shown, wanted);
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_not_passed_on_and_nothing_is_kept_on_the_way() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("2"));
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+        clean_answer(&mut headers);
+        assert!(!headers.contains_key(CONTENT_LENGTH), "{headers:?}");
+        assert!(!headers.contains_key(TRANSFER_ENCODING), "{headers:?}");
+        let caching: Vec<_> = headers.get_all(CACHE_CONTROL).iter().collect();
+        assert_eq!(caching, ["public", "no-cache, private"]);
+        clean_answer(&mut headers);
+        assert_eq!(headers.get_all(CACHE_CONTROL).iter().count(), 2);
     }
 
     #[test]

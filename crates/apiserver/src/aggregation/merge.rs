@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::Remote;
 use super::local::priority;
+use super::{Documents, Remote};
 
 /// The groups that others serve, each with its versions by priority.
 fn groups(remotes: &[Arc<Remote>]) -> Vec<(i64, &str, Vec<&Arc<Remote>>)> {
@@ -174,7 +174,7 @@ pub(crate) fn openapi_v3_index(mut own: Value, remotes: &[Arc<Remote>]) -> Value
 }
 
 /// Everything as OpenAPI v2. A definition that this server has, too, is this server's.
-pub(crate) fn openapi_v2(mut own: Value, remotes: &[Arc<Remote>]) -> Value {
+pub(crate) fn openapi_v2(mut own: Value, others: &[Arc<Documents>]) -> Value {
     let mut add = |member: &str, more: &Map<String, Value>| {
         if let Some(members) = own[member].as_object_mut() {
             for (name, value) in more {
@@ -184,8 +184,8 @@ pub(crate) fn openapi_v2(mut own: Value, remotes: &[Arc<Remote>]) -> Value {
             }
         }
     };
-    for remote in remotes {
-        if let Some((paths, definitions)) = &remote.documents().openapi_v2 {
+    for other in others {
+        if let Some((paths, definitions)) = &other.openapi_v2 {
             add("paths", paths);
             add("definitions", definitions);
         }

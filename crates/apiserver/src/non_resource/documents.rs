@@ -1,12 +1,17 @@
 //! Discovery and OpenAPI documents as responses: cached by clients under their hash.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, StatusCode};
 use lockgate_go::json;
 use lockgate_kinds::openapi::v2;
 use serde_json::Value;
+use tokio::sync::Mutex;
 
+use crate::aggregation::{self, Documents, Remote};
+use crate::heavy;
 use crate::http::body::{Body, Response};
 use crate::http::query::Query;
 use crate::registry::Snapshot;
@@ -128,12 +133,72 @@ pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
     }
 }
 
-/// The same of a tree.
-pub(super) fn openapi_v2_tree(tree: &Value, headers: &HeaderMap) -> Response {
-    match v2_form(headers) {
-        Some(Form::Json) => openapi_tree(tree, headers),
-        Some(Form::Protobuf) => with_type(200, v2::to_protobuf(tree), v2::ANSWERED_TYPE),
-        None => plain_text(406, ""),
+/// Makes the large documents, one at a time: making one takes a while, and everybody may ask for them.
+#[derive(Debug, Default)]
+pub(crate) struct Maker(Mutex<Option<Merged>>);
+
+/// OpenAPI v2 of several servers, with what it was made of.
+#[derive(Debug)]
+struct Merged {
+    own: Arc<Snapshot>,
+    others: Vec<Arc<Documents>>,
+    json: Document,
+    protobuf: OnceLock<Bytes>,
+}
+
+impl Merged {
+    fn is_of(&self, own: &Arc<Snapshot>, others: &[Arc<Documents>]) -> bool {
+        let same = |(ours, theirs): (&Arc<Documents>, &Arc<Documents>)| Arc::ptr_eq(ours, theirs);
+        Arc::ptr_eq(&self.own, own)
+            && self.others.len() == others.len()
+            && self.others.iter().zip(others).all(same)
+    }
+
+    fn tree(own: &Snapshot, others: &[Arc<Documents>]) -> Value {
+        aggregation::openapi_v2(own.openapi_v2_tree(), others)
+    }
+}
+
+impl Maker {
+    /// Makes an answer out of a document that is kept once it was made.
+    pub(super) async fn make(&self, answer: impl FnOnce() -> Response) -> Response {
+        let _turn = self.0.lock().await;
+        heavy::run(usize::MAX, answer)
+    }
+
+    /// Everything of this server and of those behind it as OpenAPI v2.
+    pub(super) async fn openapi_v2(
+        &self,
+        own: &Arc<Snapshot>,
+        remotes: &[Arc<Remote>],
+        headers: &HeaderMap,
+    ) -> Response {
+        let Some(form) = v2_form(headers) else {
+            return plain_text(406, "");
+        };
+        let others: Vec<_> = remotes.iter().map(|remote| remote.documents()).collect();
+        let mut kept = self.0.lock().await;
+        heavy::run(usize::MAX, || {
+            let merged = match kept.take().filter(|merged| merged.is_of(own, &others)) {
+                Some(merged) => merged,
+                None => Merged {
+                    json: Document::new(json::to_string(&Merged::tree(own, &others))),
+                    own: Arc::clone(own),
+                    others,
+                    protobuf: OnceLock::new(),
+                },
+            };
+            let merged = kept.insert(merged);
+            match form {
+                Form::Json => openapi(&merged.json, headers, "no-cache, private"),
+                Form::Protobuf => {
+                    let make =
+                        || v2::to_protobuf(&Merged::tree(&merged.own, &merged.others)).into();
+                    let document = merged.protobuf.get_or_init(make).clone();
+                    with_type(200, document, v2::ANSWERED_TYPE)
+                }
+            }
+        })
     }
 }
 

@@ -59,7 +59,7 @@ use crate::http::listen::Secure;
 use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::non_resource::{NonResource, Parts};
+use crate::non_resource::{Maker, NonResource, Parts};
 use crate::persist::effects::Effects;
 use crate::persist::{Shared, Storage};
 use crate::pipeline::Pipeline;
@@ -600,6 +600,7 @@ fn build(
             flow_control: is_fair.then(|| Arc::clone(&flow_control)),
             address: address.to_string(),
             parts,
+            maker: Maker::default(),
         },
         writer,
         aggregator,

@@ -24,8 +24,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::*;
 
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-const NOTES: &str = "/apis/notes.example.com/v1/namespaces/shop/notes";
+pub(crate) const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+pub(crate) const NOTES: &str = "/apis/notes.example.com/v1/namespaces/shop/notes";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
@@ -48,7 +48,7 @@ impl Seen {
 }
 
 /// A server behind an APIService: notes of which every one is the request itself.
-struct Behind {
+pub(crate) struct Behind {
     address: SocketAddr,
     ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -57,7 +57,7 @@ struct Behind {
 
 impl Behind {
     /// Starts it; `client_ca` verifies the proxy, if it is known already.
-    async fn start(http2: bool) -> Self {
+    pub(crate) async fn start(http2: bool) -> Self {
         let authority = Authority::new("notes-ca").unwrap();
         let pair = authority
             .issue(&Leaf::server("notes", ["notes.shop.svc"]))
@@ -141,7 +141,7 @@ impl Behind {
             .count()
     }
 
-    fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         Settings {
             services: vec![ServiceMapping {
                 namespace: String::from("shop"),
@@ -153,7 +153,7 @@ impl Behind {
         }
     }
 
-    fn api_service(&self) -> Value {
+    pub(crate) fn api_service(&self) -> Value {
         api_service(json!({"caBundle": lockgate_go::base64::encode(self.ca_pem.as_bytes())}))
     }
 }
@@ -229,6 +229,23 @@ fn json_answer(value: &Value) -> Response<Answered> {
         .unwrap()
 }
 
+/// Answers of a server that means no good, by the name of the note.
+fn hostile_answer(path: &str) -> Option<Response<Answered>> {
+    let builder = match path.strip_prefix(NOTES)? {
+        "/elsewhere" => Response::builder()
+            .status(StatusCode::FOUND)
+            .header("location", "https://127.0.0.1:1/api/v1/secrets"),
+        "/nowhere" => Response::builder().status(StatusCode::NOT_MODIFIED),
+        "/unasked" => Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header("connection", "Upgrade")
+            .header("upgrade", "words"),
+        "/public" => Response::builder().header("cache-control", "public"),
+        _ => return None,
+    };
+    Some(builder.body(Full::default().boxed_unsync()).unwrap())
+}
+
 async fn answer(
     mut request: Request<Incoming>,
     seen: &Mutex<Vec<Seen>>,
@@ -257,6 +274,9 @@ async fn answer(
         body: String::from_utf8_lossy(&body).into_owned(),
         has_certificate,
     });
+    if let Some(hostile) = hostile_answer(&path) {
+        return hostile;
+    }
     if let Some(upgrade) = upgrade {
         tokio::spawn(async move {
             let mut io = TokioIo::new(upgrade.await.unwrap());
@@ -311,7 +331,7 @@ async fn answer(
     }
 }
 
-async fn wait_for(client: &Client, status: &str, reason: &str) -> Value {
+pub(crate) async fn wait_for(client: &Client, status: &str, reason: &str) -> Value {
     let found = client
         .wait_until(API_SERVICES, "v1.notes.example.com", |object| {
             let condition = &object["status"]["conditions"][0];

@@ -19,6 +19,7 @@ mod flow_control;
 mod garbage;
 mod hostile;
 mod hostile_advisories;
+mod hostile_aggregation;
 mod hostile_audit;
 mod hostile_bounds;
 mod hostile_certificates;
