@@ -13,8 +13,13 @@
 //! Bytes without an `apiVersion` are of an older form; they are in the storage version of their resource
 //! (`bootstrap` gives them one at the start of the server).
 
+pub(crate) mod scan;
+
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use lockgate_go::json;
+use lockgate_kinds::kind::Printed;
 use lockgate_store::{Entry, MemoryOptions, Revision};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -23,6 +28,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Outcome, corrupt};
 use crate::http::limits;
+use scan::{Members, Unclear};
 
 /// The beginning of a stored text.
 const VERSION: &str = "{\"apiVersion\":\"";
@@ -224,11 +230,19 @@ fn render_bytes(
     Some(())
 }
 
-/// Appends the metadata of a stored object for a client. The rest of the object is not read.
-pub(crate) fn render_metadata(into: &mut String, entry: &Entry) -> Outcome<()> {
-    let metadata: &RawValue =
-        read_metadata(&entry.value).ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
-    let members = metadata.get().strip_prefix('{').unwrap_or_default();
+/// Appends the metadata of a stored object for a client. Its text is looked for unless it is known; the rest of
+/// the object is not read.
+pub(crate) fn render_metadata(
+    into: &mut String,
+    entry: &Entry,
+    known: Option<&str>,
+) -> Outcome<()> {
+    let metadata = known.or_else(|| metadata_text(&entry.value)).or_else(|| {
+        let metadata: &RawValue = read_metadata(&entry.value)?;
+        Some(metadata.get())
+    });
+    let metadata = metadata.ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
+    let members = metadata.strip_prefix('{').unwrap_or_default();
     append_version(into, entry.revision, members);
     into.push_str(members);
     Ok(())
@@ -236,17 +250,95 @@ pub(crate) fn render_metadata(into: &mut String, entry: &Entry) -> Outcome<()> {
 
 /// Appends the beginning of the metadata for a client, of which the members are to follow.
 fn append_version(into: &mut String, revision: Revision, members: &str) {
-    into.push_str("{\"resourceVersion\":\"");
-    into.push_str(&revision.to_string());
-    into.push('"');
+    // Writing to a string does not fail.
+    let _ = write!(into, "{{\"resourceVersion\":\"{revision}\"");
     if !members.starts_with('}') {
         into.push(',');
     }
 }
 
+/// The text of the metadata of a stored object, if a scan can tell.
+fn metadata_text(value: &[u8]) -> Option<&str> {
+    let text = from_metadata(value)?;
+    let after = Members::of(text).ok()?.after().ok()?;
+    std::str::from_utf8(text.get(..text.len() - after.len())?).ok()
+}
+
+/// The text of a stored object from its metadata on.
+fn from_metadata(value: &[u8]) -> Option<&[u8]> {
+    let members = match value.strip_prefix(VERSION.as_bytes()) {
+        Some(rest) => {
+            let version = memchr::memchr(b'"', rest)?;
+            rest.get(version..)?.strip_prefix(METADATA.as_bytes())?
+        }
+        None => value.strip_prefix(UNVERSIONED.as_bytes())?,
+    };
+    // The brace before the first member is metadata's own.
+    value.get(value.len() - members.len() - 1..)
+}
+
+/// The members of the metadata of a stored object.
+pub(crate) fn metadata_members(value: &[u8]) -> Result<Members<'_>, Unclear> {
+    Members::of(from_metadata(value).ok_or(Unclear)?)
+}
+
+/// The part of an object that its row in a table is told from, as a tree, and the text of its metadata if that
+/// was found on the way.
+pub(crate) fn parse_printed(entry: &Entry, printed: Printed) -> Outcome<(Value, Option<&str>)> {
+    if let Printed::Only { members, counted } = printed
+        && let Ok((object, metadata)) = scan_printed(&entry.value, members, counted)
+    {
+        return Ok((object, Some(metadata)));
+    }
+    Ok((parse_shown(entry)?, None))
+}
+
+/// The name and the creation time, some members, and of those that are counted the names of what is in them.
+fn scan_printed<'v>(
+    value: &'v [u8],
+    members: &[&str],
+    counted: &[&str],
+) -> Result<(Value, &'v str), Unclear> {
+    let mut metadata = Map::new();
+    let text = from_metadata(value).ok_or(Unclear)?;
+    let mut scan = Members::of(text)?;
+    while let Some((name, value)) = scan.next()? {
+        if let b"name" | b"creationTimestamp" = name {
+            insert(&mut metadata, name, scan::plain_text(value)?.into())?;
+        }
+    }
+    let mut object = Map::new();
+    object.insert(String::from("metadata"), Value::Object(metadata));
+    let after = scan.after()?;
+    let (text, _) = text.split_at(text.len() - after.len());
+    let text = std::str::from_utf8(text).map_err(|_| Unclear)?;
+    let mut scan = Members::following(after);
+    while let Some((name, value)) = scan.next()? {
+        let is_among = |names: &[&str]| names.iter().any(|known| known.as_bytes() == name);
+        if is_among(members) {
+            let value = serde_json::from_slice(value).map_err(|_| Unclear)?;
+            insert(&mut object, name, value)?;
+        } else if is_among(counted) {
+            let mut named = Map::new();
+            let mut scan = Members::of(value)?;
+            while let Some((name, _)) = scan.next()? {
+                insert(&mut named, name, Value::Null)?;
+            }
+            insert(&mut object, name, Value::Object(named))?;
+        }
+    }
+    Ok((Value::Object(object), text))
+}
+
+fn insert(members: &mut Map<String, Value>, name: &[u8], value: Value) -> Result<(), Unclear> {
+    let name = std::str::from_utf8(name).map_err(|_| Unclear)?;
+    members.insert(name.to_owned(), value);
+    Ok(())
+}
+
 /// The object of an entry as a tree without its managed fields, which no column of a built-in kind
 /// shows and which are often most of an object.
-pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
+fn parse_shown(entry: &Entry) -> Outcome<Value> {
     let mut reader = serde_json::Deserializer::from_slice(&entry.value);
     // Objects deeper than the fast reader goes are read the other way.
     let object = Shown::Object.deserialize(&mut reader).ok();
@@ -315,10 +407,7 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
 
 /// Reads members of the metadata. The rest of the object is not parsed.
 pub(crate) fn read_metadata<'e, T: Deserialize<'e>>(value: &'e [u8]) -> Option<T> {
-    let Parts { rest, .. } = Parts::of(value)?;
-    // The brace before the first member is metadata's own.
-    let text = value.get(value.len() - rest.len() - 1..)?;
-    serde_json::Deserializer::from_slice(text)
+    serde_json::Deserializer::from_slice(from_metadata(value)?)
         .into_iter()
         .next()?
         .ok()
@@ -470,6 +559,38 @@ mod tests {
         for bytes in [&b""[..], b"{", b"{}", b"[1]", b"{\"metadata\":1}", b"\xff"] {
             assert_eq!(parse_shown(&entry(bytes.to_vec())).unwrap_err().0.code, 500);
         }
+    }
+
+    #[test]
+    fn a_row_is_told_from_what_it_prints() {
+        let printed = Printed::Only {
+            members: &["type"],
+            counted: &["data"],
+        };
+        let object = json!({
+            "apiVersion": "v1",
+            "metadata": {
+                "name": "a", "labels": {"name": "b"}, "creationTimestamp": "2026-11-18T00:00:00Z",
+                "managedFields": [{"manager": "}"}],
+            },
+            "type": "Opaque", "data": {"x": "<\"}", "y": {"z": []}}, "spec": {"data": {"q": 1}},
+        });
+        let want = json!({
+            "metadata": {"name": "a", "creationTimestamp": "2026-11-18T00:00:00Z"},
+            "type": "Opaque", "data": {"x": null, "y": null},
+        });
+        let stored = entry(encode(&object));
+        let (told, metadata) = parse_printed(&stored, printed).unwrap();
+        assert_eq!(told, want);
+        let metadata: Value = serde_json::from_str(metadata.unwrap()).unwrap();
+        assert_eq!(metadata, object["metadata"]);
+        // What a scan cannot read is parsed.
+        let spaced = entry(br#"{"metadata":{"name": "a"}, "data": {"x": 1}}"#.to_vec());
+        let want = json!({"metadata": {"name": "a"}, "data": {"x": 1}});
+        assert_eq!(parse_printed(&spaced, printed).unwrap(), (want, None));
+        let mut metadata = String::new();
+        render_metadata(&mut metadata, &spaced, None).unwrap();
+        assert_eq!(metadata, r#"{"resourceVersion":"7","name": "a"}"#);
     }
 
     #[test]

@@ -42,6 +42,20 @@ pub(crate) use resource::{CHANGE, CREATE, PROXY, SCALE, SPEC, STREAM, cluster, n
 pub use resource::{Generation, Resource, Subresource};
 pub use server_part::{Related, ServerPart};
 
+/// The part of an object that its row in a table is told from, besides its name and its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Printed {
+    /// All but the managed fields.
+    Everything,
+    /// Only some members of the object.
+    Only {
+        /// The members that are read.
+        members: &'static [&'static str],
+        /// The members of which no more is read than the names of what is in them.
+        counted: &'static [&'static str],
+    },
+}
+
 /// Everything the server asks about a kind.
 ///
 /// Objects are in normal form and, from `prepare_create` on, carry complete metadata.
@@ -224,6 +238,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
     /// The cells of an object.
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         Row::created_at(object, common)
+    }
+
+    /// The part of an object that [`row`](Self::row) reads.
+    fn printed(&self) -> Printed {
+        Printed::Everything
     }
 
     /// The key by which rows are sorted: for every object, or for none, whose rows stay as they come.

@@ -1,6 +1,7 @@
 //! Label and field selectors of lists and watches.
 
 use std::borrow::{Borrow, Cow};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use lockgate_api::meta::selector::Selector;
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::encoding;
+use crate::encoding::scan::{Members, Unclear, plain_text};
 use crate::error::{Outcome, bad_request, corrupt};
 use crate::http::field_selector::{self, Term};
 use crate::http::query::Query;
@@ -69,8 +71,13 @@ impl Selection {
     }
 
     /// Returns true if a stored object matches selectors that are about its metadata. Nothing but the
-    /// metadata is read.
+    /// metadata is read, and of that no more than is needed.
     pub(crate) fn includes_stored(&self, entry: &Entry) -> Outcome<bool> {
+        if self.fields.is_empty()
+            && let Ok(is_included) = self.scan_labels(&entry.value)
+        {
+            return Ok(is_included);
+        }
         let metadata: Metadata<'_> = encoding::read_metadata(&entry.value)
             .ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
         let label = |key: &str| metadata.labels.get(key).map(|value| &*value.0);
@@ -82,6 +89,30 @@ impl Selection {
                 };
                 (*found == term.value) == term.equal
             }))
+    }
+
+    /// Returns true if the labels of a stored object match, which are found without parsing it.
+    fn scan_labels(&self, value: &[u8]) -> Result<bool, Unclear> {
+        let labels = encoding::metadata_members(value)?.find(b"labels")?;
+        let labels = labels.unwrap_or(b"{}");
+        // Escapes are left to whoever parses.
+        if memchr::memchr(b'\\', labels).is_some() {
+            return Err(Unclear);
+        }
+        let labels = Members::of(labels)?;
+        let is_unclear = Cell::new(false);
+        let is_included = self.labels.matches_with(|key| {
+            let found = labels.clone().find(key.as_bytes());
+            let found = found.and_then(|value| value.map(plain_text).transpose());
+            found.unwrap_or_else(|Unclear| {
+                is_unclear.set(true);
+                None
+            })
+        });
+        if is_unclear.get() {
+            return Err(Unclear);
+        }
+        Ok(is_included)
     }
 
     /// Returns true if an object matches the selectors.

@@ -321,7 +321,7 @@ impl EventStream {
         line.push_str(kind);
         line.push_str("\",\"object\":");
         let rendered = if self.metadata_only {
-            respond::render_partial(&mut line, entry, "v1")
+            respond::render_partial(&mut line, entry, None, "v1")
         } else {
             encoding::render(&mut line, entry, Some(self.resource.type_meta()))
         };

@@ -124,7 +124,7 @@ impl StoredList {
         };
         match self.form {
             Form::Objects => encoding::render(text, entry, None),
-            Form::Metadata => render_partial(text, entry, "v1"),
+            Form::Metadata => render_partial(text, entry, None, "v1"),
             Form::Rows(tables) => self.write_row(text, entry, tables),
         }
     }
@@ -134,11 +134,11 @@ impl StoredList {
             return Err(internal("the resource has no columns"));
         };
         let options = tables.options();
-        let object = encoding::parse_shown(entry)?;
+        let (object, metadata) = encoding::parse_printed(entry, row.rules.printed())?;
         text.push_str(&table::cells(row, &object, options.now));
         text.push_str(",\"object\":");
         match options.include {
-            Include::Metadata => render_partial(text, entry, options.version)?,
+            Include::Metadata => render_partial(text, entry, metadata, options.version)?,
             Include::Object => encoding::render(text, entry, Some(self.resource.type_meta()))?,
             Include::None => text.push_str("null"),
         }
@@ -147,12 +147,18 @@ impl StoredList {
     }
 }
 
-/// Appends the metadata of a stored object as an object of its own, of a version of `meta.k8s.io`.
-pub(crate) fn render_partial(text: &mut String, entry: &Entry, version: &str) -> Outcome<()> {
+/// Appends the metadata of a stored object as an object of its own, of a version of `meta.k8s.io`. The text of the
+/// metadata is looked for unless it is known.
+pub(crate) fn render_partial(
+    text: &mut String,
+    entry: &Entry,
+    metadata: Option<&str>,
+    version: &str,
+) -> Outcome<()> {
     text.push_str("{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/");
     text.push_str(version);
     text.push_str("\",\"metadata\":");
-    encoding::render_metadata(text, entry)?;
+    encoding::render_metadata(text, entry, metadata)?;
     text.push('}');
     Ok(())
 }

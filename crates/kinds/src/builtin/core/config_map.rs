@@ -2,7 +2,7 @@
 
 use crate::cells::{Common, Row, count_cell, read};
 use crate::checks::{check_config_key, invalid_each};
-use crate::kind::{Context, Kind, Resource, Written, namespaced};
+use crate::kind::{Context, Kind, Printed, Resource, Written, namespaced};
 use crate::object::{Object, flag, get};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_go::base64;
@@ -56,6 +56,13 @@ impl Kind for ConfigMap {
     fn row(&self, object: &Value, common: &Common<'_>) -> Row {
         let data = read::count(object, "/data") + read::count(object, "/binaryData");
         Row::plain(common, [count_cell(data)])
+    }
+
+    fn printed(&self) -> Printed {
+        Printed::Only {
+            members: &[],
+            counted: &["data", "binaryData"],
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use crate::builtin::core::config_map::{MAX_DATA, bytes, sealed};
 use crate::cells::{Common, Row, cell, count_cell, read};
 use crate::checks::{immutable, pem_types, required};
 use crate::kind::NAME;
-use crate::kind::{Context, FieldSelector, Kind, NAMESPACE, Resource, Written, namespaced, select};
+use crate::kind::{
+    Context, FieldSelector, Kind, NAMESPACE, Printed, Resource, Written, namespaced, select,
+};
 use crate::object::{Object, fill_text, get, open, text, with};
 use lockgate_api::document::Kind as JsonKind;
 use lockgate_api::document::json::parse;
@@ -83,6 +85,13 @@ impl Kind for Secret {
                 count_cell(read::count(object, "/data")),
             ],
         )
+    }
+
+    fn printed(&self) -> Printed {
+        Printed::Only {
+            members: &["type"],
+            counted: &["data"],
+        }
     }
 
     fn field_selectors(&self) -> Option<&'static [FieldSelector]> {

@@ -1,0 +1,231 @@
+//! The members of stored objects, found without parsing what stands between them.
+//!
+//! Stored texts are compact: nothing stands between tokens. A text that is not, or is broken, ends the
+//! scan with [`Unclear`], and whoever scans parses it instead.
+
+use memchr::memchr2;
+
+/// A text that a scan cannot read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unclear;
+
+/// A member: its name without quotes, and its value, both as they are written.
+pub(crate) type Member<'b> = (&'b [u8], &'b [u8]);
+
+/// The members of an object, in their order.
+#[derive(Debug, Clone)]
+pub(crate) struct Members<'b> {
+    /// The text from the next member on, its comma included.
+    rest: &'b [u8],
+    is_first: bool,
+}
+
+impl<'b> Members<'b> {
+    /// The members of the object that a text begins with.
+    pub(crate) fn of(text: &'b [u8]) -> Result<Self, Unclear> {
+        let rest = text.strip_prefix(b"{").ok_or(Unclear)?;
+        Ok(Self {
+            rest,
+            is_first: true,
+        })
+    }
+
+    /// The members that follow the one a text was cut off after.
+    pub(crate) fn following(rest: &'b [u8]) -> Self {
+        Self {
+            rest,
+            is_first: false,
+        }
+    }
+
+    /// The next member; none at the end of the object.
+    pub(crate) fn next(&mut self) -> Result<Option<Member<'b>>, Unclear> {
+        let text = match self.rest {
+            [b'}', ..] => return Ok(None),
+            [b',', rest @ ..] if !self.is_first => rest,
+            rest if self.is_first => rest,
+            _ => return Err(Unclear),
+        };
+        let (name, text) = split(text, string(text)?)?;
+        let [b'"', name @ .., b'"'] = name else {
+            return Err(Unclear);
+        };
+        let text = text.strip_prefix(b":").ok_or(Unclear)?;
+        let (found, rest) = split(text, value(text)?)?;
+        (self.rest, self.is_first) = (rest, false);
+        Ok(Some((name, found)))
+    }
+
+    /// The value of the next member of that name, if there is one.
+    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<&'b [u8]>, Unclear> {
+        while let Some((found, value)) = self.next()? {
+            if found == name {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The text after the object.
+    pub(crate) fn after(mut self) -> Result<&'b [u8], Unclear> {
+        while self.next()?.is_some() {}
+        self.rest.strip_prefix(b"}").ok_or(Unclear)
+    }
+}
+
+fn split(text: &[u8], at: usize) -> Result<(&[u8], &[u8]), Unclear> {
+    text.split_at_checked(at).ok_or(Unclear)
+}
+
+/// The text between the quotes of a string without escapes.
+pub(crate) fn plain_text(value: &[u8]) -> Result<&str, Unclear> {
+    match value {
+        [b'"', text @ .., b'"'] if !text.contains(&b'\\') => {
+            std::str::from_utf8(text).map_err(|_| Unclear)
+        }
+        _ => Err(Unclear),
+    }
+}
+
+/// The length of the string that a text begins with, its quotes included.
+fn string(text: &[u8]) -> Result<usize, Unclear> {
+    if text.first() != Some(&b'"') {
+        return Err(Unclear);
+    }
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\');
+    let mut at = 1;
+    loop {
+        let rest = text.get(at..).ok_or(Unclear)?;
+        // Most strings are names, shorter than it takes to look for many bytes at once.
+        let (near, far) = rest.split_at(rest.len().min(SHORT));
+        let found = match near.iter().position(is_special) {
+            Some(found) => found,
+            None => SHORT + memchr2(b'"', b'\\', far).ok_or(Unclear)?,
+        };
+        if rest.get(found) == Some(&b'"') {
+            return Ok(at + found + 1);
+        }
+        at += found + 2;
+    }
+}
+
+/// The length up to which strings are searched byte by byte.
+const SHORT: usize = 24;
+
+/// The length of the value that a text begins with.
+fn value(text: &[u8]) -> Result<usize, Unclear> {
+    match text.first() {
+        Some(b'"') => string(text),
+        Some(b'{' | b'[') => nested(text),
+        Some(b'0'..=b'9' | b'-' | b't' | b'f' | b'n') => {
+            let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+            let end = text.iter().position(|byte| !is_part(byte));
+            end.ok_or(Unclear)
+        }
+        _ => Err(Unclear),
+    }
+}
+
+/// The length of the object or list that a text begins with.
+fn nested(text: &[u8]) -> Result<usize, Unclear> {
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => {
+                at += string(&text[at..])?;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth == 1 => return Ok(at + 1),
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(Unclear)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> Result<Vec<(String, String)>, Unclear> {
+        let mut members = Members::of(text.as_bytes())?;
+        let mut found = Vec::new();
+        while let Some((name, value)) = members.next()? {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            found.push((text(name), text(value)));
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn finds_members_as_they_are_written() {
+        let text = r#"{"a":"x\"}","b\\":{"c":[1,{"]":"}"}]},"d":-1.5e3,"e":null,"f":[]},"rest":1"#;
+        for length in [SHORT - 1, SHORT, SHORT + 1, 4 * SHORT] {
+            let long = "x".repeat(length);
+            let text = format!(r#"{{"a":"{long}","b":"{long}\"y"}}"#);
+            let want = [
+                ("a", format!("\"{long}\"")),
+                ("b", format!("\"{long}\\\"y\"")),
+            ];
+            let want = want.map(|(name, value)| (name.to_owned(), value));
+            assert_eq!(all(&text).unwrap(), want);
+        }
+        let want = [
+            ("a", r#""x\"}""#),
+            (r"b\\", r#"{"c":[1,{"]":"}"}]}"#),
+            ("d", "-1.5e3"),
+            ("e", "null"),
+            ("f", "[]"),
+        ];
+        let want = want.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(all(text).unwrap(), want);
+        let members = Members::of(text.as_bytes()).unwrap();
+        let rest = members.clone().after().unwrap();
+        assert_eq!(rest, br#","rest":1"#);
+        let mut following = Members::following(br#","rest":1}"#);
+        assert_eq!(following.find(b"rest").unwrap(), Some(&b"1"[..]));
+        assert_eq!(members.clone().find(b"d").unwrap(), Some(&b"-1.5e3"[..]));
+        assert_eq!(members.clone().find(b"rest").unwrap(), None);
+        assert_eq!(all("{}").unwrap(), []);
+    }
+
+    #[test]
+    fn leaves_what_it_cannot_read_to_others() {
+        for text in [
+            "",
+            "[",
+            "{",
+            "{\"",
+            "{\"a",
+            "{\"a\"",
+            "{\"a\":",
+            "{\"a\":1",
+            "{\"a\":\"",
+            "{\"a\":{",
+            "{\"a\":[}",
+            "{\"a\" :1}",
+            "{\"a\": 1}",
+            "{ \"a\":1}",
+            "{\"a\":1,}",
+            "{\"a\":1 ,\"b\":2}",
+            "{,\"a\":1}",
+            "{\"a\":}",
+            "{a:1}",
+            "{\"a\":\"\\",
+            "{\"a\":x}",
+        ] {
+            assert_eq!(all(text), Err(Unclear), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_strings_without_escapes() {
+        assert_eq!(plain_text(br#""shop""#), Ok("shop"));
+        assert_eq!(plain_text(br#""""#), Ok(""));
+        for other in [&br#""a\u003c""#[..], b"1", b"\"", b"", b"\"\xff\""] {
+            assert_eq!(plain_text(other), Err(Unclear));
+        }
+    }
+}
