@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use super::element::Element;
-use super::field_set::{FieldSet, Part};
+use super::field_set::{Entry, FieldSet, Part};
 use super::shape::{Atom, List, MapOf, Ref};
 use super::value::equal;
 
@@ -53,59 +53,104 @@ impl Delta {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
-    }
-
     /// Takes over the differences of a child.
     fn take(&mut self, child: Self, step: impl FnOnce() -> Element) {
-        if child.is_empty() {
-            return;
-        }
-        let step = step();
         let parts = [
             (&mut self.added, child.added),
             (&mut self.modified, child.modified),
             (&mut self.removed, child.removed),
         ];
+        let mut parts = parts.into_iter().filter(|(_, child)| !child.is_empty());
+        let Some((first, child)) = parts.next() else {
+            return;
+        };
+        let step = step();
         for (part, child) in parts {
-            if !child.is_empty() {
-                part.children.add(step.clone(), child);
-            }
+            part.children.add(step.clone(), child);
         }
+        first.children.add(step, child);
     }
 }
 
 type Side<'v> = Option<&'v Value>;
 
 fn differ(ty: Ref<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
-    let atom = ty.resolve();
-    let (old_atom, new_atom) = (atom.deduce(old), atom.deduce(new));
-    let (mut delta, is_leaf) = match (old, new) {
-        (_, None) => by_atom(old_atom, old, new),
-        (None, _) => by_atom(new_atom, old, new),
-        _ if old_atom.is_same_kind(&new_atom) => by_atom(new_atom, old, new),
-        _ => {
-            let (first, _) = by_atom(old_atom, old, new);
-            let (second, is_leaf) = by_atom(new_atom, old, new);
-            (first.union(second), is_leaf)
-        }
-    };
-    if !is_leaf {
-        delta.added.member |= old.is_none();
-        delta.removed.member |= old.is_some() && new.is_none();
+    let mut delta = Delta::default();
+    match (old, new) {
+        (None, Some(value)) => delta.added = whole(ty, value),
+        (Some(value), None) => delta.removed = whole(ty, value),
+        (Some(old), Some(new)) => return both(ty, old, new),
+        (None, None) => {}
     }
     delta
 }
 
-/// The differences, and whether the values were compared as a whole.
-fn by_atom(atom: Atom<'_>, old: Side<'_>, new: Side<'_>) -> (Delta, bool) {
-    let has_items = |side: Side<'_>| match side {
-        Some(Value::Array(items)) if atom.map.is_none() => !items.is_empty(),
-        Some(Value::Object(entries)) if atom.map.is_some() => !entries.is_empty(),
+/// A value that is on one side alone, and every field below it.
+fn whole(ty: Ref<'_>, value: &Value) -> Part {
+    let entries = match value {
+        Value::Object(members) if !members.is_empty() => match ty.resolve().deduce(Some(value)) {
+            Atom { map: Some(map), .. } if !map.is_atomic => {
+                let entry = |(name, value): (&String, &Value)| {
+                    let ty = map.member(name);
+                    Entry {
+                        element: ty.step(name),
+                        part: whole(ty, value),
+                    }
+                };
+                members.iter().map(entry).collect()
+            }
+            _ => Vec::new(),
+        },
+        Value::Array(items) if !items.is_empty() => match ty.resolve().deduce(Some(value)) {
+            Atom {
+                map: None,
+                scalar: None,
+                list: Some(list),
+            } if !list.is_atomic() => {
+                let named = called(&list, Some(value));
+                let groups = named.chunk_by(|left, right| left.0 == right.0);
+                let entries = groups.filter_map(|group| {
+                    let (element, value) = group.first()?;
+                    let part = match group {
+                        [_] => whole(list.element, value),
+                        // Elements that are called the same are one field.
+                        _ => Part {
+                            member: true,
+                            children: FieldSet::default(),
+                        },
+                    };
+                    let element = element.clone();
+                    Some(Entry { element, part })
+                });
+                entries.collect()
+            }
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    Part {
+        member: true,
+        children: FieldSet { entries },
+    }
+}
+
+fn both(ty: Ref<'_>, old: &Value, new: &Value) -> Delta {
+    let atom = ty.resolve();
+    let (old_atom, new_atom) = (atom.deduce(Some(old)), atom.deduce(Some(new)));
+    if old_atom.is_same_kind(&new_atom) {
+        return by_atom(new_atom, old, new);
+    }
+    by_atom(old_atom, old, new).union(by_atom(new_atom, old, new))
+}
+
+/// The differences of two values by their type.
+fn by_atom(atom: Atom<'_>, old: &Value, new: &Value) -> Delta {
+    let has_items = |value: &Value| match value {
+        Value::Array(items) if atom.map.is_none() => !items.is_empty(),
+        Value::Object(entries) if atom.map.is_some() => !entries.is_empty(),
         _ => false,
     };
-    let delta = match atom {
+    match atom {
         Atom { map: Some(map), .. } if !map.is_atomic && (has_items(old) || has_items(new)) => {
             members(&map, old, new)
         }
@@ -114,28 +159,17 @@ fn by_atom(atom: Atom<'_>, old: Side<'_>, new: Side<'_>) -> (Delta, bool) {
             scalar: None,
             list: Some(list),
         } if !list.is_atomic() && (has_items(old) || has_items(new)) => elements(&list, old, new),
-        _ => return (leaf(old, new), true),
-    };
-    (delta, false)
-}
-
-fn leaf(old: Side<'_>, new: Side<'_>) -> Delta {
-    let mut delta = Delta::default();
-    match (old, new) {
-        (None, _) => delta.added.member = true,
-        (_, None) => delta.removed.member = true,
-        (Some(old), Some(new)) => delta.modified.member = !equal(old, new),
+        _ => {
+            let mut delta = Delta::default();
+            delta.modified.member = !equal(old, new);
+            delta
+        }
     }
-    delta
 }
 
-fn entries<'v>(side: Side<'v>) -> impl Iterator<Item = (&'v String, &'v Value)> {
-    side.and_then(Value::as_object).into_iter().flatten()
-}
-
-fn members(map: &MapOf<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
-    let mut old = entries(old).peekable();
-    let mut new = entries(new).peekable();
+fn members(map: &MapOf<'_>, old: &Value, new: &Value) -> Delta {
+    let mut old = old.as_object().into_iter().flatten().peekable();
+    let mut new = new.as_object().into_iter().flatten().peekable();
     let mut delta = Delta::default();
     // Both are sorted by name.
     loop {
@@ -180,9 +214,9 @@ fn first<'v>(group: &[Called<'v>]) -> Option<&'v Value> {
     group.first().map(|item| item.1)
 }
 
-fn elements(list: &List<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
-    let old = called(list, old);
-    let new = called(list, new);
+fn elements(list: &List<'_>, old: &Value, new: &Value) -> Delta {
+    let old = called(list, Some(old));
+    let new = called(list, Some(new));
     let mut old = old.chunk_by(|left, right| left.0 == right.0).peekable();
     let mut new = new.chunk_by(|left, right| left.0 == right.0).peekable();
     let mut delta = Delta::default();

@@ -137,6 +137,19 @@ impl<'s> Ref<'s> {
         matches!(self, Self::Deduced | Self::Untyped)
     }
 
+    /// Returns true for a scalar of this type: nothing about it is left to find out.
+    pub(super) fn is_plain(self, value: &Value) -> bool {
+        let Self::Typed(ty, _) = self else {
+            return false;
+        };
+        matches!(
+            (ty.form(), value),
+            (Form::Text | Form::Bytes, Value::String(_))
+                | (Form::Bool, Value::Bool(_))
+                | (Form::Integer(_) | Form::Double, Value::Number(_))
+        )
+    }
+
     /// The name of a member of this type as part of a path; the names of built-in types need no
     /// memory.
     pub(super) fn step(self, name: &str) -> Element {
