@@ -8,10 +8,12 @@
 pub mod family;
 mod summary;
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use family::{Family, Histogram};
+use foldhash::fast::RandomState;
 use summary::Summary;
 
 use lockgate_api::registration::policy::PolicyKind;
@@ -41,6 +43,8 @@ struct Families {
     step: Family<Histogram>,
     step_summary: Family<Summary>,
     controller: Family<Histogram>,
+    /// The series of plugins that allowed, in the order of the last run: the next run has the same.
+    allowed: HashMap<(Step, Operation), Vec<(&'static str, usize)>, RandomState>,
     webhook: Family<Histogram>,
     rejection: Family<u64>,
     fail_open: Family<u64>,
@@ -84,6 +88,7 @@ impl Metrics {
                 "[STABLE] Latency of admission plugins in seconds, by plugin, step and operation.",
                 &["name", "operation", "rejected", "type"],
             ),
+            allowed: HashMap::default(),
             webhook: Family::new(
                 "apiserver_admission_webhook_admission_duration_seconds",
                 "[STABLE] Latency of webhooks in seconds, by webhook, step and operation.",
@@ -214,10 +219,23 @@ impl Families {
         let seconds = step.elapsed.as_secs_f64();
         self.step.observe(labels, seconds, STEP_BUCKETS);
         self.step_summary.observe(labels, seconds, now);
-        for plugin in &step.plugins {
-            let labels = &[plugin.name, operation, truth(plugin.denied), kind];
-            self.controller
-                .observe(labels, plugin.elapsed.as_secs_f64(), STEP_BUCKETS);
+        let mut allowed =
+            std::mem::take(self.allowed.entry((step.step, step.operation)).or_default());
+        for (index, plugin) in step.plugins.iter().enumerate() {
+            let seconds = plugin.elapsed.as_secs_f64();
+            let known = allowed.get(index).filter(|known| known.0 == plugin.name);
+            if let (Some((_, at)), false) = (known, plugin.denied) {
+                self.controller.observe_at(*at, seconds);
+            } else {
+                let labels = &[plugin.name, operation, truth(plugin.denied), kind];
+                let at = self.controller.observe(labels, seconds, STEP_BUCKETS);
+                if let (Some(at), false) = (at, plugin.denied) {
+                    allowed.truncate(index);
+                    if allowed.len() == index {
+                        allowed.push((plugin.name, at));
+                    }
+                }
+            }
             for hook in &plugin.hooks {
                 self.record_conditions(step.step, operation, hook);
                 if let Some(call) = &hook.call {
@@ -228,6 +246,7 @@ impl Families {
                 self.record_policy(operation, policy);
             }
         }
+        self.allowed.insert((step.step, step.operation), allowed);
     }
 
     fn record_conditions(&mut self, step: Step, operation: &str, hook: &HookTrace) {

@@ -51,6 +51,12 @@ impl<V> Family<V> {
 
     /// The series with these labels, made when there is none.
     pub fn series(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<&mut V> {
+        let at = self.position(values, make)?;
+        self.series.get_mut(at)
+    }
+
+    /// The position of the series with these labels, which it keeps; the series is made when there is none.
+    fn position(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<usize> {
         self.key.clear();
         for (at, value) in values.iter().enumerate() {
             if at > 0 {
@@ -59,15 +65,15 @@ impl<V> Family<V> {
             self.key.push_str(value);
         }
         if let Some(&at) = self.index.get(self.key.as_str()) {
-            return self.series.get_mut(at);
+            return Some(at);
         }
-        if self.series.len() >= MAX_SERIES {
+        let at = self.series.len();
+        if at >= MAX_SERIES {
             return None;
         }
-        self.index
-            .insert(self.key.as_str().into(), self.series.len());
+        self.index.insert(self.key.as_str().into(), at);
         self.series.push(make());
-        self.series.last_mut()
+        Some(at)
     }
 
     /// Writes the head, and lets `write` write each series, given a function that names a line.
@@ -143,17 +149,30 @@ impl Family<i64> {
 }
 
 impl Family<Histogram> {
-    /// Adds an observation. The bounds of a family are always the same.
-    pub fn observe(&mut self, values: &[&str], value: f64, bounds: &'static [f64]) {
+    /// Adds an observation. The bounds of a family are always the same. Returns the position of its series,
+    /// for [`observe_at`](Self::observe_at).
+    pub fn observe(
+        &mut self,
+        values: &[&str],
+        value: f64,
+        bounds: &'static [f64],
+    ) -> Option<usize> {
         let make = || Histogram {
             bounds,
             counts: vec![0; bounds.len()],
             ..Histogram::default()
         };
-        let Some(histogram) = self.series(values, make) else {
+        let at = self.position(values, make)?;
+        self.observe_at(at, value);
+        Some(at)
+    }
+
+    /// Adds an observation to a series whose position is known.
+    pub(super) fn observe_at(&mut self, at: usize, value: f64) {
+        let Some(histogram) = self.series.get_mut(at) else {
             return;
         };
-        let bucket = bounds.iter().position(|bound| value <= *bound);
+        let bucket = histogram.bounds.iter().position(|bound| value <= *bound);
         if let Some(count) = bucket.and_then(|at| histogram.counts.get_mut(at)) {
             *count += 1;
         }
