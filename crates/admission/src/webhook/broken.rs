@@ -20,7 +20,7 @@ pub(super) enum Broken {
     /// The objects in the webhook's version are missing.
     #[error("webhook {} has no objects to be asked about", quote(.0))]
     Objects(String),
-    /// The task that called the webhook ended without a result.
+    /// The call of the webhook ended without a result.
     #[error("the call of webhook {} was lost", quote(.0))]
     Task(String),
 }

@@ -2,15 +2,15 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/validating/dispatcher.go
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use lockgate_api::admission::request::ReviewBody;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
 use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
-use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use super::broken::Broken;
@@ -87,7 +87,7 @@ impl ValidatingWebhooks {
         let mut rank = 0;
         ask_all(
             &self.0.host,
-            questions,
+            &questions,
             |(position, hook, mut call, lost)| {
                 call.finished = rank;
                 rank += 1;
@@ -229,57 +229,48 @@ struct Ask {
     review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
 }
 
-/// A call that ended: the position of its hook in the trace, the hook, the call, and why its task
-/// was lost, if it was.
+/// A call that ended: the position of its hook in the trace, the hook, the call, and why it was lost, if it
+/// was.
 type Asked = (usize, Arc<CompiledHook>, CallTrace, Option<Broken>);
 
-/// Asks everybody at once and waits for all, telling of each call as it ends. When the request is
-/// dropped, so are its calls.
-async fn ask_all(host: &Host, mut questions: Vec<Ask>, mut ended: impl FnMut(Asked)) {
-    // One alone needs no task of its own.
-    if questions.len() == 1
-        && let Some(question) = questions.pop()
-    {
-        ended(question.run(host).await);
-        return;
+/// Asks everybody at once and waits for all, telling of each call as it ends. All of it is polled by the task of
+/// the request: when that is dropped, so are its calls.
+async fn ask_all(host: &Host, questions: &[Ask], mut ended: impl FnMut(Asked)) {
+    if let [question] = questions {
+        return ended(question.ask(host).await);
     }
-    let mut tasks = JoinSet::new();
-    let mut running = HashMap::new();
+    let mut calls = FuturesUnordered::new();
     for question in questions {
-        let host = host.clone();
-        let lost = question.lost();
-        let task = tasks.spawn(async move { question.run(&host).await }.in_current_span());
-        running.insert(task.id(), lost);
+        calls.push(question.ask(host));
     }
-    while let Some(joined) = tasks.join_next_with_id().await {
-        match joined {
-            Ok((task, asked)) => {
-                running.remove(&task);
-                ended(asked);
-            }
-            // Panics of callers are contained and nothing aborts the tasks, so this is a
-            // bug of ours: the webhook did not decide, and its failure policy does not apply.
-            Err(error) => {
-                if let Some((position, hook, mut call)) = running.remove(&error.id()) {
-                    let broken = Broken::Task(hook.name().to_owned());
-                    call.outcome = CallOutcome::Refused(Box::new(broken.clone().into_status()));
-                    ended((position, hook, call, Some(broken)));
-                }
-            }
-        }
-    }
-    // Whatever is left was neither answered nor lost.
-    for (position, hook, mut call) in running.into_values() {
-        let broken = Broken::Task(hook.name().to_owned());
-        call.outcome = CallOutcome::Refused(Box::new(broken.clone().into_status()));
-        ended((position, hook, call, Some(broken)));
+    while let Some(asked) = calls.next().await {
+        ended(asked);
     }
 }
 
 impl Ask {
-    async fn run(self, host: &Host) -> Asked {
+    async fn ask(&self, host: &Host) -> Asked {
+        let hook = Arc::clone(&self.hook);
+        match contain(self.call(host)).await {
+            Ok(call) => (self.position, hook, call, None),
+            // Panics of callers are contained further down, so this is a bug of ours: the webhook did not
+            // decide, and its failure policy does not apply.
+            Err(_) => {
+                let broken = Broken::Task(hook.name().to_owned());
+                let mut call = self.trace();
+                call.outcome = CallOutcome::Refused(Box::new(broken.clone().into_status()));
+                (self.position, hook, call, Some(broken))
+            }
+        }
+    }
+
+    fn trace(&self) -> CallTrace {
+        CallTrace::new(self.resource.clone(), self.kind.clone(), 0)
+    }
+
+    async fn call(&self, host: &Host) -> CallTrace {
         let started = host.clock.now();
-        let hook = self.hook;
+        let hook = &self.hook;
         let span = call_span!(
             "Call validating webhook",
             hook,
@@ -287,8 +278,9 @@ impl Ask {
             self.resource.resource,
             self.subresource
         );
-        let mut trace = CallTrace::new(self.resource, self.kind, 0);
-        let asked = contain(ask(host, &hook, self.deadline, self.review, &mut trace));
+        let mut trace = self.trace();
+        let review = self.review.clone();
+        let asked = contain(ask(host, hook, self.deadline, review, &mut trace));
         match asked.instrument(span).await {
             Err(panic) => {
                 trace.outcome = CallOutcome::Panicked {
@@ -299,13 +291,7 @@ impl Ask {
             Ok(Ok(outcome)) => trace.outcome = outcome,
         }
         trace.elapsed = host.clock.now().saturating_duration_since(started);
-        (self.position, hook, trace, None)
-    }
-
-    /// The record of this question, for a task that ends without one.
-    fn lost(&self) -> (usize, Arc<CompiledHook>, CallTrace) {
-        let call = CallTrace::new(self.resource.clone(), self.kind.clone(), 0);
-        (self.position, Arc::clone(&self.hook), call)
+        trace
     }
 }
 
