@@ -60,7 +60,7 @@ pub(super) struct Channel {
 
 #[derive(Debug, Default)]
 struct State {
-    slots: HashMap<Address, Slot>,
+    slots: HashMap<Arc<Address>, Slot>,
     /// Closes idle connections, while there are any.
     reaper: Option<AbortHandle>,
 }
@@ -107,7 +107,7 @@ impl Drop for Link {
 #[derive(Debug)]
 pub(super) struct Lease {
     kind: Kind,
-    address: Address,
+    address: Arc<Address>,
     channel: Arc<Channel>,
 }
 
@@ -167,7 +167,7 @@ impl Channel {
     /// was written, another connection is taken, as Go does.
     pub(super) async fn send(
         self: &Arc<Self>,
-        address: &Address,
+        address: &Arc<Address>,
         make: impl Fn(bool) -> Request<Full<Bytes>>,
         clock: &Clock,
     ) -> Result<(Response<Incoming>, Lease), Failure> {
@@ -198,7 +198,7 @@ impl Channel {
         }
     }
 
-    fn take(self: &Arc<Self>, address: &Address) -> Option<Lease> {
+    fn take(self: &Arc<Self>, address: &Arc<Address>) -> Option<Lease> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(address)?;
         slot.drop_stale();
@@ -212,10 +212,10 @@ impl Channel {
         Some(self.lease(address, kind))
     }
 
-    fn lease(self: &Arc<Self>, address: &Address, kind: Kind) -> Lease {
+    fn lease(self: &Arc<Self>, address: &Arc<Address>, kind: Kind) -> Lease {
         Lease {
             kind,
-            address: address.clone(),
+            address: Arc::clone(address),
             channel: Arc::clone(self),
         }
     }
@@ -223,7 +223,7 @@ impl Channel {
     /// Makes a connection, or waits for one that can be shared. Returns `true` with a new one.
     async fn open(
         self: &Arc<Self>,
-        address: &Address,
+        address: &Arc<Address>,
         clock: &Clock,
     ) -> Result<(Lease, bool), Failure> {
         if self.offer == Offer::Http1 {
@@ -232,7 +232,7 @@ impl Channel {
         }
         let opening = {
             let mut state = self.lock();
-            let slot = state.slots.entry(address.clone()).or_default();
+            let slot = state.slots.entry(Arc::clone(address)).or_default();
             Arc::clone(&slot.opening)
         };
         let _turn = opening.lock().await;
@@ -241,7 +241,7 @@ impl Channel {
         }
         let kind = self.connect(address, clock).await?;
         if let Kind::Shared(shared) = &kind {
-            self.keep(address.clone(), Kind::Shared(shared.clone()));
+            self.keep(Arc::clone(address), Kind::Shared(shared.clone()));
         }
         Ok((self.lease(address, kind), true))
     }
@@ -293,7 +293,7 @@ impl Channel {
         Ok(Kind::Exclusive(Connection { sender, link }))
     }
 
-    fn keep(self: &Arc<Self>, address: Address, kind: Kind) {
+    fn keep(self: &Arc<Self>, address: Arc<Address>, kind: Kind) {
         let mut state = self.lock();
         let slot = state.slots.entry(address).or_default();
         let now = Instant::now();

@@ -1,15 +1,16 @@
 //! One call: attempts, redirects, and reading the answer.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::io::Read as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use lockgate_go::quote::quote;
@@ -41,7 +42,11 @@ const MAX_REDIRECTS: usize = 10;
 /// A client of one webhook.
 #[derive(Debug)]
 pub(super) struct HttpsClient {
-    target: Target,
+    target: Arc<Target>,
+    /// Where the target is, once it is known and if it stays there.
+    address: OnceLock<Arc<Address>>,
+    /// The headers of every request.
+    headers: HeaderMap,
     channel: Arc<Channel>,
     /// The same without the client certificate, for where redirects lead.
     elsewhere: Arc<Channel>,
@@ -50,10 +55,10 @@ pub(super) struct HttpsClient {
 }
 
 /// The method and URL of a call, for error texts.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Place {
     method: Method,
-    target: Target,
+    target: Arc<Target>,
     query: String,
 }
 
@@ -83,8 +88,17 @@ impl HttpsClient {
         user: Option<Arc<User>>,
         settings: Arc<Settings>,
     ) -> Self {
+        let fixed = [
+            (header::ACCEPT, "application/json, */*"),
+            (header::ACCEPT_ENCODING, "gzip"),
+            (header::CONTENT_TYPE, "application/json"),
+            (header::USER_AGENT, USER_AGENT),
+        ];
+        let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
         Self {
-            target,
+            target: Arc::new(target),
+            address: OnceLock::new(),
+            headers: HeaderMap::from_iter(fixed),
             channel,
             elsewhere,
             user,
@@ -119,11 +133,11 @@ impl HttpsClient {
         body: &Bytes,
         clock: &Clock,
     ) -> Result<HttpResponse, CallError> {
-        let place = Mutex::new(Place {
+        let place = Mutex::new(Arc::new(Place {
             method: Method::POST,
-            target: self.target.clone(),
+            target: Arc::clone(&self.target),
             query: format!("timeout={}", go_seconds(left)),
-        });
+        }));
         let attempts = self.attempts(body, clock, &place);
         // INVARIANT: nothing in a call waits outside of this.
         let outcome = tokio::time::timeout(left.min(MAX_CALL), attempts).await;
@@ -166,12 +180,12 @@ impl HttpsClient {
         &self,
         body: &Bytes,
         clock: &Clock,
-        place: &Mutex<Place>,
+        place: &Mutex<Arc<Place>>,
     ) -> Result<Answer, Failure> {
-        let first = lock(place).clone();
+        let first = Arc::clone(&lock(place));
         let mut retries = 0;
         loop {
-            *lock(place) = first.clone();
+            *lock(place) = Arc::clone(&first);
             let answer = self.follow(body, clock, place).await?;
             match retry_after(&answer) {
                 Some(pause) if retries < MAX_RETRIES => {
@@ -189,11 +203,11 @@ impl HttpsClient {
         &self,
         body: &Bytes,
         clock: &Clock,
-        place: &Mutex<Place>,
+        place: &Mutex<Arc<Place>>,
     ) -> Result<Answer, Failure> {
         let mut requests = 1;
         loop {
-            let here = lock(place).clone();
+            let here = Arc::clone(&lock(place));
             let answer = self.exchange(&here, body, clock).await?;
             let location = answer.headers.get(header::LOCATION);
             let Some(location) = location.filter(|_| self.follows(answer.code)) else {
@@ -205,15 +219,15 @@ impl HttpsClient {
                 Failure::new(Phase::Wait, problem)
             })?;
             let method = if matches!(answer.code, 307 | 308) {
-                here.method
+                here.method.clone()
             } else {
                 Method::GET
             };
-            *lock(place) = Place {
+            *lock(place) = Arc::new(Place {
                 method,
-                target,
+                target: Arc::new(target),
                 query,
-            };
+            });
             if requests == MAX_REDIRECTS {
                 return Err(Failure::new(Phase::Wait, "stopped after 10 redirects"));
             }
@@ -234,25 +248,16 @@ impl HttpsClient {
     ) -> Result<Answer, Failure> {
         clock.enter(Phase::Resolve);
         let address = self.address(&place.target)?;
-        let mut headers = HeaderMap::new();
-        let fixed = [
-            (header::ACCEPT, "application/json, */*"),
-            (header::ACCEPT_ENCODING, "gzip"),
-            (header::CONTENT_TYPE, "application/json"),
-            (header::USER_AGENT, USER_AGENT),
-        ];
-        for (name, value) in fixed {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
+        let mut headers = Cow::Borrowed(&self.headers);
         // Credentials are for the webhook, not for whom it points to.
         let is_webhook = place.target.is_same_host(&self.target);
         if let Some(user) = self.user.as_ref().filter(|_| is_webhook) {
-            user.show(&mut headers)
+            user.show(headers.to_mut())
                 .await
                 .map_err(|problem| Failure::new(Phase::Resolve, problem.to_string()))?;
         }
         let body = if place.method == Method::GET {
-            headers.remove(header::CONTENT_TYPE);
+            headers.to_mut().remove(header::CONTENT_TYPE);
             Bytes::new()
         } else {
             body.clone()
@@ -266,7 +271,20 @@ impl HttpsClient {
         read(response, lease, clock).await
     }
 
-    fn address(&self, target: &Target) -> Result<Address, Failure> {
+    /// Where a target is. Services move; the address of any other is found once.
+    fn address(&self, target: &Arc<Target>) -> Result<Arc<Address>, Failure> {
+        let stays = target.service.is_none() && Arc::ptr_eq(target, &self.target);
+        if let Some(address) = self.address.get().filter(|_| stays) {
+            return Ok(Arc::clone(address));
+        }
+        let address = Arc::new(self.find(target)?);
+        if stays {
+            return Ok(Arc::clone(self.address.get_or_init(|| address)));
+        }
+        Ok(address)
+    }
+
+    fn find(&self, target: &Target) -> Result<Address, Failure> {
         if let Some(problem) = target.problem() {
             return Err(Failure::new(Phase::Resolve, problem));
         }
@@ -320,7 +338,7 @@ impl Client for HttpsClient {
     }
 }
 
-fn lock(place: &Mutex<Place>) -> std::sync::MutexGuard<'_, Place> {
+fn lock(place: &Mutex<Arc<Place>>) -> MutexGuard<'_, Arc<Place>> {
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -337,7 +355,7 @@ fn request(place: &Place, headers: &HeaderMap, body: &Bytes, http2: bool) -> Req
         format!("{}?{}", target.path, place.query)
     };
     // Paths are escaped and hosts were parsed, so both are sound here.
-    if let Ok(uri) = uri.parse() {
+    if let Ok(uri) = Uri::try_from(uri) {
         *request.uri_mut() = uri;
     }
     if !http2 && let Ok(host) = HeaderValue::from_str(&target.authority) {
@@ -354,18 +372,29 @@ async fn read(
 ) -> Result<Answer, Failure> {
     clock.enter(Phase::Read);
     let (head, mut incoming) = response.into_parts();
-    let mut body = BytesMut::new();
+    // Most answers come in one piece, which is read where it came in.
+    let (mut first, mut pieces) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| {
             Failure::new(Phase::Read, wording::body(&error, &lease.link().ends))
         })?;
         if let Ok(data) = frame.into_data() {
-            if body.len() + data.len() > MAX_ANSWER_BYTES {
+            if first.len() + pieces.len() + data.len() > MAX_ANSWER_BYTES {
                 return Err(too_large());
             }
-            body.extend_from_slice(&data);
+            if first.is_empty() && pieces.is_empty() {
+                first = data;
+            } else {
+                pieces.extend_from_slice(&std::mem::take(&mut first));
+                pieces.extend_from_slice(&data);
+            }
         }
     }
+    let body = if pieces.is_empty() {
+        first
+    } else {
+        pieces.freeze()
+    };
     lease.give_back();
     let zipped = head
         .headers
@@ -374,7 +403,7 @@ async fn read(
     let body = if zipped && !body.is_empty() {
         unzip(&body)?
     } else {
-        body.freeze()
+        body
     };
     Ok(Answer {
         code: head.status.as_u16(),
