@@ -59,7 +59,7 @@ use crate::read::{components, get, list, watch};
 use crate::registry::{Registry, Resource, Subresource};
 use crate::request::Request;
 use crate::respond::{self, Reply, Tables};
-use crate::tasks::Tasks;
+use crate::tasks::{Tasks, ToEnd};
 use crate::write::{
     Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
 };
@@ -135,27 +135,26 @@ impl Service for Pipeline {
 }
 
 impl Pipeline {
-    /// Answers a request in a task of its own, which ends when it is done: not when its client goes
-    /// away, nor when the server stops.
+    /// Answers a request, which ends when it is done: not when its client goes away, nor when the server
+    /// stops.
     async fn run_to_end(
         &self,
         is_heavy: bool,
-        answer: impl Future<Output = Response> + Send + 'static,
+        answer: impl Future<Output = Response> + Unpin + Send + 'static,
     ) -> Response {
         let answer = self.tasks.track(answer);
-        let answering = if is_heavy {
-            self.heavy.spawn(answer)
+        let answered = if is_heavy {
+            let answered = self.heavy.spawn(answer).await;
+            answered.map_err(|error| error.to_string())
         } else {
-            tokio::spawn(answer)
+            let answered = ToEnd::new(answer).await;
+            answered.map_err(|error| error.to_string())
         };
-        match answering.await {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::error!(%error, "a request ended without an answer");
-                let failure = internal("the request ended without an answer");
-                respond::failed(&failure, Encoding::Json { pretty: false })
-            }
-        }
+        answered.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request ended without an answer");
+            let failure = internal("the request ended without an answer");
+            respond::failed(&failure, Encoding::Json { pretty: false })
+        })
     }
 
     /// Returns true if a write of a small body may be much work: it changes a large object, many of them,

@@ -1,8 +1,12 @@
 //! Tasks that live as long as the server.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use lockgate_listener::Phase;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -68,5 +72,76 @@ impl Tasks {
     pub(crate) async fn finish(&self) {
         self.tracker.close();
         self.tracker.wait().await;
+    }
+}
+
+/// A future that is run to its end, and needs a task of its own only if whoever polls it gives it up: the
+/// rest of it is then spawned.
+#[derive(Debug)]
+pub(crate) struct ToEnd<F: Future<Output: Send> + Unpin + Send + 'static>(Option<F>);
+
+/// The future panicked, which is the end of it and of nothing else.
+#[derive(Debug, thiserror::Error)]
+#[error("a task panicked")]
+pub(crate) struct Panicked;
+
+impl<F: Future<Output: Send> + Unpin + Send + 'static> ToEnd<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self(Some(future))
+    }
+}
+
+impl<F: Future<Output: Send> + Unpin + Send + 'static> Future for ToEnd<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(future) = &mut self.0 else {
+            return Poll::Ready(Err(Panicked));
+        };
+        // What it shares with others is behind locks that recover.
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(future).poll(context)));
+        let ended = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(_) => Err(Panicked),
+        };
+        self.0 = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl<F: Future<Output: Send> + Unpin + Send + 'static> Drop for ToEnd<F> {
+    fn drop(&mut self) {
+        if let (Some(rest), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn goes_on_when_it_is_given_up() {
+        let (go, gone) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let mut work = ToEnd::new(Box::pin(async move {
+            gone.await.unwrap();
+            end.send(7).unwrap();
+        }));
+        assert!(futures_util::poll!(&mut work).is_pending());
+        drop(work);
+        go.send(()).unwrap();
+        assert_eq!(ended.await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_the_end_of_it() {
+        assert_eq!(ToEnd::new(Box::pin(async { 7 })).await.unwrap(), 7);
+        let panics = ToEnd::new(Box::pin(async { assert_eq!(1, 2) }));
+        assert!(panics.await.is_err());
     }
 }
