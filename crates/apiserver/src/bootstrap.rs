@@ -42,6 +42,8 @@ pub(crate) async fn load(
     published: &Published,
 ) -> Outcome<()> {
     let snapshot = writer.registry.snapshot();
+    let flow_control = &writer.storage.effects().flow_control;
+    flow_control.hold();
     move_custom_objects(&writer.storage, &snapshot).await?;
     let resources = snapshot.resources().iter();
     for resource in resources.filter(|it| writer.storage.has_effects(it) && it.is_storage_version())
@@ -56,7 +58,9 @@ pub(crate) async fn load(
     let mut writes = missing_objects(writer, &snapshot, controllers, &published.ca_pem).await?;
     writes.extend(authentication(&writer.storage, &snapshot, published).await?);
     writes.extend(roles(&writer.storage, &snapshot, controllers).await?);
-    store(&writer.storage, writes).await
+    store(&writer.storage, writes).await?;
+    flow_control.release();
+    Ok(())
 }
 
 /// Moves custom objects to keys of their own, from where they once shared those of the built-in

@@ -62,6 +62,8 @@ struct Configured {
     /// What outlives a change of the objects.
     kept_levels: BTreeMap<String, Arc<Level>>,
     kept_counts: BTreeMap<(String, String), Arc<Counts>>,
+    /// True while many objects change, which are compiled together.
+    is_held: bool,
 }
 
 /// The schemas in the order in which they are matched.
@@ -136,6 +138,18 @@ impl FlowControl {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Compiles nothing until [`release`](Self::release): at the start of a server all objects come at once.
+    pub(crate) fn hold(&self) {
+        self.configured().is_held = true;
+    }
+
+    /// Compiles what changed, and from now on every change.
+    pub(crate) fn release(&self) {
+        let mut configured = self.configured();
+        configured.is_held = false;
+        self.compile(&mut configured);
+    }
+
     /// Adds or replaces a FlowSchema.
     pub(crate) fn set_schema(&self, name: &str, object: &Value) {
         let mut configured = self.configured();
@@ -164,6 +178,9 @@ impl FlowControl {
 
     /// Makes the snapshot of what is stored. What must be there and is not is imagined.
     fn compile(&self, configured: &mut Configured) {
+        if configured.is_held {
+            return;
+        }
         let mut levels: BTreeMap<&str, &Value> = BTreeMap::new();
         let mandatory_levels = suggested::mandatory_levels();
         for level in &mandatory_levels {

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::JoinHandle;
@@ -13,7 +14,11 @@ pub(crate) const LARGE: u64 = 16 << 10;
 
 /// A runtime beside the one that serves connections.
 #[derive(Debug)]
-pub(crate) struct Heavy(Option<Runtime>);
+pub(crate) struct Heavy {
+    work: Work,
+    /// None inside if its threads could not be started.
+    runtime: OnceLock<Option<Runtime>>,
+}
 
 /// How much nicer these threads are than those that serve. They have a third of their weight, and so still get
 /// on where a machine is busy, and give back what they have locked.
@@ -52,32 +57,56 @@ impl Work {
 /// Runs work whose time follows a number of bytes. If they are many, other tasks of the thread go on
 /// elsewhere in the meantime.
 pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    let is_large = bytes as u64 > LARGE;
-    let runtime = Handle::try_current().ok().filter(|_| is_large);
-    match runtime.map(|runtime| runtime.runtime_flavor()) {
-        Some(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+    if bytes as u64 <= LARGE {
+        return work();
+    }
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
     }
 }
 
 impl Heavy {
+    /// Threads that run from now on.
     pub(crate) fn start(work: Work) -> io::Result<Self> {
+        let runtime = Self::build(work)?;
+        Ok(Self {
+            work,
+            runtime: OnceLock::from(Some(runtime)),
+        })
+    }
+
+    /// Threads that are started for the first task: most servers never need them.
+    pub(crate) fn when_needed(work: Work) -> Self {
+        Self {
+            work,
+            runtime: OnceLock::new(),
+        }
+    }
+
+    fn build(work: Work) -> io::Result<Runtime> {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         let niceness = niceness();
-        let runtime = Builder::new_multi_thread()
+        Builder::new_multi_thread()
             .worker_threads(work.threads(processors))
             .thread_name(work.thread_name())
             .on_thread_start(move || yield_to_others(niceness))
             .enable_all()
-            .build()?;
-        Ok(Self(Some(runtime)))
+            .build()
     }
 
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        match &self.0 {
+        let runtime = self.runtime.get_or_init(|| {
+            let built = Self::build(self.work);
+            built
+                .inspect_err(|error| tracing::error!(%error, "cannot start threads"))
+                .ok()
+        });
+        match runtime {
             Some(runtime) => runtime.spawn(task),
             None => tokio::spawn(task),
         }
@@ -114,7 +143,7 @@ fn yield_to_others(_: Option<i32>) {}
 impl Drop for Heavy {
     fn drop(&mut self) {
         // Waiting for threads is not for those that run futures.
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }
     }

@@ -10,6 +10,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A server with everything that is suggested, whose uids are the names.
 fn suggested_control(total: usize) -> FlowControl {
     let control = FlowControl::new(total, MINUTE);
+    suggest(&control);
+    control
+}
+
+fn suggest(control: &FlowControl) {
     for mut suggested in suggested::all() {
         let name = name_of(&suggested.object).to_owned();
         suggested.object["metadata"]["uid"] = json!(name);
@@ -18,7 +23,6 @@ fn suggested_control(total: usize) -> FlowControl {
             _ => control.set_schema(&name, &suggested.object),
         }
     }
-    control
 }
 
 fn user(name: &str, groups: &[&str]) -> UserInfo {
@@ -208,6 +212,22 @@ fn what_must_be_there_is_imagined() {
     assert_eq!(admin.unwrap().0.level.name, "exempt");
     let ann = control.classify(&user("ann", &["system:authenticated"]), &asked);
     assert_eq!(ann.unwrap().0.level.name, "catch-all");
+}
+
+#[test]
+fn what_is_held_is_compiled_when_it_is_released() {
+    let control = FlowControl::new(600, MINUTE);
+    let pods = target(Verb::List, ["", "pods", "", "shop"]);
+    let level = |control: &FlowControl| {
+        let ann = user("ann", &["system:authenticated"]);
+        let classified = control.classify(&ann, &Asked::Resource(&pods));
+        classified.unwrap().0.level.name.clone()
+    };
+    control.hold();
+    suggest(&control);
+    assert_eq!(level(&control), "catch-all");
+    control.release();
+    assert_eq!(level(&control), "global-default");
 }
 
 #[test]

@@ -615,7 +615,7 @@ fn build(
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
         room: InFlight::new(ROOM),
         trees: InFlight::new(TREES),
-        heavy: threads(Work::LargeWrites)?,
+        heavy: Heavy::when_needed(Work::LargeWrites),
         tasks,
         request_timeout: settings.request_timeout,
         consistency: settings.admission_consistency,
