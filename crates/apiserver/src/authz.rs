@@ -22,6 +22,25 @@ pub(crate) fn user(info: &UserInfo) -> User {
     }
 }
 
+/// Lends a user to authorization, which knows it in another form, without copying it.
+pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
+    let (has_groups, has_extra) = (info.groups.is_some(), info.extra.is_some());
+    let user = User {
+        name: std::mem::take(&mut info.username),
+        uid: std::mem::take(&mut info.uid),
+        groups: info.groups.take().unwrap_or_default(),
+        extra: info.extra.take().unwrap_or_default(),
+    };
+    let answer = ask(&user);
+    *info = UserInfo {
+        username: user.name,
+        uid: user.uid,
+        groups: has_groups.then_some(user.groups),
+        extra: has_extra.then_some(user.extra),
+    };
+    answer
+}
+
 /// The reason of a denial, in upstream's words.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go

@@ -275,13 +275,28 @@ pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
 pub(crate) struct Snapshot {
     /// In discovery order.
     resources: Vec<Arc<Resource>>,
-    by_plural: HashMap<String, Arc<Resource>>,
-    by_kind: HashMap<String, Arc<Resource>>,
+    by_plural: ByName,
+    by_kind: ByName,
     /// Those that are not served, by plural.
     hidden: HashMap<String, Arc<Resource>>,
     equivalents: HashMap<String, Arc<[Equivalent]>>,
     discovery: discovery::Cache,
     openapi: openapi::Cache,
+}
+
+/// Resources by one of their names, which few share: every request looks some up, and allocates nothing for it.
+type ByName = HashMap<String, Vec<Arc<Resource>>>;
+
+fn find_in<'s>(
+    index: &'s ByName,
+    group: &str,
+    version: &str,
+    name: &str,
+) -> Option<&'s Arc<Resource>> {
+    let is_it =
+        |resource: &&Arc<Resource>| resource.group() == group && resource.version == version;
+    // Of several, the last one counts.
+    index.get(name)?.iter().rev().find(is_it)
 }
 
 fn key(group: &str, version: &str, name: &str) -> String {
@@ -313,11 +328,12 @@ impl Snapshot {
             })
             .collect();
         let index = |name: fn(&Resource) -> &str| {
-            let pairs = resources.iter().map(|resource| {
-                let key = key(resource.group(), &resource.version, name(resource));
-                (key, Arc::clone(resource))
-            });
-            pairs.collect::<HashMap<_, _>>()
+            let mut index = ByName::new();
+            for resource in &resources {
+                let named = index.entry(name(resource).to_owned()).or_default();
+                named.push(Arc::clone(resource));
+            }
+            index
         };
         // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go registers every version
         // of a definition, be it served or not.
@@ -360,7 +376,7 @@ impl Snapshot {
 
     /// The resource at a path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.by_plural.get(&key(group, version, plural))
+        find_in(&self.by_plural, group, version, plural)
     }
 
     /// A resource that objects are stored in and that is not served.
@@ -400,7 +416,7 @@ impl Snapshot {
 
     /// The resource of a kind.
     pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.by_kind.get(&key(group, version, kind))
+        find_in(&self.by_kind, group, version, kind)
     }
 
     /// The same, be it served or not.

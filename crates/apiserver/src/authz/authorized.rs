@@ -1,9 +1,9 @@
 //! A target together with the proof that its user may do what was asked.
 
-use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
 
-use super::{denied, user};
+use super::{denied, lend, user};
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 
@@ -29,13 +29,14 @@ impl Authorized {
     pub(crate) fn authorize(
         authorizer: &dyn Authorizer,
         target: Target,
-        user: UserInfo,
+        mut user: UserInfo,
         asked: Asked<'_>,
     ) -> Outcome<Self> {
         let verb = target.verb.name();
-        let authorized = Self { target, user };
-        authorized.check(authorizer, verb, asked)?;
-        Ok(authorized)
+        lend(&mut user, |user| {
+            check(authorizer, user, verb, &target, asked)
+        })?;
+        Ok(Self { target, user })
     }
 
     /// A target of the server itself, which needs no permission: of controllers, and of manifests at
@@ -51,30 +52,8 @@ impl Authorized {
             field_selector: "",
             label_selector: "",
         };
-        self.check(authorizer, "create", asked)
-    }
-
-    fn check(&self, authorizer: &dyn Authorizer, verb: &str, asked: Asked<'_>) -> Outcome<()> {
-        let target = &self.target;
-        let asking = user(&self.user);
-        let request = AccessRequest {
-            user: &asking,
-            verb,
-            object: AccessObject::Resource {
-                group: &target.group,
-                resource: &target.resource,
-                subresource: &target.subresource,
-                namespace: &target.namespace,
-                name: asked.name,
-                field_selector: asked.field_selector,
-                label_selector: asked.label_selector,
-            },
-        };
-        if authorizer.authorize(&request).allowed {
-            return Ok(());
-        }
-        let why = denied(&self.user.username, &request);
-        Err(forbidden(&target.group, &target.resource, asked.name, &why))
+        let user = user(&self.user);
+        check(authorizer, &user, "create", &self.target, asked)
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -84,4 +63,31 @@ impl Authorized {
     pub(crate) fn user(&self) -> &UserInfo {
         &self.user
     }
+}
+
+fn check(
+    authorizer: &dyn Authorizer,
+    user: &User,
+    verb: &str,
+    target: &Target,
+    asked: Asked<'_>,
+) -> Outcome<()> {
+    let request = AccessRequest {
+        user,
+        verb,
+        object: AccessObject::Resource {
+            group: &target.group,
+            resource: &target.resource,
+            subresource: &target.subresource,
+            namespace: &target.namespace,
+            name: asked.name,
+            field_selector: asked.field_selector,
+            label_selector: asked.label_selector,
+        },
+    };
+    if authorizer.authorize(&request).allowed {
+        return Ok(());
+    }
+    let why = denied(&user.name, &request);
+    Err(forbidden(&target.group, &target.resource, asked.name, &why))
 }

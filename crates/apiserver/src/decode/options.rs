@@ -2,6 +2,9 @@
 //!
 //! UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go
 
+use std::sync::OnceLock;
+
+use lockgate_admission::object::Object;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
@@ -174,8 +177,22 @@ impl WriteOptions {
         }
     }
 
-    /// The options as webhooks see them.
-    pub(crate) fn to_value(&self, kind: &str) -> Value {
+    /// The options as webhooks see them. Those that say nothing are shared.
+    pub(crate) fn to_object(&self, kind: &'static str) -> Object {
+        static CREATE: OnceLock<Object> = OnceLock::new();
+        static UPDATE: OnceLock<Object> = OnceLock::new();
+        let says_nothing = self.dry_run.is_empty()
+            && self.field_manager.is_empty()
+            && self.field_validation.is_empty();
+        let shared = match kind {
+            "CreateOptions" if says_nothing => &CREATE,
+            "UpdateOptions" if says_nothing => &UPDATE,
+            _ => return Object::new(self.to_value(kind)),
+        };
+        shared.get_or_init(|| self.to_value(kind).into()).clone()
+    }
+
+    fn to_value(&self, kind: &str) -> Value {
         let mut members = typed(kind);
         if !self.dry_run.is_empty() {
             members.insert(String::from("dryRun"), self.dry_run.clone().into());
@@ -353,10 +370,17 @@ mod tests {
     fn shows_webhooks_what_was_told() {
         let options =
             WriteOptions::of_create(&Query::parse("fieldManager=me&dryRun=All&pretty=1")).unwrap();
+        let shown = options.to_object("CreateOptions");
         assert_eq!(
-            options.to_value("CreateOptions"),
+            *shown.value(),
             json!({"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions", "dryRun": ["All"], "fieldManager": "me"})
         );
+        for kind in ["CreateOptions", "UpdateOptions"] {
+            let nothing = WriteOptions::default().to_object(kind);
+            let want = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+            assert_eq!(*nothing.value(), want);
+            assert!(nothing.same(&WriteOptions::default().to_object(kind)));
+        }
         assert!(options.is_dry_run());
         assert_eq!(options.field_validation(), FieldValidation::Warn);
     }

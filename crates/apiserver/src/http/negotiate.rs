@@ -70,18 +70,19 @@ pub(crate) struct Offer {
 /// Reads the `Accept` header. The first form that can be given is given.
 pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcome<Wanted> {
     let text = text(headers, &ACCEPT);
-    let texts = text.split(',').filter(|_| !text.is_empty());
-    let mut clauses: Vec<Clause<'_>> = texts.map(Clause::read).collect();
-    if clauses.is_empty() {
-        clauses.push(Clause::read("*/*"));
-    }
-    // Stable: clauses of the same weight stay in their order.
-    clauses.sort_by_key(|clause| std::cmp::Reverse(clause.weight));
+    let text = if text.is_empty() { "*/*" } else { &*text };
     let pretty = is_pretty(headers, query);
-    clauses
-        .iter()
-        .find_map(|clause| clause.satisfy(pretty, offer))
-        .ok_or_else(|| not_acceptable(offer.accepted))
+    let mut best: Option<(u32, Wanted)> = None;
+    for clause in text.split(',').map(Clause::read) {
+        // Of the same weight the first counts.
+        if best.is_none_or(|(weight, _)| clause.weight > weight)
+            && let Some(wanted) = clause.satisfy(pretty, offer)
+        {
+            best = Some((clause.weight, wanted));
+        }
+    }
+    let wanted = best.map(|(_, wanted)| wanted);
+    wanted.ok_or_else(|| not_acceptable(offer.accepted))
 }
 
 fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {

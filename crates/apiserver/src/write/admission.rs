@@ -59,7 +59,7 @@ impl Submission {
     /// A new object.
     pub(crate) fn create(request: &Request, options: &WriteOptions) -> Self {
         Self {
-            options: Some(options.to_value("CreateOptions").into()),
+            options: Some(options.to_object("CreateOptions")),
             dry_run: options.is_dry_run(),
             ..Self::new(Operation::Create, request)
         }
@@ -68,7 +68,7 @@ impl Submission {
     /// A change of `old`.
     pub(crate) fn update(request: &Request, options: &WriteOptions, old: Object) -> Self {
         Self {
-            options: Some(options.to_value("UpdateOptions").into()),
+            options: Some(options.to_object("UpdateOptions")),
             dry_run: options.is_dry_run(),
             old: Some(old),
             ..Self::new(Operation::Update, request)
