@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Starts `lockgate serve` and, when KUBE_APISERVER and ETCD name binaries, the real pair in turn with it, and prints
-# what each needs to start, to idle, to create ConfigMaps with 0, 1, 2 and 10 webhooks, to read and to watch them.
+# Starts `lockgate serve` and prints what it needs to start, to idle, to create ConfigMaps with 0, 1, 2 and 10 webhooks,
+# to read and to watch them. In turn with it run the real pair, when KUBE_APISERVER and ETCD name binaries, and another
+# build of Lockgate, when LOCKGATE_BEFORE names one. LOCKGATE names a build to measure instead of this source.
 # Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR, --hostile N,
 # --policies PERCENT.
 set -euo pipefail
-for binary in LOCKGATE KUBE_APISERVER ETCD; do
+for binary in LOCKGATE LOCKGATE_BEFORE KUBE_APISERVER ETCD; do
     if [[ -n ${!binary:-} ]]; then
         export "$binary=$(realpath "${!binary}")"
     fi
@@ -23,6 +24,8 @@ done
 cd "$(dirname "$0")"
 root=$(realpath ../..)
 
-cargo build --quiet --release --manifest-path "$root/Cargo.toml" --package lockgate-cli
-export LOCKGATE=${LOCKGATE:-${CARGO_TARGET_DIR:-$root/target}/release/lockgate}
+if [[ -z ${LOCKGATE:-} ]]; then
+    cargo build --quiet --release --manifest-path "$root/Cargo.toml" --package lockgate-cli
+    export LOCKGATE=${CARGO_TARGET_DIR:-$root/target}/release/lockgate
+fi
 cargo run --quiet --release -- "${arguments[@]}"

@@ -23,7 +23,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::load::Scenario;
-use crate::report::{Conditions, Figure, Report};
+use crate::report::{Conditions, Figure, Report, Rounds};
 use crate::side::{Lockgate, Pair, Side};
 use crate::webhook::Webhooks;
 
@@ -33,6 +33,9 @@ struct Args {
     /// The binary of Lockgate
     #[arg(long, env = "LOCKGATE", value_name = "FILE")]
     lockgate: PathBuf,
+    /// Another build of Lockgate, which is measured in turn with it
+    #[arg(long, env = "LOCKGATE_BEFORE", value_name = "FILE")]
+    before: Option<PathBuf>,
     /// The binary of kube-apiserver; without it Lockgate runs alone
     #[arg(long, env = "KUBE_APISERVER", value_name = "FILE", requires = "etcd")]
     kube_apiserver: Option<PathBuf>,
@@ -152,27 +155,36 @@ async fn measure_all(args: &Args) -> Result<Report> {
             None
         }
     };
-    let before = process::load_average();
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let other_build = args.before.as_deref().map(Lockgate::new);
+    let load_before = process::load_average();
+    let mut rounds = Rounds::default();
     // The sides take turns, so that what the machine does besides meets both.
     for round in 1..=args.rounds.max(1) {
         eprintln!("round {round} of {}", args.rounds.max(1));
-        ours.push(measure(&lockgate, &webhooks, args).await?);
+        rounds
+            .lockgate
+            .push(measure(&lockgate, &webhooks, args).await?);
+        if let Some(other_build) = &other_build {
+            rounds
+                .before
+                .push(measure(other_build, &webhooks, args).await?);
+        }
         if let Some(pair) = &pair {
-            theirs.push(measure(pair, &webhooks, args).await?);
+            rounds.pair.push(measure(pair, &webhooks, args).await?);
         }
     }
     let conditions = Conditions {
         seconds_per_load: args.seconds(),
         connections: args.connections,
         lockgate: lockgate.version().await?,
+        before: args.before.as_ref().map(|file| file.display().to_string()),
         pair: match &pair {
             Some(pair) => Some(pair.version().await?),
             None => None,
         },
-        load_average: [before, process::load_average()],
+        load_average: [load_before, process::load_average()],
     };
-    Ok(Report::new(conditions, ours, theirs))
+    Ok(Report::new(conditions, rounds))
 }
 
 /// One round of one side.

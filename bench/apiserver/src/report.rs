@@ -38,13 +38,25 @@ impl Figure {
     }
 }
 
-/// One line: a figure in all rounds of both sides.
+/// The rounds of all sides.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    pub lockgate: Vec<Vec<Figure>>,
+    /// The other build of Lockgate, if there is one.
+    pub before: Vec<Vec<Figure>>,
+    pub pair: Vec<Vec<Figure>>,
+}
+
+/// One line: a figure in all rounds of all sides.
 #[derive(Debug, Serialize)]
 struct Line {
     name: String,
     more_is_better: bool,
     lockgate: Vec<f64>,
+    before: Vec<f64>,
     pair: Vec<f64>,
+    /// The part of what it was before, by medians.
+    of_before: Option<f64>,
     /// How many times better than the pair, by medians; above 1 is better in every line.
     ratio: Option<f64>,
 }
@@ -57,6 +69,7 @@ pub struct Report {
     seconds_per_load: u64,
     connections: usize,
     lockgate: String,
+    before: Option<String>,
     pair: Option<String>,
     /// When it began and when it ended: how busy the machine was with everything.
     load_average: [String; 2],
@@ -69,6 +82,7 @@ pub struct Conditions {
     pub seconds_per_load: u64,
     pub connections: usize,
     pub lockgate: String,
+    pub before: Option<String>,
     pub pair: Option<String>,
     pub load_average: [String; 2],
 }
@@ -97,40 +111,44 @@ fn shown(values: &[f64]) -> String {
 }
 
 impl Report {
-    /// Puts the rounds of both sides together.
-    pub fn new(
-        conditions: Conditions,
-        lockgate: Vec<Vec<Figure>>,
-        pair: Vec<Vec<Figure>>,
-    ) -> Self {
+    /// Puts the rounds of all sides together.
+    pub fn new(conditions: Conditions, rounds: Rounds) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut lines: Vec<Line> = Vec::new();
-        let rounds = lockgate.into_iter().map(|round| (false, round));
-        for (is_pair, round) in rounds.chain(pair.into_iter().map(|round| (true, round))) {
-            for figure in round {
+        let sides: [(fn(&mut Line) -> &mut Vec<f64>, _); 3] = [
+            (|line| &mut line.lockgate, rounds.lockgate),
+            (|line| &mut line.before, rounds.before),
+            (|line| &mut line.pair, rounds.pair),
+        ];
+        for (values, rounds) in sides {
+            for figure in rounds.into_iter().flatten() {
                 let known = lines.iter().position(|line| line.name == figure.name);
                 let at = known.unwrap_or_else(|| {
                     lines.push(Line {
                         name: figure.name.clone(),
                         more_is_better: figure.more_is_better,
                         lockgate: Vec::new(),
+                        before: Vec::new(),
                         pair: Vec::new(),
+                        of_before: None,
                         ratio: None,
                     });
                     lines.len() - 1
                 });
-                let line = &mut lines[at];
-                let values = if is_pair { &mut line.pair } else { &mut line.lockgate };
-                values.push(figure.value);
+                values(&mut lines[at]).push(figure.value);
             }
         }
         for line in &mut lines {
-            if let (Some(ours), Some(theirs)) = (median(&line.lockgate), median(&line.pair)) {
-                line.ratio = Some(match line.more_is_better {
-                    true => ours / theirs,
-                    false => theirs / ours,
-                });
-            }
+            let ours = median(&line.lockgate);
+            line.of_before = ours
+                .zip(median(&line.before))
+                .map(|(ours, before)| ours / before);
+            line.ratio =
+                ours.zip(median(&line.pair))
+                    .map(|(ours, theirs)| match line.more_is_better {
+                        true => ours / theirs,
+                        false => theirs / ours,
+                    });
         }
         Self {
             unix_seconds: now.map_or(0, |since| since.as_secs()),
@@ -138,6 +156,7 @@ impl Report {
             seconds_per_load: conditions.seconds_per_load,
             connections: conditions.connections,
             lockgate: conditions.lockgate,
+            before: conditions.before,
             pair: conditions.pair,
             load_average: conditions.load_average,
             lines,
@@ -145,13 +164,15 @@ impl Report {
     }
 
     fn about(&self) -> String {
-        let pair = match &self.pair {
-            Some(pair) => format!("; the pair: {pair}"),
+        let of = |what: &str, side: &Option<String>| match side {
+            Some(side) => format!("; {what}: {side}"),
             None => String::new(),
         };
         format!(
-            "{}{pair}; {} cores, {} connections, {} s per load, load average {} before and {} after",
+            "{}{}{}; {} cores, {} connections, {} s per load, load average {} before and {} after",
             self.lockgate,
+            of("before", &self.before),
+            of("the pair", &self.pair),
             self.cores,
             self.connections,
             self.seconds_per_load,
@@ -160,20 +181,43 @@ impl Report {
         )
     }
 
-    fn rows(&self) -> impl Iterator<Item = [String; 4]> {
-        self.lines.iter().map(|line| {
-            let ratio = line.ratio.map_or_else(|| String::from("-"), |ratio| format!("{ratio:.1}×"));
-            [line.name.clone(), shown(&line.lockgate), shown(&line.pair), ratio]
-        })
+    /// The head of the table and its rows. The build before has columns only if it was measured.
+    fn rows(&self) -> impl Iterator<Item = Vec<String>> {
+        let has_before = self.before.is_some();
+        let mut head = vec!["What", "Lockgate"];
+        if has_before {
+            head.extend(["Before", "Part of before"]);
+        }
+        head.extend(["The pair", "Ratio"]);
+        let head = head.into_iter().map(str::to_owned).collect();
+        let rows = self.lines.iter().map(move |line| {
+            let none = || String::from("-");
+            let mut row = vec![line.name.clone(), shown(&line.lockgate)];
+            if has_before {
+                let part = line
+                    .of_before
+                    .map_or_else(none, |part| format!("{part:.2}"));
+                row.extend([shown(&line.before), part]);
+            }
+            let ratio = line.ratio.map_or_else(none, |ratio| format!("{ratio:.1}×"));
+            row.extend([shown(&line.pair), ratio]);
+            row
+        });
+        std::iter::once(head).chain(rows)
     }
 
     /// The table for people.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        let head = ["WHAT", "LOCKGATE", "THE PAIR", "RATIO"].map(str::to_owned);
-        for [what, ours, theirs, ratio] in std::iter::once(head).chain(self.rows()) {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{what:<52} {ours:>24} {theirs:>24} {ratio:>7}");
+        for row in self.rows() {
+            for (at, cell) in row.iter().enumerate() {
+                // Writing to a string does not fail.
+                let _ = match at {
+                    0 => write!(text, "{cell:<52}"),
+                    _ => write!(text, " {cell:>22}"),
+                };
+            }
+            text.push('\n');
         }
         text + "\n" + &self.about() + "\n"
     }
@@ -186,13 +230,19 @@ impl Report {
             let (_, after) = rest.split_once(END)?;
             Some((before, after))
         });
-        let (before, after) = markers
-            .with_context(|| format!("{} has no place for the table", page.display()))?;
-        let mut table = String::from("| What | Lockgate | The pair | Ratio |\n|---|--:|--:|--:|\n");
-        for [what, ours, theirs, ratio] in self.rows() {
-            let _ = writeln!(table, "| {what} | {ours} | {theirs} | {ratio} |");
+        let (before, after) =
+            markers.with_context(|| format!("{} has no place for the table", page.display()))?;
+        let mut table = String::new();
+        for (at, row) in self.rows().enumerate() {
+            let _ = writeln!(table, "| {} |", row.join(" | "));
+            if at == 0 {
+                let _ = writeln!(table, "|---|{}", "--:|".repeat(row.len() - 1));
+            }
         }
-        let text = format!("{before}{BEGIN}\n\n{table}\n{}.\n\n{END}{after}", self.about());
+        let text = format!(
+            "{before}{BEGIN}\n\n{table}\n{}.\n\n{END}{after}",
+            self.about()
+        );
         std::fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
     }
 }
