@@ -6,6 +6,7 @@
 //!
 //! UPSTREAM: sigs.k8s.io/yaml, go.yaml.in/yaml/v2 resolve.go and decode.go.
 
+mod indented;
 mod problem;
 mod scalar;
 mod write;
@@ -13,9 +14,10 @@ mod write;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span as Place};
+use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
+use indented::Indented;
 pub(crate) use problem::Problem;
 use scalar::Resolved;
 pub use write::write;
@@ -91,6 +93,9 @@ fn first(source: &str) -> Result<Document, Problem> {
     Ok(documents.into_iter().next().unwrap_or_else(null))
 }
 
+/// Bytes that are read once more for lines that the parser wants indented further, at most.
+const MAX_READ_AGAIN: usize = 16 << 20;
+
 #[derive(PartialEq)]
 enum Limit {
     First,
@@ -105,69 +110,67 @@ fn load(source: &str, limit: Limit) -> Result<Vec<Document>, Problem> {
     if let Some(problem) = Problem::control_character(source) {
         return Err(problem);
     }
-    let places = Places::new(source);
+    let mut indented = Indented::new(source);
+    let mut read_again = 0;
+    loop {
+        let stopped = match read(source, &indented, &limit) {
+            Ok(documents) => return Ok(documents),
+            Err(stopped) => stopped,
+        };
+        read_again += indented.text().len();
+        let may_indent = read_again <= MAX_READ_AGAIN;
+        let line = stopped.line.filter(|_| may_indent);
+        if !line.is_some_and(|line| indented.indent(line)) {
+            return Err(stopped.problem);
+        }
+    }
+}
+
+/// The end of reading.
+struct Stopped {
+    problem: Problem,
+    /// The line to indent before reading once more.
+    line: Option<indented::Line>,
+}
+
+impl From<Problem> for Stopped {
+    fn from(problem: Problem) -> Self {
+        Self {
+            problem,
+            line: None,
+        }
+    }
+}
+
+fn read(source: &str, indented: &Indented<'_>, limit: &Limit) -> Result<Vec<Document>, Stopped> {
     let mut documents = Vec::new();
     let mut loader = Loader::default();
     // What is wrong with the content of a document is said only when its syntax is right.
     let mut refused = None;
-    for event in Parser::new_from_str(source) {
+    for event in Parser::new_from_str(indented.text()) {
         let (event, place) = event.map_err(|error| {
-            let at = places.byte(error.marker().index());
-            Problem::syntax(error.info(), source, at)
+            let at = error.marker().index();
+            Stopped {
+                problem: Problem::syntax(error.info(), source, indented.byte(at)),
+                line: indented::line(error.info(), at),
+            }
         })?;
         if matches!(event, Event::DocumentEnd) {
             if let Some(problem) = refused {
-                return Err(problem);
+                return Err(Stopped::from(problem));
             }
             documents.push(std::mem::take(&mut loader).builder.document);
-            if limit == Limit::First {
+            if *limit == Limit::First {
                 break;
             }
         } else if refused.is_none() {
-            match loader.event(event, places.span(place)) {
-                Err(problem) if problem.is_depth() => return Err(problem),
+            match loader.event(event, indented.span(place)) {
+                Err(problem) if problem.is_depth() => return Err(Stopped::from(problem)),
                 outcome => refused = outcome.err(),
             }
         }
     }
     Ok(documents)
-}
-
-/// Turns the parser's character positions into byte positions.
-struct Places {
-    /// Byte offset of each character; empty when every character is one byte.
-    offsets: Vec<u32>,
-    len: usize,
-}
-
-impl Places {
-    fn new(source: &str) -> Self {
-        let offsets = if source.is_ascii() {
-            Vec::new()
-        } else {
-            source
-                .char_indices()
-                .map(|(at, _)| Span::new(at, at).start)
-                .collect()
-        };
-        Self {
-            offsets,
-            len: source.len(),
-        }
-    }
-
-    fn byte(&self, character: usize) -> usize {
-        if self.offsets.is_empty() {
-            return character.min(self.len);
-        }
-        self.offsets
-            .get(character)
-            .map_or(self.len, |&at| at as usize)
-    }
-
-    fn span(&self, place: Place) -> Span {
-        Span::new(self.byte(place.start.index()), self.byte(place.end.index()))
-    }
 }
 
 /// Builds one document from parser events.

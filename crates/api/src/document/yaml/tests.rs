@@ -150,3 +150,52 @@ fn keeps_places_in_bytes() {
     assert_eq!(&source[member.key_span.range()], "name");
     assert_eq!(&source[member.value.span().range()], "'x y'");
 }
+
+/// Manifests of Tekton close a bracket where the list began, and templates of Gatekeeper continue a text there.
+#[test]
+fn lines_within_brackets_and_quotes_begin_in_any_column() {
+    for (source, want) in [
+        (
+            "- args: [\n    a,\n  ]\n  b: 1\n",
+            r#"[{"args":["a"],"b":1}]"#,
+        ),
+        (
+            "- args: [\n\"a\", b,\nc\n]\n  b: 1\n",
+            r#"[{"args":["a","b","c"],"b":1}]"#,
+        ),
+        (
+            "a:\n  b: {\n  c: 1,\n d: [\n2\n]}\n  e: 3\n",
+            r#"{"a":{"b":{"c":1,"d":[2]},"e":3}}"#,
+        ),
+        (
+            "a:\n  d: \"x\n  y.\"\n  e: 2\n",
+            r#"{"a":{"d":"x y.","e":2}}"#,
+        ),
+        (
+            "a:\n  d: 'it''s\nfine'\nb: 1\n",
+            r#"{"a":{"d":"it's fine"},"b":1}"#,
+        ),
+        (
+            "a:\n  d: \"é \\\" \\\n  x\n\n  z\"\n",
+            r#"{"a":{"d":"é \" x\nz"}}"#,
+        ),
+    ] {
+        assert_eq!(json(source), want, "{source:?}");
+    }
+    // What follows has the place it has in the source.
+    let source = "é: [\n]\nb:\n- c: [\nd\n]\n  e: here\n";
+    let document = parse(source).unwrap();
+    let place = document
+        .root()
+        .get("b")
+        .and_then(|list| list.items().next()?.get("e"));
+    assert_eq!(&source[place.unwrap().span().range()], "here");
+    assert_eq!(
+        error("a:\n  d: \"x\n  y.\n"),
+        "found unexpected end of stream"
+    );
+    // There is an end to reading again.
+    let lines = "- [\n]\n".repeat(10) + &"#".repeat(MAX_READ_AGAIN / 4);
+    let source = format!("a:\n- b:\n{}", lines.replace("- [", "  - c: ["));
+    assert!(parse(&source).is_err());
+}
