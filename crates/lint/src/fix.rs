@@ -139,10 +139,7 @@ fn exclude(hook: &mut Json, namespaces: &[String]) -> bool {
 
 /// Sets a field that exists, or a member of the webhook itself.
 fn set(hook: &mut Json, field: &str, value: &Json) -> bool {
-    let pointer = format!(
-        "/{}",
-        field.replace('.', "/").replace('[', "/").replace(']', "")
-    );
+    let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
     if let Some(place) = hook.pointer_mut(&pointer) {
         *place = value.clone();
         return true;

@@ -238,7 +238,7 @@ fn a_request_of_the_webhooks_own_account_is_told() {
         line
     };
     let own = sent_by("system:serviceaccount:hooks:server");
-    let told = messages("W035", &set, &[own.clone()]);
+    let told = messages("W035", &set, std::slice::from_ref(&own));
     assert!(
         told[0].starts_with("note: was called for a request"),
         "{told:?}"
@@ -268,7 +268,11 @@ spec: {{template: {{metadata: {{labels: {{app: a}}}}, spec: {{serviceAccountName
 "
         )
     };
-    let told = messages("W035", &(set.clone() + &backend("server")), &[own.clone()]);
+    let told = messages(
+        "W035",
+        &(set.clone() + &backend("server")),
+        std::slice::from_ref(&own),
+    );
     assert!(told[0].starts_with("warning: "), "{told:?}");
     assert!(messages("W035", &(set + &backend("other")), &[own]).is_empty());
 }
