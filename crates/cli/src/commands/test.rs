@@ -298,6 +298,8 @@ fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         loop {
             let mut watch = FileWatch::new(folders(&args.paths));
             let watched = watch.begin().is_ok();
+            // Before the files are read: one that changes while the cases run is run again.
+            let stamp = stamp(&args.paths);
             match run_once(args, printer) {
                 Ok(_) => {}
                 Err(Stop::Command(error)) => {
@@ -306,7 +308,6 @@ fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
                 Err(output) => return Err(output),
             }
             Printer::note("waiting for changes, press Ctrl-C to stop");
-            let stamp = stamp(&args.paths);
             let changed = async {
                 loop {
                     if watched {
