@@ -464,7 +464,7 @@ async fn compare(
     assert_eq!(ours, server, "seed {seed}: {sent}");
     let denied = |admission: &Admission| {
         let mut steps = admission.trace().steps.iter();
-        steps.find_map(|step| step.denied.as_ref().and(step.status.clone()))
+        steps.find_map(|step| step.denied.as_ref().and_then(|_| step.status.clone()))
     };
     let theirs = denied(admission);
     assert_eq!(
