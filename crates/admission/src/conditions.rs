@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lockgate_api::access::{Authorizer, User};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_api::registration::hub::MatchCondition;
 use lockgate_api::registration::validation::policies::{
     self, ComposedExpressions, PolicyExpressions,
@@ -22,7 +23,7 @@ use lockgate_cel::admission::{
 };
 use lockgate_cel::eval::RecordedExpression;
 use lockgate_cel::ext::authorizer::AuthorizerValue;
-use lockgate_cel::{CompileError, Program};
+use lockgate_cel::{CompileError, Libraries, Program};
 use serde_json::Value;
 
 use crate::decision::FailurePolicy;
@@ -385,28 +386,73 @@ fn variable(request: &Request, converted: &GroupVersionKind) -> cel::Request {
     }
 }
 
-/// Compiles match conditions when registrations are validated, as a v1.36 server does.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct MatchConditionChecker;
-
-impl ExpressionChecker for MatchConditionChecker {
-    /// New and stored expressions have the same language in this release.
-    fn check(&self, expression: &str, _: Environment) -> Result<(), ExpressionError> {
-        cel::check_condition(expression).map_err(expression_error)
+/// The libraries that servers of a version let new expressions use.
+#[must_use]
+pub fn libraries_of(version: KubeVersion) -> Libraries {
+    match version {
+        KubeVersion::V1_33 => Libraries::BeforeSemver,
+        KubeVersion::V1_34 => Libraries::BeforeLists,
+        KubeVersion::V1_35 | KubeVersion::V1_36 | KubeVersion::V1_37 => Libraries::All,
     }
 }
 
-/// Compiles the expressions of policies for their validation, as a v1.36 server does.
+/// Compiles match conditions when registrations are validated.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PolicyExpressionChecker;
+pub struct MatchConditionChecker(Libraries);
+
+impl MatchConditionChecker {
+    /// As the reference version does.
+    pub const REFERENCE: &'static Self = &Self(Libraries::All);
+
+    /// As servers of this version do.
+    #[must_use]
+    pub fn of(version: KubeVersion) -> &'static Self {
+        match libraries_of(version) {
+            Libraries::BeforeSemver => &Self(Libraries::BeforeSemver),
+            Libraries::BeforeLists => &Self(Libraries::BeforeLists),
+            Libraries::All => Self::REFERENCE,
+        }
+    }
+}
+
+impl ExpressionChecker for MatchConditionChecker {
+    /// What is stored already may use every library.
+    fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError> {
+        let checked = match environment {
+            Environment::New => cel::check_condition_with(expression, self.0),
+            Environment::Stored => cel::check_condition(expression),
+        };
+        checked.map_err(expression_error)
+    }
+}
+
+/// Compiles the expressions of policies for their validation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PolicyExpressionChecker(Libraries);
+
+impl PolicyExpressionChecker {
+    /// As the reference version does.
+    pub const REFERENCE: &'static Self = &Self(Libraries::All);
+
+    /// As servers of this version do.
+    #[must_use]
+    pub fn of(version: KubeVersion) -> &'static Self {
+        match libraries_of(version) {
+            Libraries::BeforeSemver => &Self(Libraries::BeforeSemver),
+            Libraries::BeforeLists => &Self(Libraries::BeforeLists),
+            Libraries::All => Self::REFERENCE,
+        }
+    }
+}
 
 impl PolicyExpressions for PolicyExpressionChecker {
     fn begin(&self, composition: policies::Composition) -> Box<dyn ComposedExpressions> {
-        Box::new(Composed(if composition.variables {
+        let begun = if composition.variables {
             Composition::new(composition.params)
         } else {
             Composition::without_variables(composition.params)
-        }))
+        };
+        Box::new(Composed(begun.with_libraries(self.0)))
     }
 }
 

@@ -37,6 +37,7 @@
 pub mod access;
 pub mod document;
 pub mod field;
+pub mod kube_version;
 
 pub mod decode;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_listener::Limits as ConnectionLimits;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_plugins::in_tree::Gates;
@@ -123,9 +124,11 @@ impl Default for ServiceAccounts {
     }
 }
 
-/// Feature gates, with the defaults of v1.36.
+/// Feature gates, with the defaults of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
+    /// The version of Kubernetes whose kinds are served and whose expressions are accepted.
+    pub kube_version: KubeVersion,
     /// `AdmissionWebhookMatchConditions`: off, stored conditions are ignored and new ones dropped.
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
@@ -139,12 +142,7 @@ pub struct FeatureGates {
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        Self {
-            match_conditions: true,
-            static_manifests: false,
-            http_on_loopback: false,
-            plugins: Gates::default(),
-        }
+        Self::of(KubeVersion::REFERENCE)
     }
 }
 
@@ -159,6 +157,39 @@ impl FeatureGates {
         "WorkloadAwarePreemption",
         "WorkloadWithJob",
     ];
+
+    /// The gates that newer versions brought, with the first that has them.
+    ///
+    /// UPSTREAM: kubernetes_feature_enabled of kube-apiserver v1.36.4 with --emulated-version=1.33, 1.34 and 1.35
+    const SINCE: [(&'static str, KubeVersion); 5] = [
+        ("GangScheduling", KubeVersion::V1_35),
+        ("GenericWorkload", KubeVersion::V1_35),
+        ("ManifestBasedAdmissionControlConfig", KubeVersion::V1_36),
+        ("WorkloadAwarePreemption", KubeVersion::V1_36),
+        ("WorkloadWithJob", KubeVersion::V1_36),
+    ];
+
+    /// The defaults of a version.
+    #[must_use]
+    pub fn of(kube_version: KubeVersion) -> Self {
+        Self {
+            kube_version,
+            match_conditions: true,
+            // Beta, and on, since 1.37.
+            static_manifests: kube_version >= KubeVersion::V1_37,
+            http_on_loopback: false,
+            plugins: Gates::default(),
+        }
+    }
+
+    /// The names of the gates that a version has.
+    pub fn names(version: KubeVersion) -> impl Iterator<Item = &'static str> {
+        let is_newer = move |name: &str| {
+            let mut since = Self::SINCE.iter();
+            since.any(|(newer, first)| *newer == name && *first > version)
+        };
+        Self::NAMES.into_iter().filter(move |name| !is_newer(name))
+    }
 
     /// Returns true if the gate of this name is on.
     #[must_use]

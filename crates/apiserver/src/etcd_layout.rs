@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_go::json;
 use lockgate_kinds::protobuf::{Envelope, MAGIC};
 use lockgate_store::Layout;
@@ -49,7 +50,7 @@ impl KubernetesLayout {
     /// The layout of all built-in resources.
     #[must_use]
     pub fn new() -> Self {
-        let registry = Registry::new(None);
+        let registry = Registry::new(KubeVersion::REFERENCE, None);
         let snapshot = registry.snapshot();
         let mut layout = Self {
             to_etcd: HashMap::new(),

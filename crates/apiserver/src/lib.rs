@@ -118,6 +118,7 @@ pub use config::{
 pub use encoding::store_options;
 pub use etcd_layout::KubernetesLayout;
 pub use http::tls::TlsError;
+pub use lockgate_api::kube_version::KubeVersion;
 pub use lockgate_listener::Limits as ConnectionLimits;
 pub use lockgate_workloads::Settings as WorkloadSettings;
 pub use server::{Access, Running, StartError};

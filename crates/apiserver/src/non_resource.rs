@@ -250,7 +250,7 @@ impl NonResource {
                 self.maker.make(answer).await
             }
             ["configz"] => document(&self.configz(), pretty),
-            ["version"] => document(&version::document(), true),
+            ["version"] => document(&version::document(self.registry.version()), true),
             [name @ ("healthz" | "livez" | "readyz")] => self.health(name, query),
             [name @ ("healthz" | "livez" | "readyz"), check @ ..] => {
                 let check = check.join("/");
@@ -374,7 +374,7 @@ impl NonResource {
         let mut text = self.engine.metrics().render(std::time::Instant::now());
         text.push_str(&self.requests.render());
         stored_objects(&self.storage, snapshot, &mut text).await;
-        process::render(&mut text);
+        process::render(&mut text, self.registry.version());
         if let Some(flow_control) = &self.flow_control {
             text.push_str(&flow_control.render());
         }

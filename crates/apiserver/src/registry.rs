@@ -19,8 +19,9 @@ use arc_swap::ArcSwap;
 use lockgate_admission::host::Equivalent;
 use lockgate_admission::request::{kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_kinds::kind::ServerPart;
-use lockgate_kinds::resource::resources;
+use lockgate_kinds::resource::{is_served, resources};
 
 use openapi::DescriptionText;
 pub(crate) use shape::Shape;
@@ -471,18 +472,26 @@ pub(crate) struct Registry {
     custom: Mutex<std::collections::BTreeMap<String, Vec<Arc<Resource>>>>,
     snapshot: ArcSwap<Snapshot>,
     descriptions: Option<DescriptionText>,
+    version: KubeVersion,
 }
 
 impl Registry {
-    /// The built-in kinds, and what is said about them.
-    pub(crate) fn new(descriptions: Option<DescriptionText>) -> Self {
-        let builtin: Vec<Arc<Resource>> = resources().filter_map(built_in).map(Arc::new).collect();
+    /// The built-in kinds of a version, and what is said about them.
+    pub(crate) fn new(version: KubeVersion, descriptions: Option<DescriptionText>) -> Self {
+        let served = resources().filter(|row| is_served(row, version));
+        let builtin: Vec<Arc<Resource>> = served.filter_map(built_in).map(Arc::new).collect();
         Self {
+            version,
             snapshot: ArcSwap::from_pointee(Snapshot::new(builtin.clone(), descriptions)),
             builtin,
             custom: Mutex::default(),
             descriptions,
         }
+    }
+
+    /// The version of Kubernetes whose kinds are served.
+    pub(crate) fn version(&self) -> KubeVersion {
+        self.version
     }
 
     /// The resources that are served now.

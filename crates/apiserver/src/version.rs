@@ -1,23 +1,25 @@
 //! The version of the API that is served.
 
+use lockgate_api::kube_version::KubeVersion;
 use serde_json::{Value, json};
 
-/// The version of Kubernetes whose API is served.
-pub const KUBERNETES_VERSION: &str = "v1.36.4";
+/// The version of Kubernetes whose API is served unless another is asked for.
+pub const KUBERNETES_VERSION: &str = KubeVersion::REFERENCE.release();
 
-/// The version as `kubectl version` shows it.
+/// The reference version as `kubectl version` shows it.
 pub(crate) const GIT_VERSION: &str = concat!("v1.36.4+lockgate-", env!("CARGO_PKG_VERSION"));
 
 /// The document at `/version`.
-pub(crate) fn document() -> Value {
+pub(crate) fn document(version: KubeVersion) -> Value {
+    let minor = version.minor();
     json!({
         "major": "1",
-        "minor": "36",
+        "minor": minor.to_string(),
         "emulationMajor": "1",
-        "emulationMinor": "36",
+        "emulationMinor": minor.to_string(),
         "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": "35",
-        "gitVersion": GIT_VERSION,
+        "minCompatibilityMinor": (minor - 1).to_string(),
+        "gitVersion": format!("{}+lockgate-{}", version.release(), env!("CARGO_PKG_VERSION")),
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -51,6 +53,19 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     fn names_its_platform_as_kubernetes_does() {
-        assert_eq!(document()["platform"], "linux/amd64");
+        assert_eq!(document(KubeVersion::REFERENCE)["platform"], "linux/amd64");
+    }
+
+    #[test]
+    fn says_which_version_it_stands_in_for() {
+        let reference = document(KubeVersion::REFERENCE);
+        assert_eq!(reference["gitVersion"], GIT_VERSION);
+        let older = document(KubeVersion::V1_34);
+        assert_eq!(
+            (&older["minor"], &older["minCompatibilityMinor"]),
+            (&json!("34"), &json!("33"))
+        );
+        let version = older["gitVersion"].as_str().unwrap();
+        assert!(version.starts_with("v1.34.4+lockgate-"), "{version}");
     }
 }

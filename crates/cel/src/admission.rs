@@ -27,7 +27,7 @@ pub use policy::{Composition, OutOfBudget, PolicyEvaluation, Role, Variable, nam
 pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
 pub use type_check::{Params, TypeCheck};
 
-use crate::check::Environment;
+use crate::check::{Environment, Libraries};
 use crate::eval::Program;
 use crate::program::{self, CompileError};
 use crate::types::Type;
@@ -181,4 +181,16 @@ pub fn compile_condition(expression: &str) -> Result<Program, CompileError> {
 /// The text is the detail of the field error.
 pub fn check_condition(expression: &str) -> Result<(), CompileError> {
     compile_condition(expression).map(drop)
+}
+
+/// Checks an expression as a match condition that may use these libraries alone.
+///
+/// # Errors
+///
+/// The text is the detail of the field error.
+pub fn check_condition_with(expression: &str, libraries: Libraries) -> Result<(), CompileError> {
+    let environment = match_condition_environment()
+        .clone()
+        .with_libraries(libraries);
+    program::compile(expression, &environment, Some(&Type::Bool)).map(drop)
 }

@@ -72,7 +72,7 @@ pub mod crd;
 
 pub mod admission;
 
-pub use check::Environment;
+pub use check::{Environment, Libraries};
 pub use eval::{Evaluation, Limits, Program, evaluate};
 pub use program::{CompileError, compile};
 pub use types::Type;

@@ -2,6 +2,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_cli::lint::check::{Expressions, Risks, check};
 use lockgate_cli::lint::render::{human, json};
 use lockgate_cli::text::Source;
@@ -83,8 +84,9 @@ fn lint(criterion: &mut Criterion) {
                 || vec![Source::new("large.yaml", text.clone())],
                 |sources| {
                     let expressions = Expressions {
-                        conditions: &MatchConditionChecker,
-                        policies: &PolicyExpressionChecker,
+                        conditions: MatchConditionChecker::REFERENCE,
+                        policies: PolicyExpressionChecker::REFERENCE,
+                        version: KubeVersion::REFERENCE,
                     };
                     let report = check(sources, expressions, Some(&Risks::default()));
                     let options = human::Options {

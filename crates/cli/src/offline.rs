@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes;
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_offline::cluster::{Cluster, ClusterError, Validation};
 use lockgate_offline::hooks::{Hook, Hooks, Script};
@@ -27,6 +28,10 @@ pub struct ClusterArgs {
     /// A live cluster.
     #[command(flatten)]
     pub live: LiveArgs,
+
+    /// Kubernetes version by which the files are read, from 1.33 to 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub kube_version: KubeVersion,
 }
 
 /// Input that cannot be used.
@@ -113,7 +118,7 @@ impl ClusterArgs {
             manifests.extend(read_manifests(path)?);
         }
         // Files come after what the cluster has, so that they show what a change would do.
-        cluster.extend(manifests, Validation::Strict)?;
+        cluster.extend(manifests, Validation::Version(self.kube_version))?;
         Ok(Loaded { cluster, notes })
     }
 }

@@ -1,5 +1,7 @@
 //! The resources that are served, in discovery order.
 
+use lockgate_api::kube_version::KubeVersion;
+
 use crate::builtin::GROUPS;
 
 pub use crate::kind::{FieldSelector, Generation, Resource, Subresource};
@@ -12,6 +14,57 @@ const COMMON_FIELDS: &[FieldSelector] = &[NAME, NAMESPACE];
 /// priority, resources by name.
 pub fn resources() -> impl Iterator<Item = &'static Resource> + Clone {
     GROUPS.iter().copied().flatten()
+}
+
+/// The resources that came after the oldest version, with the version that first serves them by default.
+///
+/// UPSTREAM: the discovery of kube-apiserver v1.36.4 with --emulated-version=1.33, 1.34 and 1.35
+const SINCE: [(&str, &str, &str, KubeVersion); 7] = [
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "mutatingadmissionpolicies",
+        KubeVersion::V1_36,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "mutatingadmissionpolicybindings",
+        KubeVersion::V1_36,
+    ),
+    ("resource.k8s.io", "v1", "deviceclasses", KubeVersion::V1_34),
+    (
+        "resource.k8s.io",
+        "v1",
+        "resourceclaims",
+        KubeVersion::V1_34,
+    ),
+    (
+        "resource.k8s.io",
+        "v1",
+        "resourceclaimtemplates",
+        KubeVersion::V1_34,
+    ),
+    (
+        "resource.k8s.io",
+        "v1",
+        "resourceslices",
+        KubeVersion::V1_34,
+    ),
+    (
+        "storage.k8s.io",
+        "v1",
+        "volumeattributesclasses",
+        KubeVersion::V1_34,
+    ),
+];
+
+/// Returns true if servers of this version serve a resource.
+#[must_use]
+pub fn is_served(resource: &Resource, version: KubeVersion) -> bool {
+    let row = (resource.group, resource.version, resource.plural);
+    let mut newer = SINCE.iter().filter(|(.., since)| *since > version);
+    !newer.any(|(group, version, plural, _)| (*group, *version, *plural) == row)
 }
 
 /// The resource with this plural.

@@ -14,12 +14,14 @@ use lockgate_api::access::rbac::Rbac;
 use lockgate_api::decode::strict_error;
 use lockgate_api::document::tree;
 use lockgate_api::field::{FieldErrors, aggregate};
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_api::registration::policy::{
     Binding, ParamKind, Policy, Registered, decode_binding, decode_policy,
 };
 use lockgate_api::registration::validation::policies::{validate_binding, validate_policy};
 use lockgate_api::registration::validation::validate;
 use lockgate_api::registration::{Configuration, GROUP, codec};
+use lockgate_kinds::resource;
 use serde_json::{Value, json};
 
 use crate::kinds::{OfflineKinds, Placement};
@@ -60,8 +62,23 @@ pub enum Validation {
     /// As an API server reads what `kubectl apply` sends: unknown fields and invalid values are errors.
     #[default]
     Strict,
+    /// The same, by an API server of this version: what it does not serve is an error, too.
+    Version(KubeVersion),
     /// As an API server reads what it has stored.
     Stored,
+}
+
+impl Validation {
+    fn is_strict(self) -> bool {
+        self != Self::Stored
+    }
+
+    fn version(self) -> KubeVersion {
+        match self {
+            Self::Version(version) => version,
+            Self::Strict | Self::Stored => KubeVersion::REFERENCE,
+        }
+    }
 }
 
 /// Everything that manifests say.
@@ -126,7 +143,14 @@ impl Cluster {
     /// An API server would not take it.
     pub fn add(&mut self, manifest: Manifest, validation: Validation) -> Result<(), ClusterError> {
         let (api_version, kind) = (manifest.text("apiVersion"), manifest.text("kind"));
-        let (group, _) = manifest.group_version();
+        let (group, version) = manifest.group_version();
+        let served = resource::by_kind(group, version, kind);
+        let asked = validation.version();
+        if served.is_some_and(|row| !resource::is_served(row, asked)) {
+            let message =
+                format!("no matches for kind \"{kind}\" in version \"{api_version}\" of {asked}");
+            return Err(invalid(&manifest, message));
+        }
         if group == GROUP {
             // Policies have the same members in every version that ever served them.
             if let Some(registered) = Registered::identify(&format!("{GROUP}/v1"), kind) {
@@ -161,11 +185,15 @@ impl Cluster {
         let document = tree::read(&manifest.value);
         let decoded = codec::decode(document.root(), kind, version);
         let decoded = decoded.map_err(|error| undecodable(manifest, error.message))?;
-        if validation == Validation::Strict {
+        if validation.is_strict() {
             if !decoded.findings.is_empty() {
                 return Err(undecodable(manifest, strict_error(&decoded.findings)));
             }
-            let errors = validate(&decoded.value, version, &MatchConditionChecker);
+            let errors = validate(
+                &decoded.value,
+                version,
+                MatchConditionChecker::of(validation.version()),
+            );
             check(manifest, &errors)?;
         }
         let name = &decoded.value.metadata.name;
@@ -182,7 +210,7 @@ impl Cluster {
         validation: Validation,
     ) -> Result<(), ClusterError> {
         let document = tree::read(&manifest.value);
-        let is_strict = validation == Validation::Strict;
+        let is_strict = validation.is_strict();
         match registered {
             Registered::Policy(kind) => {
                 let decoded = decode_policy(document.root(), kind);
@@ -191,7 +219,10 @@ impl Cluster {
                     return Err(undecodable(manifest, strict_error(&decoded.findings)));
                 }
                 if is_strict {
-                    let errors = validate_policy(&decoded.value, &PolicyExpressionChecker);
+                    let errors = validate_policy(
+                        &decoded.value,
+                        PolicyExpressionChecker::of(validation.version()),
+                    );
                     check(manifest, &errors)?;
                 }
                 let name = &decoded.value.metadata.name;
@@ -261,7 +292,7 @@ impl Cluster {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             object: Object::new(object),
-            is_built_in: lockgate_kinds::resource::by_kind(group, version, &of.kind).is_some(),
+            is_built_in: resource::by_kind(group, version, &of.kind).is_some(),
         };
         let place = (namespace.to_owned(), name.to_owned());
         let of = (manifest.text("apiVersion").to_owned(), of.kind);

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockgate_admission::request::Request;
+use lockgate_api::kube_version::KubeVersion;
 
 pub use checks::Checks;
 pub use expect::{Enforced, Expect};
@@ -49,6 +50,11 @@ pub trait Files {
     ///
     /// A script cannot be played.
     fn hooks(&self, scripts: Vec<Script>, folder: &Path) -> Result<Hooks, FileError>;
+
+    /// The version of Kubernetes that chains are tested on.
+    fn kube_version(&self) -> KubeVersion {
+        KubeVersion::REFERENCE
+    }
 }
 
 /// A file that cannot be used.

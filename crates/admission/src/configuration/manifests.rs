@@ -334,7 +334,11 @@ impl Loader {
         }
         let configuration = decoded.value;
         let name = &configuration.metadata.name;
-        let errors = validate(&configuration, Version::V1, &MatchConditionChecker);
+        let errors = validate(
+            &configuration,
+            Version::V1,
+            MatchConditionChecker::REFERENCE,
+        );
         if !errors.is_empty() {
             return Err(FileError::Invalid {
                 kind: self.kind.name(),

@@ -83,7 +83,7 @@ pub fn from_yaml(text: &str) -> Result<Vec<Configuration>, ConfigurationError> {
             let message = strict_error(&decoded.findings);
             return Err(ConfigurationError::Decode { document, message });
         }
-        let errors = validate(&decoded.value, version, &MatchConditionChecker);
+        let errors = validate(&decoded.value, version, MatchConditionChecker::REFERENCE);
         if !errors.is_empty() {
             return Err(ConfigurationError::Invalid {
                 kind: kind.name(),

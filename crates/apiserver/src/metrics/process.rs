@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use lockgate_api::kube_version::KubeVersion;
 use serde_json::Value;
 
 use crate::version;
@@ -12,8 +13,8 @@ use crate::version;
 const TICKS: f64 = 100.0;
 
 /// Writes what is known: all of it on Linux, the build alone elsewhere.
-pub(crate) fn render(out: &mut String) {
-    build(out);
+pub(crate) fn render(out: &mut String, version: KubeVersion) {
+    build(out, version);
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mut gauge = |name: &str, kind: &str, help: &str, value: Option<f64>| {
         if let Some(value) = value {
@@ -73,8 +74,8 @@ pub(crate) fn render(out: &mut String) {
     );
 }
 
-fn build(out: &mut String) {
-    let document = version::document();
+fn build(out: &mut String, version: KubeVersion) {
+    let document = version::document(version);
     let labels = [
         ("build_date", "buildDate"),
         ("compiler", "compiler"),

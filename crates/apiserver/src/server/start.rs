@@ -385,7 +385,10 @@ fn build(
     tasks: Tasks,
     front_proxy: FrontProxy,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
-    let registry = Arc::new(Registry::new(settings.descriptions));
+    let registry = Arc::new(Registry::new(
+        settings.feature_gates.kube_version,
+        settings.descriptions,
+    ));
     let order = Arc::new(tokio::sync::Mutex::new(()));
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order), &store));
     let rbac = Arc::new(Rbac::default());

@@ -63,8 +63,8 @@ fn with_context<T>(
         extra: user.extra.as_ref().unwrap_or(&nothing),
     };
     let mut context = Context::new(metadata::now(), requester);
-    context.expressions = &MatchConditionChecker;
-    context.policies = &PolicyExpressionChecker;
+    context.expressions = MatchConditionChecker::of(gates.kube_version);
+    context.policies = PolicyExpressionChecker::of(gates.kube_version);
     context.match_conditions = gates.match_conditions;
     context.static_manifests = gates.static_manifests;
     then(&context)
@@ -337,7 +337,11 @@ pub(crate) fn check_update(
         &old.metadata,
         &path,
     ));
-    errors.extend(validating(|context| {
+    let versioned = FeatureGates {
+        kube_version: gates.kube_version,
+        ..FeatureGates::default()
+    };
+    errors.extend(with_context(&UserInfo::default(), versioned, |context| {
         let judged = judged(resource, new.value, gates);
         let new = match &judged {
             Cow::Borrowed(_) => new,

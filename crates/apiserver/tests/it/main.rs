@@ -32,6 +32,7 @@ mod hostile_tokens;
 mod hostile_work;
 mod introspection;
 mod kube_rs;
+mod kube_versions;
 mod kubectl;
 mod metrics;
 mod namespaces;

@@ -28,7 +28,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::conditions::{OUT_OF_BUDGET, PROGRAMS};
 use super::{VARIABLES, match_condition_environment, policy_environment};
-use crate::check::Environment;
+use crate::check::{Environment, Libraries};
 use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program, RecordedExpression};
 use crate::limits::POLICY_BUDGET;
 use crate::program::{self, CompileError};
@@ -100,6 +100,7 @@ pub struct Composition {
     /// With the named expressions, and the types of them that others see.
     environment: Environment,
     variables: Vec<Variable>,
+    libraries: Libraries,
 }
 
 impl Composition {
@@ -110,6 +111,7 @@ impl Composition {
             has_params,
             environment: policy_environment(has_params, []),
             variables: Vec::new(),
+            libraries: Libraries::default(),
         }
     }
 
@@ -127,6 +129,14 @@ impl Composition {
             environment,
             ..Self::new(has_params)
         }
+    }
+
+    /// Leaves out the functions of newer libraries. Programs are not shared then.
+    #[must_use]
+    pub fn with_libraries(mut self, libraries: Libraries) -> Self {
+        self.libraries = libraries;
+        self.environment = self.environment.with_libraries(libraries);
+        self
     }
 
     /// Compiles named expressions, each of which can select those before it.
@@ -204,11 +214,15 @@ impl Composition {
     ///
     /// The compilation error as kube-apiserver words it.
     pub fn program(&self, expression: &str, role: Role) -> Result<Arc<Program>, CompileError> {
-        let key = self.key(expression, role);
-        PROGRAMS.get_or_compile(&key, |_| {
+        let compile = || {
             let environment = role.adjust(self.environment.clone());
             program::compile_one_of(expression, &environment, role.types())
-        })
+        };
+        if self.libraries != Libraries::default() {
+            return compile().map(Arc::new);
+        }
+        let key = self.key(expression, role);
+        PROGRAMS.get_or_compile(&key, |_| compile())
     }
 
     /// The cache key of a program: the text, the role, and the variables whose names are in the text.
@@ -244,7 +258,7 @@ impl Composition {
     ///
     /// The compilation error as kube-apiserver words it.
     pub fn check_match_condition(&self, expression: &str) -> Result<(), CompileError> {
-        let plain = Self::without_variables(self.has_params);
+        let plain = Self::without_variables(self.has_params).with_libraries(self.libraries);
         program::compile(expression, &plain.environment, Some(&Type::Bool)).map(drop)
     }
 

@@ -40,7 +40,65 @@ pub(crate) struct Functions {
     namespaces: BTreeSet<&'static str>,
 }
 
-static FUNCTIONS: LazyLock<Functions> = LazyLock::new(Functions::load);
+static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| Functions::load(Libraries::default()));
+static FUNCTIONS_BEFORE_LISTS: LazyLock<Functions> =
+    LazyLock::new(|| Functions::load(Libraries::BeforeLists));
+static FUNCTIONS_BEFORE_SEMVER: LazyLock<Functions> =
+    LazyLock::new(|| Functions::load(Libraries::BeforeSemver));
+
+/// The libraries that a release lets new expressions use: those of the release before, so that a rollback can still
+/// compile what is stored.
+///
+/// UPSTREAM: apiserver pkg/cel/environment/base.go
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Libraries {
+    /// Up to 1.33: neither semantic versions nor cel-go's functions on lists.
+    BeforeSemver,
+    /// 1.34: without cel-go's functions on lists.
+    BeforeLists,
+    /// Since 1.35.
+    #[default]
+    All,
+}
+
+impl Libraries {
+    fn has(self, overload: &str) -> bool {
+        match self {
+            Self::BeforeSemver => !is_of_lists(overload) && !is_of_semver(overload),
+            Self::BeforeLists => !is_of_lists(overload),
+            Self::All => true,
+        }
+    }
+
+    fn functions(self) -> &'static Functions {
+        match self {
+            Self::BeforeSemver => &FUNCTIONS_BEFORE_SEMVER,
+            Self::BeforeLists => &FUNCTIONS_BEFORE_LISTS,
+            Self::All => &FUNCTIONS,
+        }
+    }
+}
+
+/// True for the overloads of `ext.Lists`.
+fn is_of_lists(overload: &str) -> bool {
+    matches!(
+        overload,
+        "list_slice"
+            | "list_flatten"
+            | "list_flatten_int"
+            | "lists_range"
+            | "list_distinct"
+            | "list_reverse"
+    ) || (overload.starts_with("list_")
+        && (overload.ends_with("_sort") || overload.ends_with("_sortByAssociatedKeys")))
+}
+
+/// True for the overloads of `library.SemverLib`.
+fn is_of_semver(overload: &str) -> bool {
+    overload.starts_with("semver_")
+        || overload.ends_with("_to_semver")
+        || overload.starts_with("is_semver_")
+}
 
 /// The functions every environment has.
 pub(crate) fn functions() -> &'static Functions {
@@ -57,7 +115,8 @@ pub(crate) fn overload(id: OverloadId) -> &'static str {
 }
 
 impl Functions {
-    fn load() -> Self {
+    /// Overloads of libraries that are left out keep their numbers.
+    fn load(libraries: Libraries) -> Self {
         let mut all = Self {
             by_name: HashMap::new(),
             overloads: Vec::new(),
@@ -67,12 +126,12 @@ impl Functions {
             .lines()
             .filter(|l| !l.starts_with('#'))
         {
-            all.declare(line);
+            all.declare(line, libraries);
         }
         all
     }
 
-    fn declare(&mut self, line: &'static str) {
+    fn declare(&mut self, line: &'static str, libraries: Libraries) {
         let mut words = line.splitn(3, ' ');
         let (Some(name), Some(overload), Some(rest)) = (words.next(), words.next(), words.next())
         else {
@@ -90,6 +149,9 @@ impl Functions {
         let result = reader.result();
         let id = OverloadId(self.overloads.len() as u16);
         self.overloads.push(overload);
+        if !libraries.has(overload) {
+            return;
+        }
         if let Some((namespace, _)) = name.split_once('.') {
             self.namespaces.insert(namespace);
         }
@@ -219,6 +281,7 @@ pub struct Environment {
     pub(crate) keyword_fields: bool,
     /// True if objects and patches can be constructed.
     constructs: bool,
+    libraries: Libraries,
 }
 
 impl Environment {
@@ -238,6 +301,13 @@ impl Environment {
         self
     }
 
+    /// Leaves out the functions of newer libraries.
+    #[must_use]
+    pub fn with_libraries(mut self, libraries: Libraries) -> Self {
+        self.libraries = libraries;
+        self
+    }
+
     /// Hides a variable, and those below it. The others keep their places.
     #[must_use]
     pub fn without_variable(mut self, name: &str) -> Self {
@@ -253,20 +323,21 @@ impl Environment {
 
     /// The function with this name, if this kind of expression has it.
     pub(crate) fn function(&self, name: &str) -> Option<&'static Function> {
-        let found = functions().find(name)?;
+        let found = self.libraries.functions().find(name)?;
         let is_known = self.constructs || !found.name.starts_with("jsonpatch.");
         is_known.then_some(found)
     }
 
     /// Returns true if a function's name begins with `first` and a dot.
     pub(crate) fn is_function_namespace(&self, first: &str) -> bool {
-        functions().is_namespace(first) && (self.constructs || first != "jsonpatch")
+        self.libraries.functions().is_namespace(first) && (self.constructs || first != "jsonpatch")
     }
 
     /// The names of all functions, operators left out.
     pub fn function_names(&self) -> impl Iterator<Item = &'static str> {
         let is_word = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
-        let names = functions().by_name.values().map(|function| function.name);
+        let functions = self.libraries.functions().by_name.values();
+        let names = functions.map(|function| function.name);
         let constructs = self.constructs;
         names
             .filter(is_word)

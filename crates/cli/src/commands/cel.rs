@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
+use lockgate_admission::conditions::libraries_of;
 use lockgate_api::access::{FixedAuthorizer, User};
 use lockgate_api::document::{Span, json, yaml};
-use lockgate_cel::admission::{
-    Composition, Request, Variables, compile_condition, compile_expression,
-    match_condition_environment,
-};
+use lockgate_api::kube_version::KubeVersion;
+use lockgate_cel::admission::{Composition, Request, Variables, match_condition_environment};
 use lockgate_cel::check::Environment;
 use lockgate_cel::crd::OldSelf;
 use lockgate_cel::eval::{
@@ -22,6 +21,7 @@ use lockgate_cel::eval::{
 };
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 use lockgate_cel::program::CompileError;
+use lockgate_cel::{Type, compile};
 use lockgate_go::json::to_string_plain;
 use serde_json::{Map, Value as Json, json};
 
@@ -39,7 +39,7 @@ use mistake::Mistake;
 #[command(long_about = "\
 Check or evaluate a CEL expression as a match condition, in a policy or as a rule of a CRD
 
-Variables, libraries, limits and costs are those of match conditions in Kubernetes 1.36: `object`,
+Variables, libraries, limits and costs are those of match conditions in Kubernetes 1.36, or --kube-version: `object`,
 `oldObject`, `request`, `namespaceObject` (always null), `authorizer` and `authorizer.requestResource`.
 `check` refuses conditions that are not `bool`; `eval` shows results of any type unless --mode is set.
 
@@ -68,6 +68,7 @@ enum Action {
 #[command(after_long_help = "\
 Examples:
   lockgate cel check \"request.resource.resource != 'leases'\"
+  lockgate cel check --kube-version 1.35 \"[2, 1].sort() == [1, 2]\"      # 1.34 refuses it
   lockgate cel check --batch expressions.jsonl
   lockgate cel check --policy policy.yaml
   lockgate cel check --mode policy --variable team=object.metadata.labels.team \\
@@ -156,6 +157,10 @@ struct ExpressionArgs {
     /// What the expression is part of [default: a match condition]
     #[arg(long, value_enum, value_name = "MODE", conflicts_with_all = ["policy", "batch", "crd"])]
     mode: Option<Mode>,
+
+    /// Kubernetes version whose libraries new expressions may use, from 1.33 to 1.37
+    #[arg(long, value_name = "VERSION", default_value_t, conflicts_with_all = ["policy", "crd"])]
+    kube_version: KubeVersion,
 
     /// Declare a variable of a policy: NAME=EXPR; repeatable
     #[arg(long, value_name = "NAME=EXPR", conflicts_with_all = ["policy", "batch", "crd"])]
@@ -249,13 +254,14 @@ fn check(what: &ExpressionArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         let names = composition.environment();
         return run_each(what, names, printer, compiled(compile, nothing));
     }
-    let names = match_condition_environment();
+    let environment = what.environment();
     // Batches are for comparing expressions of any type with recordings.
-    let compile = match what.batch {
-        Some(_) => compile_expression,
-        None => compile_condition,
+    let expected = match what.batch {
+        Some(_) => None,
+        None => Some(&Type::Bool),
     };
-    run_each(what, names, printer, compiled(compile, nothing))
+    let compile = |text: &str| compile(text, &environment, expected);
+    run_each(what, &environment, printer, compiled(compile, nothing))
 }
 
 fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
@@ -319,10 +325,12 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         );
     }
     let inputs = variables.inputs();
-    let compile = match what.mode {
-        Some(Mode::MatchCondition) => compile_condition,
-        _ => compile_expression,
+    let environment = what.environment();
+    let expected = match what.mode {
+        Some(Mode::MatchCondition) => Some(&Type::Bool),
+        _ => None,
     };
+    let compile = |text: &str| compile(text, &environment, expected);
     let describe = compiled(compile, |expression, program| {
         if !args.explain {
             return outcome(evaluate(program, inputs, Limits::default()));
@@ -330,7 +338,7 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         let (evaluation, recording) = evaluate_recorded(program, inputs, Limits::default());
         told(expression, evaluation, Some(recording))
     });
-    run_each(what, match_condition_environment(), printer, describe)
+    run_each(what, &environment, printer, describe)
 }
 
 impl ExpressionArgs {
@@ -341,12 +349,19 @@ impl ExpressionArgs {
         }
     }
 
+    /// The environment of match conditions in the version asked for.
+    fn environment(&self) -> Environment {
+        let environment = match_condition_environment().clone();
+        environment.with_libraries(libraries_of(self.kube_version))
+    }
+
     /// The environment of a policy that no file has, if one is asked for.
     fn composition(&self) -> Result<Option<Composition>, CommandError> {
         if self.mode != Some(Mode::Policy) && self.variable.is_empty() {
             return Ok(None);
         }
-        let mut composition = Composition::new(true);
+        let mut composition =
+            Composition::new(true).with_libraries(libraries_of(self.kube_version));
         for variable in &self.variable {
             let (name, expression) = variable.split_once('=').ok_or_else(|| {
                 CommandError::usage(format!("expected NAME=EXPR, found `{variable}`"))

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use lockgate_apiserver::{Observer, Plugins, Running, ServiceMapping, Settings, store_options};
+use lockgate_apiserver::{
+    FeatureGates, KubeVersion, Observer, Plugins, Running, ServiceMapping, Settings, store_options,
+};
 use lockgate_store::MemoryStore;
 
 use super::serve::{
@@ -56,6 +58,9 @@ pub struct DevArgs {
     /// Service of the webhook: NS/NAME [default: the Services that the configurations in -f reference]
     #[arg(long, value_name = "NS/NAME")]
     service: Vec<ServiceName>,
+    /// Kubernetes version to stand in for, from 1.33 to 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    kube_version: KubeVersion,
     /// Port the webhook listens on
     #[arg(long, default_value_t = 9443, value_name = "PORT")]
     webhook_port: u16,
@@ -298,6 +303,7 @@ fn settings(args: &DevArgs, services: &[ServiceName], authority: &Authority) -> 
         services: mappings.collect(),
         plugins: Plugins::default().with(CaInjector::new(services, authority)),
         observer: (!args.quiet).then_some(observer),
+        feature_gates: FeatureGates::of(args.kube_version),
         ..Settings::default()
     }
 }

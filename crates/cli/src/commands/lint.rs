@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 
 use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_lint::traffic::Exchange;
 use lockgate_lint::{Options, Suppressions, docs};
 use lockgate_offline::capture;
@@ -69,6 +70,10 @@ pub struct LintArgs {
     /// The cluster to read besides.
     #[command(flatten)]
     live: LiveArgs,
+
+    /// Kubernetes version to validate for, from 1.33 to 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    kube_version: KubeVersion,
 
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -192,8 +197,9 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         return explain(id, printer);
     }
     let expressions = check::Expressions {
-        conditions: &MatchConditionChecker,
-        policies: &PolicyExpressionChecker,
+        conditions: MatchConditionChecker::of(args.kube_version),
+        policies: PolicyExpressionChecker::of(args.kube_version),
+        version: args.kube_version,
     };
     let sources = read(args)?;
     let risks = risks(args, &sources)?;

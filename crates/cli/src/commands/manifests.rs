@@ -134,7 +134,7 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     if let Some(name) = &reading.validating_name {
         options = options.validating_name(name);
     }
-    let (manifests, mistakes) = build(&reading.found, &options, &MatchConditionChecker);
+    let (manifests, mistakes) = build(&reading.found, &options, MatchConditionChecker::REFERENCE);
     refuse(&mistakes)?;
     let text = match args.output {
         Format::Yaml => manifests.to_yaml(),

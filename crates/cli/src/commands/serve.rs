@@ -13,9 +13,9 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
-    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubernetesLayout, Observer,
-    RequestHeaders, Running, ServiceMapping, ServingFiles, Settings, SharedCertificates,
-    StartError, WorkloadSettings, private_file, store_options,
+    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubeVersion,
+    KubernetesLayout, Observer, RequestHeaders, Running, ServiceMapping, ServingFiles, Settings,
+    SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
@@ -43,6 +43,7 @@ Examples:
   lockgate serve --data-dir /var/lib/lockgate
   lockgate serve --etcd-servers http://127.0.0.1:2379
   lockgate serve --simulate=workloads
+  lockgate serve --kube-version 1.34
   lockgate serve --console
 
 Then: kubectl --kubeconfig lockgate.kubeconfig get namespaces
@@ -209,6 +210,9 @@ pub struct ServeArgs {
     /// AdmissionConfiguration: webhook credentials, static manifests, plugin configuration
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
+    /// Kubernetes version to stand in for, from 1.33 to 1.37: its kinds, feature gates and CEL libraries
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    kube_version: KubeVersion,
     /// Feature gates to set: NAME=true,NAME=false
     #[arg(long, value_delimiter = ',', value_name = "GATES")]
     feature_gates: Vec<Gate>,
@@ -574,8 +578,22 @@ impl ServeArgs {
         }))
     }
 
+    /// Refuses gates that the version does not have.
+    fn check_gates(&self) -> Result<(), CommandError> {
+        let version = self.kube_version;
+        for Gate(name, _) in &self.feature_gates {
+            if !FeatureGates::names(version).any(|known| known == name) {
+                let message = format!("Kubernetes {version} has no feature gate `{name}`");
+                let known: Vec<&str> = FeatureGates::names(version).collect();
+                let help = format!("known gates: {}", known.join(", "));
+                return Err(CommandError::usage(message).with_help(help));
+            }
+        }
+        Ok(())
+    }
+
     fn settings(&self) -> Settings {
-        let mut feature_gates = FeatureGates::default();
+        let mut feature_gates = FeatureGates::of(self.kube_version);
         for Gate(name, on) in &self.feature_gates {
             feature_gates.set(name, *on);
         }
@@ -669,6 +687,7 @@ pub(super) struct Launched {
 /// Starts the server and applies manifests.
 pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     args.plugins().check()?;
+    args.check_gates()?;
     start_logging(&args.logging)?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();

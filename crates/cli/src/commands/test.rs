@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_file_watch::FileWatch;
 use lockgate_offline::chain::Tracing;
 use lockgate_offline::coverage::Coverage;
@@ -61,6 +62,10 @@ pub struct TestArgs {
     #[arg(long)]
     coverage: bool,
 
+    /// Kubernetes version that chains of AdmissionTest files are tested on, from 1.33 to 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    kube_version: KubeVersion,
+
     /// Run again when a file changes
     #[arg(long, conflicts_with = "require")]
     watch: bool,
@@ -94,14 +99,15 @@ pub enum Format {
 
 /// The files of the arguments. Each is read once.
 struct Disk {
+    kube_version: KubeVersion,
     all: Vec<PathBuf>,
     texts: Mutex<HashMap<PathBuf, Result<String, FileError>>>,
 }
 
 impl Disk {
-    fn new(paths: &[PathBuf]) -> Result<Self, CommandError> {
+    fn new(args: &TestArgs) -> Result<Self, CommandError> {
         let mut all = Vec::new();
-        for path in paths {
+        for path in &args.paths {
             let metadata = std::fs::metadata(path).map_err(|error| {
                 CommandError::failed(format!("cannot read `{}`: {error}", path.display()))
                     .with_help("pass files or directories with tests")
@@ -127,6 +133,7 @@ impl Disk {
             return Err(CommandError::usage(message).with_help("name the directories with tests"));
         }
         Ok(Self {
+            kube_version: args.kube_version,
             all,
             texts: Mutex::default(),
         })
@@ -145,6 +152,10 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>, CommandError> {
 impl Files for Disk {
     fn all(&self) -> &[PathBuf] {
         &self.all
+    }
+
+    fn kube_version(&self) -> KubeVersion {
+        self.kube_version
     }
 
     fn read(&self, path: &Path) -> Result<String, FileError> {
@@ -177,7 +188,7 @@ pub fn run(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 
 fn run_once(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let started = Instant::now();
-    let disk = Disk::new(&args.paths)?;
+    let disk = Disk::new(args)?;
     let mut suites = suite::load(&disk);
     if let Some(text) = &args.run {
         let named = |case: &Case| format!("{}/{}", case.suite, case.name).contains(text);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockgate_api::decode::{DecodeError, StrictFinding, StrictProblem};
 use lockgate_api::document::{Document, Span, SyntaxError, Value, json, yaml};
 use lockgate_api::field::FieldErrors;
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_api::meta::object::ObjectMeta;
 use lockgate_api::registration::defaults::{DIFFERENCES, DefaultDifference};
 use lockgate_api::registration::policy::{PolicyKind, Registered, decode_binding, decode_policy};
@@ -19,6 +20,7 @@ use lockgate_api::registration::{
     Configuration, ConfigurationKind, GROUP, Version, Webhook, codec,
 };
 
+use lockgate_kinds::resource;
 use lockgate_lint::traffic::Exchange;
 use lockgate_lint::{Fix, Set};
 
@@ -39,6 +41,8 @@ pub struct Expressions<'e> {
     pub conditions: &'e dyn ExpressionChecker,
     /// For expressions of policies.
     pub policies: &'e dyn PolicyExpressions,
+    /// The version of Kubernetes whose kinds and expressions are accepted.
+    pub version: KubeVersion,
 }
 
 impl std::fmt::Debug for Expressions<'_> {
@@ -282,6 +286,9 @@ impl<'d> Checker<'_, 'd> {
             Some(Known::Configuration(kind, version)) => {
                 return self.configuration(value, kind, version);
             }
+            Some(Known::Policy(_)) if !self.is_served(api_version, kind) => {
+                return self.unknown_version(value, api_version, kind);
+            }
             Some(Known::Policy(what)) => return self.policy(value, what),
             None => {}
         }
@@ -317,6 +324,13 @@ impl<'d> Checker<'_, 'd> {
             set.add_manifest(value);
             self.locate(value, None);
         }
+    }
+
+    /// Returns false for a kind that came after the version asked for.
+    fn is_served(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let row = resource::by_kind(group, version, kind);
+        row.is_none_or(|row| resource::is_served(row, self.expressions.version))
     }
 
     /// Remembers where the object is that the set was given last.
@@ -386,8 +400,15 @@ impl<'d> Checker<'_, 'd> {
     }
 
     fn unknown_version(&mut self, value: Value<'_>, api_version: &str, kind: &str) {
-        let message = format!("no kind `{kind}` is known in `{api_version}`");
-        let help = Some(format!("use `{GROUP}/v1`"));
+        let asked = self.expressions.version;
+        let (message, help) = if Known::identify(api_version, kind).is_some() {
+            let message =
+                format!("kind `{kind}` of `{api_version}` is not served by Kubernetes {asked}");
+            (message, None)
+        } else {
+            let message = format!("no kind `{kind}` is known in `{api_version}`");
+            (message, Some(format!("use `{GROUP}/v1`")))
+        };
         let span = value
             .get("apiVersion")
             .map_or_else(|| value.span(), |value| value.span());

@@ -112,7 +112,8 @@ fn cases_of(files: &dyn Files, file: &Path, test: Test) -> Result<Vec<Case>, Loa
         document: 1,
     }));
     let make = |scripts: Vec<Script>| -> Result<Arc<World>, LoadError> {
-        let cluster = Cluster::from_manifests(manifests.iter().cloned(), Validation::Strict)?;
+        let validation = Validation::Version(files.kube_version());
+        let cluster = Cluster::from_manifests(manifests.iter().cloned(), validation)?;
         let hooks = files.hooks(scripts, &folder)?;
         check_names(file, &cluster, &hooks)?;
         Ok(Arc::new(World::new(cluster, hooks)))

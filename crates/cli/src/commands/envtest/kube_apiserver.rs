@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_admission::https::Redirects;
+use lockgate_api::kube_version::KubeVersionError;
 use lockgate_apiserver::{
-    AuthorizationMode, Controllers, FeatureGates, Running, ServiceAccounts, ServiceRange,
-    ServiceRouting, ServingFiles, Settings, private_file, store_options,
+    AuthorizationMode, Controllers, FeatureGates, KubeVersion, Running, ServiceAccounts,
+    ServiceRange, ServiceRouting, ServingFiles, Settings, private_file, store_options,
 };
 use lockgate_certs::Leaf;
 use lockgate_plugins::DefaultTolerationSeconds;
@@ -359,9 +360,22 @@ fn authorization_mode(flags: &Flags) -> Result<AuthorizationMode, CommandError> 
     })
 }
 
+/// The version of `--emulated-version`, or of the environment, where a project's matrix sets it for the stand-in.
+fn kube_version(flags: &Flags) -> Result<KubeVersion, CommandError> {
+    let emulated = flags.all("emulated-version").last().map(String::as_str);
+    let variable = std::env::var("LOCKGATE_KUBE_VERSION").ok();
+    let Some(text) = emulated.or(variable.as_deref()) else {
+        return Ok(KubeVersion::REFERENCE);
+    };
+    let number = text.strip_prefix("kube=").unwrap_or(text);
+    number.parse().map_err(|error: KubeVersionError| {
+        CommandError::failed(format!("invalid argument for --emulated-version: {error}"))
+    })
+}
+
 /// The gates that this server has; of the others it says that they do nothing.
 fn feature_gates(flags: &Flags) -> Result<FeatureGates, CommandError> {
-    let mut gates = FeatureGates::default();
+    let mut gates = FeatureGates::of(kube_version(flags)?);
     let mut others = Vec::new();
     let texts = flags.all("feature-gates").iter();
     for text in texts.flat_map(|text| text.split(',')) {
