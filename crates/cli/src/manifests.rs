@@ -1,12 +1,13 @@
 //! Manifests from source code: what stands beside webhooks, as the objects a cluster needs.
 //!
 //! ```text
-//!   files, folders ──► source ──► markers (comments, attributes) ──► Marked ──► lockgate_webhook::Manifests
+//!   files, folders ──► source ──► markers (comments, attributes) ──► Marked, MarkedConversion ──► lockgate_webhook::Manifests
 //! ```
 //!
 //! The command sees text, not types: `types` knows those of `k8s_openapi` and those that are derived
 //! in the same file; of others, the attribute has to say what it would ask the compiler.
 
+pub mod definition;
 pub mod markers;
 pub mod source;
 mod types;
@@ -15,8 +16,8 @@ use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_api::registration::hub::{MatchCondition, Rule};
 use lockgate_api::registration::validation::ExpressionChecker;
-use lockgate_webhook::{ManifestOptions, Manifests, Registration, Role};
-use lockgate_webhook_markers::{self as written, Marker};
+use lockgate_webhook::{ConversionRegistration, ManifestOptions, Manifests, Registration, Role};
+use lockgate_webhook_markers::{self as written, ConversionMarker, Marker};
 
 /// A webhook that was found.
 #[derive(Debug)]
@@ -25,6 +26,15 @@ pub struct Marked {
     pub place: String,
     /// The registration.
     pub registration: Registration,
+}
+
+/// The conversion of a custom resource that was found.
+#[derive(Debug)]
+pub struct MarkedConversion {
+    /// `file:line:column`
+    pub place: String,
+    /// The registration.
+    pub registration: ConversionRegistration,
 }
 
 /// Something wrong with a program.
@@ -76,6 +86,33 @@ fn kind_of(marked: &Marked) -> ConfigurationKind {
 fn index(field: &str) -> Option<usize> {
     let rest = field.strip_prefix("webhooks[")?;
     rest.split(']').next()?.parse().ok()
+}
+
+/// Builds the registration of a conversion; `None` if its group is unknown.
+fn conversion(marker: &ConversionMarker) -> Option<ConversionRegistration> {
+    let mut registration =
+        ConversionRegistration::new(marker.group.as_deref()?, marker.resource.as_str());
+    if let Some(path) = &marker.path {
+        registration = registration.at_path(path);
+    }
+    if let Some(url) = &marker.url {
+        registration = registration.at_url(url);
+    }
+    if let Some(versions) = &marker.review_versions {
+        let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+        registration = registration.with_review_versions(&versions);
+    }
+    let service = &marker.service;
+    if let Some(name) = &service.name {
+        registration = registration.service_name(name);
+    }
+    if let Some(namespace) = &service.namespace {
+        registration = registration.service_namespace(namespace);
+    }
+    if let Some(port) = service.port {
+        registration = registration.service_port(port);
+    }
+    Some(registration)
 }
 
 /// Builds the registration of a marker, with the framework's defaults for what it does not set.

@@ -1,7 +1,7 @@
-//! From a marker to an `impl Marked`.
+//! From a marker to an `impl Marked` or `impl MarkedHub`.
 
-use lockgate_webhook_markers::attribute::{Header, Problem, read};
-use lockgate_webhook_markers::{Alias, Marker, Role, Selector};
+use lockgate_webhook_markers::attribute::{Header, HubHeader, Problem, read, read_conversion};
+use lockgate_webhook_markers::{Alias, ConversionMarker, Marker, Role, Selector, Service};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 
@@ -46,6 +46,72 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
             }
         }
     }
+}
+
+/// The hub as it is, and the registration of its conversion or what is wrong with it.
+pub(crate) fn conversion(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let tokens: Vec<TokenTree> = item.clone().into_iter().collect();
+    let header = match HubHeader::read(&tokens) {
+        Ok(header) => header,
+        Err(problem) => {
+            let error = complain(&problem);
+            return quote! { #error #item };
+        }
+    };
+    let target: TokenStream = header.target.iter().cloned().collect();
+    let (errors, body) = match read_conversion(arguments, &header, Span::call_site()) {
+        Ok(marker) => (TokenStream::new(), conversion_registration(&marker)),
+        Err(problems) => {
+            let errors = problems.iter().map(complain).collect();
+            (errors, quote! { ::core::unimplemented!() })
+        }
+    };
+    quote! {
+        #item
+
+        #errors
+
+        #[automatically_derived]
+        impl ::lockgate_webhook::MarkedHub for #target {
+            fn registration() -> ::lockgate_webhook::ConversionRegistration {
+                #body
+            }
+        }
+    }
+}
+
+fn conversion_registration(marker: &ConversionMarker) -> TokenStream {
+    let resource = &marker.resource;
+    let path = marker.path.iter().map(|path| quote! { .at_path(#path) });
+    let url = marker.url.iter().map(|url| quote! { .at_url(#url) });
+    let versions = marker.review_versions.iter();
+    let versions = versions.map(|all| quote! { .with_review_versions(&[#(#all),*]) });
+    let service = service(&marker.service);
+    quote! {
+        ::lockgate_webhook::ConversionRegistration::new(
+            ::lockgate_webhook::__private::group_of(<Self as ::lockgate_webhook::Hub>::API_VERSION),
+            #resource,
+        )
+        #(#path)*
+        #(#url)*
+        #(#versions)*
+        #service
+    }
+}
+
+/// The settings of the service that reaches a webhook.
+fn service(service: &Service) -> TokenStream {
+    let name = service
+        .name
+        .iter()
+        .map(|name| quote! { .service_name(#name) });
+    let namespace = service.namespace.iter();
+    let namespace = namespace.map(|namespace| quote! { .service_namespace(#namespace) });
+    let port = service
+        .port
+        .iter()
+        .map(|port| quote! { .service_port(#port) });
+    quote! { #(#name)* #(#namespace)* #(#port)* }
 }
 
 fn complain(problem: &Problem) -> TokenStream {
@@ -175,18 +241,7 @@ fn settings(marker: &Marker) -> TokenStream {
         let [setter, set, word] = [setter, set, word.as_deref()?].map(ident);
         Some(quote! { .#setter(::lockgate_webhook::#set::#word) })
     });
-    let texts = [
-        (quote! { service_name }, &marker.service.name),
-        (quote! { service_namespace }, &marker.service.namespace),
-    ];
-    let texts = texts.into_iter().filter_map(|(setter, value)| {
-        let value = value.as_ref()?;
-        Some(quote! { .#setter(#value) })
-    });
-    let port = marker
-        .service
-        .port
-        .map(|port| quote! { .service_port(#port) });
+    let service = service(&marker.service);
     let timeout = marker.timeout_seconds;
     let timeout = timeout.map(|seconds| quote! { .timeout_seconds(#seconds) });
     let versions = marker.admission_review_versions.as_ref();
@@ -199,8 +254,7 @@ fn settings(marker: &Marker) -> TokenStream {
     let conditions = conditions.map(|(name, text)| quote! { .match_condition(#name, #text) });
     quote! {
         #(#words)*
-        #(#texts)*
-        #port
+        #service
         #timeout
         #versions
         #namespaces

@@ -1,6 +1,6 @@
-//! The attribute [`macro@webhook`], which registers a webhook beside its code.
+//! The attributes [`macro@webhook`] and [`macro@conversion`], which register a webhook beside its code.
 //!
-//! `lockgate-webhook` exports it; there is no reason to name this crate.
+//! `lockgate-webhook` exports them; there is no reason to name this crate.
 
 #![warn(missing_docs)]
 
@@ -45,4 +45,28 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn webhook(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(arguments.into(), item.into()).into()
+}
+
+/// Registers the conversion of a kind on its hub: writes its `MarkedHub`, from which `Conversion::marked` knows path
+/// and resource, and `Webhooks::manifests` makes the `conversion` of its CustomResourceDefinition.
+///
+/// ```ignore
+/// #[conversion(resource = cronjobs)]
+/// impl Hub for CronJob {
+///     const KIND: &str = "CronJob";
+///     const API_VERSION: &str = "batch.example.com/v1";
+/// }
+/// ```
+///
+/// | Argument | Value | Without it |
+/// |---|---|---|
+/// | `resource` | the plural of the kind | must be given |
+/// | `path` | where it is served | `/convert` |
+/// | `review_versions` | `v1`, `v1beta1` | `v1` |
+/// | `url` | a fixed URL, in place of a service | none |
+/// | `service_name`, `service_namespace`, `service_port` | the service | that of the manifests |
+/// | `group` | for `lockgate manifests`, where `API_VERSION` is no literal | that of `API_VERSION` |
+#[proc_macro_attribute]
+pub fn conversion(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand::conversion(arguments.into(), item.into()).into()
 }

@@ -1,6 +1,8 @@
-//! The attribute `#[webhook(…)]`: its arguments, what it stands on, and what is wrong with both.
+//! The attributes `#[webhook(…)]` and `#[conversion(…)]`: their arguments, what they stand on, and what is wrong with
+//! both.
 
 mod arguments;
+mod conversion;
 mod header;
 
 use std::collections::HashMap;
@@ -11,7 +13,8 @@ use crate::words::{canonical, list, nearest};
 use crate::{Alias, Marker, Role, Selector, check};
 use arguments::{Argument, Item};
 
-pub use header::Header;
+pub use conversion::read_conversion;
+pub use header::{Header, HubHeader};
 
 /// The arguments, by name.
 pub const ARGUMENTS: &[&str] = &[
@@ -115,21 +118,9 @@ impl Reader<'_> {
     }
 
     fn argument(&mut self, argument: &Argument) {
-        let name = argument.name.to_string();
-        if !ARGUMENTS.contains(&name.as_str()) {
-            let problem = Problem::new(argument.name.span(), format!("unknown argument `{name}`"));
-            let help = match nearest(&name, ARGUMENTS) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("known are {}", list(ARGUMENTS, "and")),
-            };
-            return self.problem(problem.with_help(help));
-        }
-        let place = argument.name.span();
-        if self.places.insert(name.clone(), place).is_some() {
-            let message = format!("argument `{name}` is given twice");
-            return self.problem(Problem::new(place, message));
-        }
-        if let Err(problem) = self.value(&name, argument) {
+        let read = place_of(argument, ARGUMENTS, &mut self.places);
+        let read = read.and_then(|name| self.value(&name, argument));
+        if let Err(problem) = read {
             self.problem(problem);
         }
     }
@@ -240,15 +231,8 @@ impl Reader<'_> {
     }
 
     fn exclude(&mut self, name: &str, others: &[&str], why: &str) {
-        if !self.places.contains_key(name) {
-            return;
-        }
-        for other in others {
-            if let Some(&place) = self.places.get(*other) {
-                let message = format!("`{other}` and `{name}` exclude each other: {why}");
-                self.problem(Problem::new(place, message));
-            }
-        }
+        let excluded = excluded(&self.places, name, others, why);
+        self.problems.extend(excluded);
     }
 
     fn choose_verbs(&mut self) {
@@ -328,6 +312,45 @@ impl Reader<'_> {
         self.problems.extend(problems);
         given
     }
+}
+
+/// Notes the place of an argument and returns its name; one that is unknown or given twice is a problem.
+fn place_of(
+    argument: &Argument,
+    known: &[&str],
+    places: &mut HashMap<String, Span>,
+) -> Result<String, Problem> {
+    let name = argument.name.to_string();
+    let place = argument.name.span();
+    if !known.contains(&name.as_str()) {
+        let problem = Problem::new(place, format!("unknown argument `{name}`"));
+        let help = match nearest(&name, known) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("known are {}", list(known, "and")),
+        };
+        return Err(problem.with_help(help));
+    }
+    if places.insert(name.clone(), place).is_some() {
+        let message = format!("argument `{name}` is given twice");
+        return Err(Problem::new(place, message));
+    }
+    Ok(name)
+}
+
+/// The arguments that are given although another excludes them.
+fn excluded(
+    places: &HashMap<String, Span>,
+    name: &str,
+    others: &[&str],
+    why: &str,
+) -> Vec<Problem> {
+    let given = others.iter().filter(|_| places.contains_key(name));
+    given
+        .filter_map(|other| {
+            let message = format!("`{other}` and `{name}` exclude each other: {why}");
+            Some(Problem::new(*places.get(*other)?, message))
+        })
+        .collect()
 }
 
 /// Returns true if a validator with these methods answers a verb.

@@ -1,11 +1,11 @@
-//! The comments `+kubebuilder:webhook:…` and `+kubebuilder:webhookconfiguration:…`.
+//! The comments `+kubebuilder:webhook:…`, `+kubebuilder:webhookconfiguration:…` and `+lockgate:conversion:…`.
 //!
 //! UPSTREAM: sigs.k8s.io/controller-tools v0.21 pkg/markers/parse.go and pkg/webhook/parser.go. Two things
 //! are refused here that go unnoticed there: an argument given twice, and a `reinvocationPolicy` that is
 //! none.
 
 use crate::words::{canonical, list, nearest};
-use crate::{Marker, Role, Service, check};
+use crate::{ConversionMarker, Marker, Role, Service, check};
 
 /// A marker comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Comment {
         /// Its name; empty for the usual one.
         name: String,
     },
+    /// The conversion of a custom resource. Ours: kubebuilder has none.
+    Conversion(ConversionMarker),
 }
 
 /// A comment that is no valid marker.
@@ -32,30 +34,31 @@ pub struct CommentError {
     pub help: Option<String>,
 }
 
-/// Reads the text of a comment, from its `+`. Anything else than the two is nothing.
+type Reader = fn(&str) -> Result<Comment, CommentError>;
+
+/// The comments by their names. A name that another one starts with stands after it.
+const COMMENTS: [(&str, Reader); 3] = [
+    ("+kubebuilder:webhookconfiguration", configuration),
+    ("+kubebuilder:webhook", webhook),
+    ("+lockgate:conversion", conversion),
+];
+
+/// Reads the text of a comment, from its `+`. Anything else than the three is nothing.
 ///
 /// # Errors
 ///
-/// It is one of the two, and is not written as such.
+/// It is one of the three, and is not written as such.
 pub fn read(text: &str) -> Option<Result<Comment, CommentError>> {
     let text = text.trim_end();
-    let rest = text.strip_prefix("+kubebuilder:webhook")?;
-    let (is_configuration, rest) = match rest.strip_prefix("configuration") {
-        Some(rest) => (true, rest),
-        None => (false, rest),
-    };
+    let mut known = COMMENTS.iter();
+    let (rest, read) = known.find_map(|(name, read)| Some((text.strip_prefix(name)?, read)))?;
     let arguments = match rest.strip_prefix(':') {
         Some(arguments) => arguments,
         None if rest.is_empty() => "",
         None => return None,
     };
     let base = text.len() - arguments.len();
-    let read = if is_configuration {
-        configuration(arguments)
-    } else {
-        webhook(arguments)
-    };
-    Some(read.map_err(|mut error| {
+    Some(read(arguments).map_err(|mut error| {
         error.at += base;
         error
     }))
@@ -98,6 +101,51 @@ const CONFIGURATION: &[Known] = &[
     ("mutating", Type::Boolean, false),
     ("name", Type::Text, true),
 ];
+
+const CONVERSION: &[Known] = &[
+    ("group", Type::Text, false),
+    ("path", Type::Text, true),
+    ("resource", Type::Text, false),
+    ("reviewVersions", Type::List, true),
+    ("serviceName", Type::Text, true),
+    ("serviceNamespace", Type::Text, true),
+    ("servicePort", Type::Integer, true),
+    ("url", Type::Text, true),
+];
+
+fn conversion(text: &str) -> Result<Comment, CommentError> {
+    let given = Scanner::new(text).arguments(CONVERSION)?;
+    for name in ["group", "resource"] {
+        let value = given.text(name).unwrap_or_default();
+        if !check::is_subdomain(&value) || (name == "resource" && value.contains('.')) {
+            return Err(given.wrong(name, format!("{name} cannot be `{value}`")));
+        }
+    }
+    let review_versions = given.list("reviewVersions");
+    let mut versions = review_versions.iter().flatten();
+    if let Some(version) = versions.find(|version| !matches!(version.as_str(), "v1" | "v1beta1")) {
+        let message = format!("reviewVersions is `v1` or `v1beta1`, not `{version}`");
+        return Err(given.wrong("reviewVersions", message));
+    }
+    let (path, url) = (given.text("path"), given.text("url"));
+    if let Some(path) = &path {
+        check::path(path).map_err(|error| given.wrong("path", error.to_string()))?;
+    }
+    if let Some(url) = &url {
+        check::url(url).map_err(|error| given.wrong("url", error.to_string()))?;
+        if path.is_some() {
+            return Err(given.wrong("url", String::from("`url` and `path` exclude each other")));
+        }
+    }
+    Ok(Comment::Conversion(ConversionMarker {
+        group: given.text("group"),
+        resource: given.text("resource").unwrap_or_default(),
+        path,
+        url,
+        service: given.service(),
+        review_versions,
+    }))
+}
 
 fn configuration(text: &str) -> Result<Comment, CommentError> {
     let given = Scanner::new(text).arguments(CONFIGURATION)?;
@@ -178,13 +226,7 @@ fn webhook(text: &str) -> Result<Comment, CommentError> {
         name: given.text("name").unwrap_or_default(),
         path,
         url,
-        service: Service {
-            name: given.text("serviceName").filter(|name| !name.is_empty()),
-            namespace: given
-                .text("serviceNamespace")
-                .filter(|name| !name.is_empty()),
-            port: given.integer("servicePort"),
-        },
+        service: given.service(),
         groups,
         versions: given.list("versions"),
         resources: given.list("resources"),
@@ -244,6 +286,15 @@ impl Given {
         match self.find("mutating") {
             Some(Value::Boolean(true)) => Role::Mutating,
             _ => Role::Validating,
+        }
+    }
+
+    fn service(&self) -> Service {
+        let text = |name: &str| self.text(name).filter(|text| !text.is_empty());
+        Service {
+            name: text("serviceName"),
+            namespace: text("serviceNamespace"),
+            port: self.integer("servicePort"),
         }
     }
 
@@ -591,6 +642,43 @@ mod tests {
             "text",
         ] {
             assert_eq!(read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn reads_conversions() {
+        let read = |arguments: &str| {
+            let read = read(&format!("+lockgate:conversion:{arguments}")).unwrap();
+            read.map_err(|error| error.message)
+        };
+        let Ok(Comment::Conversion(marker)) = read(
+            "group=batch.example.com,resource=cronjobs,path=/convert,reviewVersions=v1;v1beta1,serviceName=hooks",
+        ) else {
+            panic!("no conversion")
+        };
+        assert_eq!(marker.group.as_deref(), Some("batch.example.com"));
+        assert_eq!(marker.resource, "cronjobs");
+        assert_eq!(marker.path.as_deref(), Some("/convert"));
+        assert_eq!(marker.review_versions.unwrap(), ["v1", "v1beta1"]);
+        assert_eq!(marker.service.name.as_deref(), Some("hooks"));
+        for (arguments, want) in [
+            ("group=a.b", "argument `resource` is missing"),
+            ("group=A,resource=b", "group cannot be `A`"),
+            ("group=a,resource=b.c", "resource cannot be `b.c`"),
+            (
+                "group=a,resource=b,reviewVersions=v2",
+                "reviewVersions is `v1` or `v1beta1`, not `v2`",
+            ),
+            (
+                "group=a,resource=b,path=x",
+                "path `x` does not start with `/`",
+            ),
+            (
+                "group=a,resource=b,path=/x,url=\"https://a.b/x\"",
+                "`url` and `path` exclude each other",
+            ),
+        ] {
+            assert_eq!(read(arguments).unwrap_err(), want, "{arguments}");
         }
     }
 

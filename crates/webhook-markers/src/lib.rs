@@ -4,6 +4,9 @@
 //!   #[webhook(…)] impl Validator<K> for T ──► attribute ─┐
 //!                                                        ├─► Marker
 //!   // +kubebuilder:webhook:…             ──► comment ───┘
+//!   #[conversion(…)] impl Hub for T       ──► attribute ─┐
+//!                                                        ├─► ConversionMarker
+//!   // +lockgate:conversion:…             ──► comment ───┘
 //! ```
 //!
 //! The attribute macro reads tokens from the compiler, the command `lockgate manifests` reads them
@@ -76,6 +79,23 @@ pub struct Marker {
     pub object_selector: Option<Selector>,
     /// Names and expressions that must hold.
     pub match_conditions: Vec<(String, String)>,
+}
+
+/// Where a custom resource is converted: the `conversion` of its definition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConversionMarker {
+    /// The API group; `None` if the program does not show it.
+    pub group: Option<String>,
+    /// The plural of the kind.
+    pub resource: String,
+    /// The path it is served at.
+    pub path: Option<String>,
+    /// A fixed URL.
+    pub url: Option<String>,
+    /// The service that reaches it.
+    pub service: Service,
+    /// Versions of ConversionReviews, the preferred first.
+    pub review_versions: Option<Vec<String>>,
 }
 
 /// Another path of a webhook.

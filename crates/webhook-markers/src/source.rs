@@ -2,7 +2,7 @@
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 
-use crate::attribute::Header;
+use crate::attribute::{Header, HubHeader};
 
 /// The languages that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,11 +246,51 @@ pub struct Attribute {
     pub header: Result<Header, crate::attribute::Problem>,
 }
 
-/// The attributes of a program in Rust, in order. What is compiled for tests alone has none, nor have
+/// An attribute `#[conversion(…)]` on an `impl`.
+#[derive(Debug)]
+pub struct ConversionAttribute {
+    /// The place of the attribute.
+    pub span: Span,
+    /// The tokens in its parentheses.
+    pub arguments: TokenStream,
+    /// The `impl` it stands on; an error for any other `impl`.
+    pub header: Result<HubHeader, crate::attribute::Problem>,
+}
+
+/// The attributes `#[webhook(…)]` of a program in Rust, in order. What is compiled for tests alone has none, nor have
 /// definitions of macros.
 #[must_use]
 pub fn attributes(tokens: TokenStream) -> Vec<Attribute> {
     let mut found = Vec::new();
+    walk(tokens, |attribute, item| {
+        found.extend(
+            named("webhook", attribute, item).map(|(span, arguments)| Attribute {
+                span,
+                arguments,
+                header: Header::read(item).map(|(header, _)| header),
+            }),
+        );
+    });
+    found
+}
+
+/// The attributes `#[conversion(…)]` of a program in Rust, as [`attributes`] finds the others.
+#[must_use]
+pub fn conversions(tokens: TokenStream) -> Vec<ConversionAttribute> {
+    let mut found = Vec::new();
+    walk(tokens, |attribute, item| {
+        let named = named("conversion", attribute, item);
+        found.extend(named.map(|(span, arguments)| ConversionAttribute {
+            span,
+            arguments,
+            header: HubHeader::read(item),
+        }));
+    });
+    found
+}
+
+/// Calls a function with each attribute and what comes after it.
+fn walk(tokens: TokenStream, mut visit: impl FnMut(&Group, &[TokenTree])) {
     let mut work = vec![tokens];
     while let Some(tokens) = work.pop() {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
@@ -261,7 +301,7 @@ pub fn attributes(tokens: TokenStream) -> Vec<Attribute> {
             at += match attribute_of(rest) {
                 Some(attribute) if is_test_only(attribute) => length_of_item(rest),
                 Some(attribute) => {
-                    found.extend(webhook_of(attribute, rest));
+                    visit(attribute, rest.get(2..).unwrap_or_default());
                     2
                 }
                 None if is_macro_definition(rest) => length_of_item(rest),
@@ -275,7 +315,6 @@ pub fn attributes(tokens: TokenStream) -> Vec<Attribute> {
         }
         work.extend(inner.into_iter().rev());
     }
-    found
 }
 
 /// `#[…]`
@@ -317,27 +356,24 @@ fn length_of_item(tokens: &[TokenTree]) -> usize {
     end.map_or(tokens.len(), |end| end + 1)
 }
 
-fn webhook_of(attribute: &Group, item: &[TokenTree]) -> Option<Attribute> {
+/// The place and arguments of an attribute of this name on an `impl`.
+fn named(wanted: &str, attribute: &Group, item: &[TokenTree]) -> Option<(Span, TokenStream)> {
     let inside: Vec<TokenTree> = attribute.stream().into_iter().collect();
     let [path @ .., TokenTree::Group(arguments)] = inside.as_slice() else {
         return None;
     };
     let name = path.last()?;
-    let is_webhook = matches!(name, TokenTree::Ident(name) if name == "webhook");
-    if !is_webhook || arguments.delimiter() != Delimiter::Parenthesis {
+    let is_wanted = matches!(name, TokenTree::Ident(name) if name == wanted);
+    if !is_wanted || arguments.delimiter() != Delimiter::Parenthesis {
         return None;
     }
-    let after = item.get(2..).unwrap_or_default();
-    let mut rest = after;
+    let mut rest = item;
     while attribute_of(rest).is_some() {
         rest = rest.get(2..).unwrap_or_default();
     }
     // An attribute of that name on something else is somebody else's.
-    matches!(rest.first(), Some(TokenTree::Ident(word)) if word == "impl").then(|| Attribute {
-        span: name.span(),
-        arguments: arguments.stream(),
-        header: Header::read(after).map(|(header, _)| header),
-    })
+    let is_impl = matches!(rest.first(), Some(TokenTree::Ident(word)) if word == "impl");
+    is_impl.then(|| (name.span(), arguments.stream()))
 }
 
 #[cfg(test)]

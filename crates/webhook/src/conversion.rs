@@ -13,6 +13,7 @@
 //! Fields that neither type knows stay where they were, and of the metadata only labels and annotations
 //! change: the API server refuses anything else.
 
+mod registration;
 mod review;
 
 use std::fmt;
@@ -25,11 +26,9 @@ use crate::denial::{Fault, Refusal};
 use crate::object::decode;
 use crate::patch;
 
+pub use registration::{ConversionRegistration, MarkedHub};
 pub(crate) use review::answer;
 pub use review::{Converted, ConvertedObjects};
-
-/// Where conversions are served unless a path is given. That of kubebuilder.
-const DEFAULT_PATH: &str = "/convert";
 
 /// The members of the metadata that a conversion may change.
 const CHANGEABLE: [&str; 2] = ["labels", "annotations"];
@@ -103,10 +102,7 @@ pub trait Spoke: DeserializeOwned + Serialize + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Conversion {
     kind: &'static str,
-    resource: String,
-    group: &'static str,
-    path: String,
-    review_versions: Vec<String>,
+    registration: ConversionRegistration,
     versions: Box<dyn Versions>,
 }
 
@@ -115,11 +111,24 @@ impl Conversion {
     #[must_use]
     pub fn of<H: Hub>(resource: impl Into<String>) -> ConversionOf<H> {
         ConversionOf {
-            resource: resource.into(),
-            path: String::from(DEFAULT_PATH),
-            review_versions: vec![String::from("v1")],
+            registration: ConversionRegistration::new(group_of(H::API_VERSION), resource),
             spokes: Vec::new(),
         }
+    }
+
+    /// The conversion of the kind `H` is a version of, registered as `#[conversion(…)]` on it says.
+    #[must_use]
+    pub fn marked<H: MarkedHub>() -> ConversionOf<H> {
+        ConversionOf {
+            registration: H::registration(),
+            spokes: Vec::new(),
+        }
+    }
+
+    /// Where it is converted, for manifests.
+    #[must_use]
+    pub fn registration(&self) -> &ConversionRegistration {
+        &self.registration
     }
 
     /// The kind.
@@ -131,19 +140,19 @@ impl Conversion {
     /// The name of its CustomResourceDefinition, as in `cronjobs.batch.example.com`.
     #[must_use]
     pub fn definition_name(&self) -> String {
-        format!("{}.{}", self.resource, self.group)
+        self.registration.definition_name()
     }
 
     /// The path it is served at.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.path
+        self.registration.path()
     }
 
     /// `conversionReviewVersions`, the preferred first.
     #[must_use]
     pub fn review_versions(&self) -> &[String] {
-        &self.review_versions
+        self.registration.review_versions()
     }
 
     /// The versions with their group, the hub first.
@@ -203,9 +212,7 @@ fn restored(sent: &Value, mut changed: Value) -> Value {
 
 /// The versions of one kind while they are put together.
 pub struct ConversionOf<H> {
-    resource: String,
-    path: String,
-    review_versions: Vec<String>,
+    registration: ConversionRegistration,
     spokes: Vec<SpokeOf<H>>,
 }
 
@@ -243,15 +250,14 @@ impl<H: Hub> ConversionOf<H> {
     /// Serves it at another path than `/convert`. Several kinds may share one.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
-        self.path = path.into();
+        self.registration = self.registration.at_path(path);
         self
     }
 
     /// Sets `conversionReviewVersions`. This framework reads `v1` and `v1beta1`.
     #[must_use]
     pub fn review_versions(mut self, versions: &[&str]) -> Self {
-        let versions = versions.iter().map(|&version| version.to_owned());
-        self.review_versions = versions.collect();
+        self.registration = self.registration.with_review_versions(versions);
         self
     }
 
@@ -268,7 +274,7 @@ impl<H: Hub> ConversionOf<H> {
 impl<H> fmt::Debug for ConversionOf<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConversionOf")
-            .field("resource", &self.resource)
+            .field("registration", &self.registration)
             .finish_non_exhaustive()
     }
 }
@@ -277,10 +283,7 @@ impl<H: Hub> From<ConversionOf<H>> for Conversion {
     fn from(conversion: ConversionOf<H>) -> Self {
         Self {
             kind: H::KIND,
-            resource: conversion.resource,
-            group: group_of(H::API_VERSION),
-            path: conversion.path,
-            review_versions: conversion.review_versions,
+            registration: conversion.registration,
             versions: Box::new(HubAndSpokes {
                 spokes: conversion.spokes,
             }),
@@ -288,7 +291,9 @@ impl<H: Hub> From<ConversionOf<H>> for Conversion {
     }
 }
 
-fn group_of(api_version: &'static str) -> &'static str {
+/// The group of `group/version`.
+#[must_use]
+pub fn group_of(api_version: &'static str) -> &'static str {
     api_version
         .split_once('/')
         .map_or("", |(group, _version)| group)

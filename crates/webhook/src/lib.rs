@@ -84,12 +84,15 @@ pub use lockgate_api::field;
 
 pub use chain::{Mutators, Validators};
 pub use context::{Context, Operation};
-pub use conversion::{Conversion, ConversionOf, Converted, ConvertedObjects, Hub, Spoke};
+pub use conversion::{
+    Conversion, ConversionOf, ConversionRegistration, Converted, ConvertedObjects, Hub, MarkedHub,
+    Spoke,
+};
 pub use denial::{Denial, Fault, FieldErrors, Refusal, Verdict};
 pub use guard::{Guard, Guarded};
 pub use handler::{BoxFuture, Handler, HandlerFn, from_fn};
 #[cfg(feature = "macros")]
-pub use lockgate_webhook_macros::webhook;
+pub use lockgate_webhook_macros::{conversion, webhook};
 pub use manifest::{Invalid, ManifestOptions, Manifests};
 pub use mutate::{Mutator, mutating};
 pub use object::{MAX_DEPTH, Object};
@@ -105,6 +108,7 @@ pub use webhooks::{Conversions, Webhook, Webhooks};
 /// Support for the attribute's output; not public API.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::conversion::group_of;
     pub use crate::registration::selector;
     #[cfg(feature = "kube")]
     pub use crate::registration::{Kind, Scoped, kind_of};

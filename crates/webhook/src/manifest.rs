@@ -19,7 +19,7 @@ use lockgate_api::registration::validation::ExpressionChecker;
 use lockgate_go::base64;
 use serde_json::{Map, Value, json};
 
-use crate::conversion::Conversion;
+use crate::conversion::ConversionRegistration;
 use crate::registration::{Registration, Role};
 use crate::webhooks::Webhooks;
 
@@ -287,7 +287,7 @@ impl Manifests {
     #[must_use]
     pub fn with_conversions<'c>(
         mut self,
-        conversions: impl IntoIterator<Item = &'c Conversion>,
+        conversions: impl IntoIterator<Item = &'c ConversionRegistration>,
         options: &ManifestOptions,
     ) -> Self {
         let patches = conversions
@@ -380,8 +380,8 @@ impl Manifests {
 }
 
 /// The part of a CustomResourceDefinition that is about its conversion.
-fn definition(conversion: &Conversion, options: &ManifestOptions) -> Value {
-    let config = options.client_config_at(conversion.path(), &ClientConfig::default());
+fn definition(conversion: &ConversionRegistration, options: &ManifestOptions) -> Value {
+    let config = options.client_config_at(conversion.path(), conversion.client_config());
     let mut client_config = Map::new();
     if let Some(bundle) = &config.ca_bundle {
         client_config.insert("caBundle".into(), base64::encode(&bundle.0).into());
@@ -449,6 +449,6 @@ impl Webhooks {
     pub fn manifests(&self, options: &ManifestOptions) -> Manifests {
         let conversions = self.conversions().flat_map(|all| all.kinds());
         Manifests::of(self.iter().map(crate::Webhook::registration), options)
-            .with_conversions(conversions.map(|one| &**one), options)
+            .with_conversions(conversions.map(|one| one.registration()), options)
     }
 }

@@ -24,6 +24,10 @@ pub struct CronJobs;
 #[webhook(
     name = "mcronjob-v1.kb.io",
     path = "/mutate-batch-tutorial-kubebuilder-io-v1-cronjob",
+    groups = batch.tutorial.kubebuilder.io,
+    versions = v1,
+    resources = cronjobs,
+    scope = namespaced,
     match_policy = equivalent
 )]
 impl Mutator<v1::CronJob> for CronJobs {
@@ -44,6 +48,10 @@ impl Mutator<v1::CronJob> for CronJobs {
 #[webhook(
     name = "vcronjob-v1.kb.io",
     path = "/validate-batch-tutorial-kubebuilder-io-v1-cronjob",
+    groups = batch.tutorial.kubebuilder.io,
+    versions = v1,
+    resources = cronjobs,
+    scope = namespaced,
     match_policy = equivalent
 )]
 impl Validator<v1::CronJob> for CronJobs {
@@ -80,5 +88,5 @@ pub fn webhooks() -> Webhooks {
     Webhooks::new()
         .mutating(CronJobs)
         .validating(CronJobs)
-        .converting(Conversion::of::<v1::CronJob>("cronjobs").spoke::<v2::CronJob>())
+        .converting(Conversion::marked::<v1::CronJob>().spoke::<v2::CronJob>())
 }

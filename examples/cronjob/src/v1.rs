@@ -3,7 +3,7 @@
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::JobTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lockgate_webhook::Hub;
+use lockgate_webhook::{Hub, conversion};
 use serde::{Deserialize, Serialize};
 
 /// A job that runs on a schedule.
@@ -53,12 +53,13 @@ pub struct Rest {
     pub failed_jobs_history_limit: Option<i32>,
 }
 
+#[conversion(resource = cronjobs)]
 impl Hub for CronJob {
     const KIND: &str = "CronJob";
     const API_VERSION: &str = "batch.tutorial.kubebuilder.io/v1";
 }
 
-// From these the attribute `#[webhook]` knows group, version, resource and scope.
+// From these the attribute `#[webhook]` knows group, version, resource and scope where it does not name them.
 impl k8s_openapi::Resource for CronJob {
     const API_VERSION: &'static str = <Self as Hub>::API_VERSION;
     const GROUP: &'static str = "batch.tutorial.kubebuilder.io";

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_api::document::yaml;
 use lockgate_webhook::ManifestOptions;
+use serde_json::{Value, json};
 use similar::TextDiff;
 
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::input;
 use crate::manifests::markers::Reading;
-use crate::manifests::{Mistake, build, source};
+use crate::manifests::{Mistake, build, definition, source};
 use crate::output::Printer;
 
 /// The time limit of the exact diff; a coarser one is printed after it.
@@ -26,6 +28,7 @@ Examples:
   lockgate manifests src/ --service policy/webhooks --inject-ca-from policy/serving-cert
   lockgate manifests src/ --url https://localhost:9443 --ca-bundle ca.crt -o json
   lockgate manifests api/ internal/ --output-file config/webhook/manifests.yaml
+  lockgate manifests src/ --definition config/crd/          # whole CustomResourceDefinitions, with `conversion`
   lockgate manifests src/ --check deploy/webhooks.yaml        # in a pipeline
 
 Exit codes: 0 printed, written or up to date, 1 a file cannot be read or written, 2 usage,
@@ -36,7 +39,9 @@ Generate webhook configurations from markers in source code
 Reads Rust and Go files. In both, `+kubebuilder:webhook:` and `+kubebuilder:webhookconfiguration:` comments
 yield what controller-gen generates from them. In Rust, `#[webhook(...)]` attributes are read as well; group,
 version and resource follow from the type when it is imported from `k8s_openapi` or derived with `#[kube(...)]` in
-the same file, and must be set in the attribute otherwise. What an API server would reject is an error at the
+the same file, and must be set in the attribute otherwise. `#[conversion(...)]` attributes and
+`+lockgate:conversion:` comments yield the `conversion` of CustomResourceDefinitions: patches for kustomize, or with
+--definition the definitions with it. What an API server would reject is an error at the
 position of its marker.")]
 pub struct ManifestsArgs {
     /// File, or directory to search for .rs and .go files
@@ -46,6 +51,10 @@ pub struct ManifestsArgs {
     /// The address of the webhooks.
     #[command(flatten)]
     client_config: ClientConfigArgs,
+
+    /// CustomResourceDefinition to print with its `conversion`, instead of a patch; file or directory, repeatable
+    #[arg(long, value_name = "PATH")]
+    definition: Vec<PathBuf>,
 
     /// Paths of the webhooks
     #[arg(long, value_enum, default_value_t, value_name = "STYLE")]
@@ -123,9 +132,10 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         Printer::note(remark);
     }
     refuse(&reading.mistakes)?;
-    if reading.found.is_empty() {
+    if reading.found.is_empty() && reading.conversions.is_empty() {
         let error = CommandError::invalid_input("no webhook markers found");
-        let help = "mark a webhook with `#[webhook(...)]` or `+kubebuilder:webhook:...`";
+        let help = "mark a webhook with `#[webhook(...)]` or `+kubebuilder:webhook:...`, a conversion with \
+                    `#[conversion(...)]` or `+lockgate:conversion:...`";
         return Err(error.with_help(help).into());
     }
     if let Some(name) = &reading.mutating_name {
@@ -136,9 +146,31 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     }
     let (manifests, mistakes) = build(&reading.found, &options, MatchConditionChecker::REFERENCE);
     refuse(&mistakes)?;
+    let registrations = reading.conversions.iter().map(|one| &one.registration);
+    let manifests = manifests.with_conversions(registrations, &options);
+    let definitions = if args.definition.is_empty() {
+        manifests.definition_patches().to_vec()
+    } else {
+        let (definitions, mistakes) =
+            definition::complete(&args.definition, &manifests, &reading.conversions)
+                .map_err(CommandError::from)?;
+        refuse(&mistakes)?;
+        definitions
+    };
+    let objects: Vec<Value> = manifests
+        .to_values()
+        .into_iter()
+        .chain(definitions)
+        .collect();
     let text = match args.output {
-        Format::Yaml => manifests.to_yaml(),
-        Format::Json => manifests.to_json(),
+        Format::Yaml => objects
+            .iter()
+            .map(|object| format!("---\n{}", yaml::write(object)))
+            .collect(),
+        Format::Json => {
+            let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+            format!("{list:#}\n")
+        }
     };
     match (&args.check, &args.output_file) {
         (Some(file), _) => compare(file, &text, printer),

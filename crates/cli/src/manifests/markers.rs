@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use lockgate_api::document::Span;
-use lockgate_webhook::{default_path, logical_path};
+use lockgate_webhook::{ConversionRegistration, default_path, logical_path};
 use lockgate_webhook_markers::attribute::{self, Problem};
 use lockgate_webhook_markers::comment::{self, Comment};
-use lockgate_webhook_markers::source::{Attribute, Language, attributes, comments};
+use lockgate_webhook_markers::source::{
+    Attribute, ConversionAttribute, Language, attributes, comments, conversions,
+};
 use lockgate_webhook_markers::{Alias, Marker, Role};
 use proc_macro2::TokenStream;
 
 use super::source::Program;
 use super::types::{Kind, Types};
-use super::{Marked, Mistake, registration};
+use super::{Marked, MarkedConversion, Mistake, conversion, registration};
 
 /// Programs with attributes are read up to this size: their tokens take many times the room of the text.
 const MAX_TOKENS_BYTES: usize = 4 * 1024 * 1024;
@@ -23,6 +25,8 @@ const MAX_TOKENS_BYTES: usize = 4 * 1024 * 1024;
 pub struct Reading {
     /// The webhooks.
     pub found: Vec<Marked>,
+    /// The conversions of custom resources.
+    pub conversions: Vec<MarkedConversion>,
     /// The name of the object with mutating webhooks, where one is given.
     pub mutating_name: Option<String>,
     /// The name of the object with validating webhooks, where one is given.
@@ -42,7 +46,9 @@ impl Reading {
         let mut reading = Self::default();
         for program in programs {
             reading.comments(program);
-            if program.language == Language::Rust && program.source.text.contains("webhook") {
+            let text = &program.source.text;
+            let has_attributes = text.contains("webhook") || text.contains("conversion");
+            if program.language == Language::Rust && has_attributes {
                 reading.attributes(program);
             }
         }
@@ -55,7 +61,8 @@ impl Reading {
                 continue;
             };
             let place = place(program, found.at);
-            if !found.is_seen {
+            // controller-gen knows nothing of conversions: those stand beside `Hub()` as well.
+            if !found.is_seen && !matches!(read, Ok(Comment::Conversion(_))) {
                 self.remarks.push(format!(
                     "{place}: not read, as controller-gen does not either: a marker stands outside of \
                      declarations, with an empty line after it"
@@ -75,6 +82,14 @@ impl Reading {
                 Ok(Comment::Configuration { role, name }) => {
                     self.name(&program.folder, role, name, place);
                 }
+                Ok(Comment::Conversion(marker)) => {
+                    if let Some(registration) = conversion(&marker) {
+                        self.convert(MarkedConversion {
+                            place,
+                            registration,
+                        });
+                    }
+                }
                 Err(error) => self.mistakes.push(Mistake {
                     place: self::place(program, found.at + error.at),
                     message: error.message,
@@ -82,6 +97,20 @@ impl Reading {
                 }),
             }
         }
+    }
+
+    /// One conversion for a kind.
+    fn convert(&mut self, marked: MarkedConversion) {
+        let name = marked.registration.definition_name();
+        let mut others = self.conversions.iter();
+        if let Some(other) = others.find(|other| other.registration.definition_name() == name) {
+            return self.mistakes.push(Mistake {
+                place: marked.place,
+                message: format!("`{name}` has a conversion already"),
+                help: Some(format!("the other one is at {}", other.place)),
+            });
+        }
+        self.conversions.push(marked);
     }
 
     /// One name for a kind in a folder; of several folders, the last.
@@ -134,6 +163,17 @@ impl Reading {
                 );
             }
         };
+        for found in conversions(tokens.clone()) {
+            match read_conversion(found) {
+                Ok((span, registration)) => self.convert(MarkedConversion {
+                    place: position(name, span),
+                    registration,
+                }),
+                Err(problems) => problems
+                    .into_iter()
+                    .for_each(|problem| self.problem(name, problem)),
+            }
+        }
         let types = Types::of(tokens.clone());
         for found in attributes(tokens) {
             match read(found, &types) {
@@ -155,6 +195,23 @@ impl Reading {
             help: problem.help,
         });
     }
+}
+
+fn read_conversion(
+    found: ConversionAttribute,
+) -> Result<(proc_macro2::Span, ConversionRegistration), Vec<Problem>> {
+    let header = found.header.map_err(|problem| vec![problem])?;
+    let marker = attribute::read_conversion(found.arguments, &header, found.span)?;
+    let registration = conversion(&marker).ok_or_else(|| {
+        vec![Problem {
+            span: found.span,
+            message: String::from("`group` must be set: `API_VERSION` is not written out"),
+            help: Some(String::from(
+                "set it in the attribute, or write `API_VERSION` as a text",
+            )),
+        }]
+    })?;
+    Ok((found.span, registration))
 }
 
 fn read(

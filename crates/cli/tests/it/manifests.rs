@@ -199,3 +199,137 @@ fn the_program_of_the_tutorial_needs_nothing_in_its_attributes() {
     let registered = fs::read_to_string(format!("{example}/webhook.yaml")).unwrap();
     assert_eq!(run.stdout, registered);
 }
+
+/// The example of kubebuilder's tutorial.
+fn example(path: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cronjob/");
+    format!("{root}{path}")
+}
+
+const BEHIND: [&str; 4] = [
+    "--service",
+    "tutorial/cronjob-webhooks:8443",
+    "--inject-ca-from",
+    "tutorial/serving-cert",
+];
+
+#[test]
+fn prints_the_conversion_of_a_definition_as_a_patch() {
+    let run = manifests(&[&[example("src").as_str()], &BEHIND[..]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let (configurations, patch) = run
+        .stdout
+        .split_once("---\napiVersion: apiextensions.k8s.io/v1\n")
+        .unwrap();
+    assert_eq!(configurations.matches("\nkind: ").count(), 2);
+    assert_eq!(
+        patch,
+        "\
+kind: CustomResourceDefinition
+metadata:
+  annotations:
+    cert-manager.io/inject-ca-from: tutorial/serving-cert
+  name: cronjobs.batch.tutorial.kubebuilder.io
+spec:
+  conversion:
+    strategy: Webhook
+    webhook:
+      clientConfig:
+        service:
+          name: cronjob-webhooks
+          namespace: tutorial
+          path: /convert
+          port: 8443
+      conversionReviewVersions:
+      - v1
+"
+    );
+}
+
+#[test]
+fn prints_definitions_with_their_conversion() {
+    let (source, definition) = (example("src"), example("crd.yaml"));
+    let url = [
+        "--url",
+        "https://localhost:9443",
+        "--ca-bundle",
+        "manifests/ca.crt",
+    ];
+    for place in [&BEHIND[..], &url[..]] {
+        let args = [source.as_str(), "--definition", &definition, "-o", "json"];
+        let run = manifests(&[&args[..], place].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let list: Value = serde_json::from_str(&run.stdout).unwrap();
+        let printed = &list["items"][2];
+        assert_eq!(printed["spec"]["versions"].as_array().unwrap().len(), 2);
+        let conversion = &printed["spec"]["conversion"];
+        assert_eq!(conversion["strategy"], "Webhook");
+        let client = &conversion["webhook"]["clientConfig"];
+        if place == BEHIND {
+            assert_eq!(client["service"]["path"], "/convert");
+            let annotations = &printed["metadata"]["annotations"];
+            assert_eq!(
+                annotations["cert-manager.io/inject-ca-from"],
+                "tutorial/serving-cert"
+            );
+        } else {
+            assert_eq!(client["url"], "https://localhost:9443/convert");
+            assert!(
+                client["caBundle"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("LS0tLS1CRUdJTi")
+            );
+        }
+        let linted = lockgate_with_stdin(&["lint", "-f", "-", "--profile", "none"], &run.stdout);
+        assert_eq!(linted.code, Some(0), "{}", linted.transcript());
+    }
+}
+
+#[test]
+fn reads_conversions_of_go_beside_the_hub() {
+    let run = manifests(&["manifests/conversion/hub.go", "-o", "json"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let list: Value = serde_json::from_str(&run.stdout).unwrap();
+    let patch = &list["items"][0];
+    assert_eq!(
+        patch["metadata"]["name"],
+        "cronjobs.batch.tutorial.kubebuilder.io"
+    );
+    let webhook = &patch["spec"]["conversion"]["webhook"];
+    assert_eq!(
+        webhook["conversionReviewVersions"],
+        serde_json::json!(["v1", "v1beta1"])
+    );
+    assert_eq!(
+        webhook["clientConfig"]["service"]["path"],
+        "/convert-cronjobs"
+    );
+}
+
+#[test]
+fn tells_what_is_wrong_with_conversions() {
+    insta::assert_snapshot!(manifests(&["manifests/conversion"]).transcript());
+    let definition = example("crd.yaml");
+    let missing = manifests(&["manifests/conversion/other.go", "--definition", &definition]);
+    assert_eq!(missing.code, Some(4));
+    assert!(
+        missing
+            .stderr
+            .contains("other.go:3:4: no file of --definition has `notes.example.com`"),
+        "{}",
+        missing.stderr
+    );
+    // The definition has no scope.
+    let refused = manifests(&[
+        "manifests/conversion/other.go",
+        "--definition",
+        "manifests/conversion/refused.yaml",
+    ]);
+    assert_eq!(refused.code, Some(4));
+    assert!(
+        refused.stderr.contains("spec.scope: Required value"),
+        "{}",
+        refused.stderr
+    );
+}

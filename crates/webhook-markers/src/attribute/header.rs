@@ -35,6 +35,74 @@ impl Header {
     ///
     /// It is another item.
     pub fn read(tokens: &[TokenTree]) -> Result<(Self, usize), Problem> {
+        let other = |token: Option<&TokenTree>| {
+            let message =
+                "`webhook` stands on `impl Validator<K> for T` or `impl Mutator<K> for T`";
+            Problem::new(span_of(token), message)
+        };
+        let (head, length) = ImplHead::read(tokens).map_err(other)?;
+        let (role, span, kind) =
+            trait_of(&head.trait_path).ok_or_else(|| other(head.trait_path.first()))?;
+        let header = Self {
+            role,
+            span,
+            generics: head.generics,
+            kind,
+            target: head.target,
+            where_clause: head.where_clause,
+            methods: methods(&head.body),
+        };
+        Ok((header, length))
+    }
+}
+
+/// The head of `impl Hub for T`.
+#[derive(Debug, Clone)]
+pub struct HubHeader {
+    /// The place of the trait's name.
+    pub span: Span,
+    /// `T`
+    pub target: Vec<TokenTree>,
+    /// The group in a literal `API_VERSION`; `None` if it is written in another way.
+    pub group: Option<String>,
+}
+
+impl HubHeader {
+    /// Reads a head from where an item starts; other attributes may stand before it.
+    ///
+    /// # Errors
+    ///
+    /// It is another item.
+    pub fn read(tokens: &[TokenTree]) -> Result<Self, Problem> {
+        let other = |token: Option<&TokenTree>| {
+            let problem = Problem::new(span_of(token), "`conversion` stands on `impl Hub for T`");
+            problem.with_help("the other versions are spokes: `impl Spoke for T`")
+        };
+        let (head, _) = ImplHead::read(tokens).map_err(other)?;
+        let name = head.trait_path.last();
+        if !is_ident(name, "Hub") || !head.generics.is_empty() {
+            return Err(other(head.trait_path.first()));
+        }
+        Ok(Self {
+            span: span_of(name),
+            target: head.target,
+            group: group(&head.body),
+        })
+    }
+}
+
+/// The parts of `impl<…> Trait for T where … { … }`.
+struct ImplHead {
+    generics: Vec<TokenTree>,
+    trait_path: Vec<TokenTree>,
+    target: Vec<TokenTree>,
+    where_clause: Vec<TokenTree>,
+    body: Group,
+}
+
+impl ImplHead {
+    /// Reads a head and returns how many tokens it took, or the token at which it is another item.
+    fn read(tokens: &[TokenTree]) -> Result<(Self, usize), Option<&TokenTree>> {
         let mut at = 0;
         while let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = &tokens[at..]
             && hash.as_char() == '#'
@@ -42,14 +110,8 @@ impl Header {
         {
             at += 2;
         }
-        let other = |token: Option<&TokenTree>| {
-            let span = token.map_or_else(Span::call_site, TokenTree::span);
-            let message =
-                "`webhook` stands on `impl Validator<K> for T` or `impl Mutator<K> for T`";
-            Problem::new(span, message)
-        };
         if !is_ident(tokens.get(at), "impl") {
-            return Err(other(tokens.get(at)));
+            return Err(tokens.get(at));
         }
         let start = tokens.get(at);
         at += 1;
@@ -58,13 +120,12 @@ impl Header {
         let generics = tokens[at - generics..at].to_vec();
 
         let trait_tokens = until(&tokens[at..], |token| is_ident(Some(token), "for"));
-        let trait_path = &tokens[at..at + trait_tokens];
+        let trait_path = tokens[at..at + trait_tokens].to_vec();
         at += trait_tokens;
         if !is_ident(tokens.get(at), "for") {
-            return Err(other(start));
+            return Err(start);
         }
         at += 1;
-        let (role, span, kind) = trait_of(trait_path).ok_or_else(|| other(trait_path.first()))?;
 
         let is_end = |token: &TokenTree| is_ident(Some(token), "where") || braces(token).is_some();
         let target = until(&tokens[at..], is_end);
@@ -73,19 +134,39 @@ impl Header {
         let clause = until(&tokens[at..], |token| braces(token).is_some());
         let where_clause = tokens[at..at + clause].to_vec();
         at += clause;
-        let body = tokens.get(at).and_then(braces);
-        let body = body.ok_or_else(|| other(start))?;
-        let header = Self {
-            role,
-            span,
+        let body = tokens.get(at).and_then(braces).ok_or(start)?;
+        let head = Self {
             generics,
-            kind,
+            trait_path,
             target: target_tokens,
             where_clause,
-            methods: methods(body),
+            body: body.clone(),
         };
-        Ok((header, at + 1))
+        Ok((head, at + 1))
     }
+}
+
+fn span_of(token: Option<&TokenTree>) -> Span {
+    token.map_or_else(Span::call_site, TokenTree::span)
+}
+
+/// The group in `const API_VERSION: &str = "GROUP/VERSION";`.
+fn group(body: &Group) -> Option<String> {
+    let tokens = visible(body.stream());
+    let at = tokens
+        .iter()
+        .position(|token| is_ident(Some(token), "API_VERSION"))?;
+    let constant = tokens.get(at..)?;
+    let equals = constant.iter().position(|token| is_punct(token, '='))?;
+    let [TokenTree::Literal(literal), end, ..] = constant.get(equals + 1..)? else {
+        return None;
+    };
+    let syn::Lit::Str(text) = syn::Lit::new(literal.clone()) else {
+        return None;
+    };
+    let text = text.value();
+    let (group, _) = text.split_once('/').filter(|_| is_punct(end, ';'))?;
+    Some(group.to_owned())
 }
 
 /// The role, where it is said, and the kind.

@@ -1,0 +1,68 @@
+//! CustomResourceDefinitions from files, completed with the conversions that programs mark.
+
+use std::path::PathBuf;
+
+use lockgate_kinds::crd;
+use lockgate_webhook::Manifests;
+use serde_json::Value;
+
+use super::{MarkedConversion, Mistake};
+use crate::offline::{LoadError, read_manifests};
+
+/// The definitions of these files with their `conversion`, in the order of the files; those that are not
+/// converted stay as they are. A marker without a definition is a mistake, and so is what an API server would refuse.
+///
+/// # Errors
+///
+/// A file cannot be read.
+pub fn complete(
+    paths: &[PathBuf],
+    manifests: &Manifests,
+    conversions: &[MarkedConversion],
+) -> Result<(Vec<Value>, Vec<Mistake>), LoadError> {
+    let mut definitions = Vec::new();
+    let mut mistakes = Vec::new();
+    for path in paths {
+        for manifest in read_manifests(path)? {
+            if manifest.text("kind") != "CustomResourceDefinition" {
+                continue;
+            }
+            let mut definition = manifest.value.clone();
+            manifests.complete(&mut definition);
+            let place = format!("{}: {}", manifest.source, manifest.title());
+            mistakes.extend(refusals(&definition).map(|message| Mistake {
+                place: place.clone(),
+                message,
+                help: None,
+            }));
+            definitions.push(definition);
+        }
+    }
+    for marked in conversions {
+        let name = marked.registration.definition_name();
+        let mut names = definitions
+            .iter()
+            .filter_map(|one| one.pointer("/metadata/name"));
+        if !names.any(|other| *other == *name) {
+            mistakes.push(Mistake {
+                place: marked.place.clone(),
+                message: format!("no file of --definition has `{name}`"),
+                help: Some(String::from("the name is PLURAL.GROUP of the marker")),
+            });
+        }
+    }
+    Ok((definitions, mistakes))
+}
+
+/// The messages of an API server that refuses a definition.
+fn refusals(definition: &Value) -> impl Iterator<Item = String> {
+    let mut complete = definition.clone();
+    crd::defaults(&mut complete);
+    crd::prepare_create(&mut complete);
+    let errors = crd::validate_create(&complete);
+    errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
