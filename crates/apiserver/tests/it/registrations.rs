@@ -277,3 +277,73 @@ async fn the_gate_changes_nothing_without_conditions() {
         server.stop().await;
     }
 }
+
+/// Fields of designs that were never shipped: an authority by reference, credentials of API servers, and exclusions
+/// instead of match conditions.
+#[tokio::test]
+async fn fields_that_were_never_shipped_are_unknown() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let path = format!("{GROUP}/v1/validatingwebhookconfigurations");
+    for (index, (field, value)) in [
+        (
+            "clientConfig.caBundleFrom",
+            json!({"secretKeyRef": {"name": "ca", "key": "ca.crt"}}),
+        ),
+        (
+            "clientConfig.authentication",
+            json!({"secretRef": {"name": "apiserver"}}),
+        ),
+        (
+            "excludeConditions",
+            json!([{"name": "leases", "expression": "true"}]),
+        ),
+        ("excludeResources", json!([{"resources": ["leases"]}])),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut object = guard(&format!("other-{index}"), None);
+        let (parent, member) = field.split_once('.').unwrap_or(("", field));
+        let webhook = &mut object["webhooks"][0];
+        match parent {
+            "" => webhook[member] = value,
+            parent => webhook[parent][member] = value,
+        }
+        let strict = format!("{path}?fieldValidation=Strict");
+        let refused = client.post(&strict, &object).await.expect(400);
+        let unknown = format!("unknown field \"webhooks[0].{field}\"");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains(&unknown), "{message}");
+        // Otherwise it is told and dropped, as kube-apiserver does.
+        let made = client.post(&path, &object).await;
+        assert_eq!(made.warnings(), [unknown]);
+        let stored = made.expect(201);
+        let webhook = &stored["webhooks"][0];
+        let holder = match parent {
+            "" => webhook,
+            parent => &webhook[parent],
+        };
+        assert_eq!(holder.get(member), None, "{stored}");
+    }
+    server.stop().await;
+}
+
+/// Certificates of Services are the business of a controller, not of admission.
+#[tokio::test]
+async fn admission_gives_services_no_certificates() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let secrets = client.get(SECRETS).await.expect(200)["items"].clone();
+    let annotations = json!({"service.beta.openshift.io/serving-cert-secret-name": "web-tls"});
+    let service = json!({
+        "metadata": {"name": "web", "annotations": annotations},
+        "spec": {"ports": [{"port": 443}]},
+    });
+    let made = client
+        .create("/api/v1/namespaces/default/services", service)
+        .await;
+    assert_eq!(made["metadata"]["annotations"], annotations);
+    assert_eq!(client.get(SECRETS).await.expect(200)["items"], secrets);
+    server.stop().await;
+}
