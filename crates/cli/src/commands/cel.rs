@@ -93,8 +93,9 @@ Examples:
       --object deployment.yaml --explain
   lockgate cel eval --batch expressions.jsonl --object pod.json --request request.json
   lockgate cel eval --policy policy.yaml --object deployment.yaml --params limits.yaml
-  lockgate cel eval \"variables.replicas <= params.limit\" --policy policy.yaml --object deployment.yaml
-  lockgate cel eval \"self.size >= oldSelf.size\" --self new.yaml --old-self old.yaml
+  lockgate cel eval \"variables.replicas <= params.limit\" --policy policy.yaml --object deployment.yaml \\
+      --params limits.yaml
+  lockgate cel eval \"self.size >= oldSelf.size\" --self larger.yaml --old-self old.yaml
   lockgate cel eval \"self.minReplicas <= self.maxReplicas\" --crd crd.yaml --path spec --object resource.yaml
 
 Exit codes: 0 evaluated to a value, 1 evaluated to an error, 3 a validation of the policy failed,

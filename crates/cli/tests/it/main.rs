@@ -13,6 +13,7 @@ mod console;
 mod dev;
 mod durability;
 mod envtest;
+mod examples;
 mod fixing;
 mod guides;
 mod hostile;

@@ -1,0 +1,261 @@
+//! The examples of `--help`, and the commands of the documentation: each is a command line that the program takes, and
+//! those that need no cluster and no other program are run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::CommandFactory as _;
+use lockgate_cli::args::Cli;
+
+use super::fixtures;
+
+/// Parts of commands that are not run here: they need a cluster, another program or a network, or run until they are
+/// stopped. What they name is tested elsewhere.
+const NOT_RUN: [&str; 17] = [
+    "--context",
+    "helm ",
+    "kubectl ",
+    "cargo ",
+    "go test",
+    "lockgate serve",
+    "lockgate dev",
+    "lockgate demo",
+    "lockgate plugins serve",
+    "capture webhook",
+    "envtest start",
+    "envtest install",
+    "--watch",
+    "--webhook https",
+    "source <(",
+    "${fpath",
+    "lockgate completions",
+];
+
+/// The lines of a text below `Examples:`, continuation lines joined and remarks left out.
+fn lines_of(help: &str) -> Vec<String> {
+    let Some((_, rest)) = help.split_once("Examples:\n") else {
+        return Vec::new();
+    };
+    let mut lines: Vec<String> = Vec::new();
+    let mut continues = false;
+    for line in rest.lines().take_while(|line| !line.trim().is_empty()) {
+        let line = line.split("  #").next().unwrap_or_default().trim();
+        let whole = line.strip_suffix('\\').unwrap_or(line).trim_end();
+        match lines.last_mut() {
+            Some(last) if continues => {
+                last.push(' ');
+                last.push_str(whole);
+            }
+            _ => lines.push(whole.to_owned()),
+        }
+        continues = line.ends_with('\\');
+    }
+    lines
+}
+
+/// The examples of a command and those below it.
+fn examples(command: &clap::Command, found: &mut Vec<String>) {
+    let help = command
+        .get_after_long_help()
+        .or_else(|| command.get_after_help());
+    if let Some(help) = help {
+        found.extend(lines_of(&help.to_string()));
+    }
+    for inner in command.get_subcommands() {
+        examples(inner, found);
+    }
+}
+
+/// The words of each `lockgate …` in a line of shell, without redirections.
+fn invocations(line: &str) -> Vec<Vec<String>> {
+    let mut commands: Vec<Vec<String>> = vec![Vec::new()];
+    let (mut word, mut has_word, mut quote) = (String::new(), false, None);
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        let end_word = |commands: &mut Vec<Vec<String>>, word: &mut String, has: &mut bool| {
+            if std::mem::take(has)
+                && let Some(last) = commands.last_mut()
+            {
+                last.push(std::mem::take(word));
+            }
+        };
+        match (quote, character) {
+            (Some(open), close) if open == close => quote = None,
+            (Some('"'), '\\') => word.extend(characters.next()),
+            (Some(_), inside) => word.push(inside),
+            (None, '\'' | '"') => {
+                quote = Some(character);
+                has_word = true;
+            }
+            (None, '|' | '&' | ';' | '(' | ')') => {
+                end_word(&mut commands, &mut word, &mut has_word);
+                commands.push(Vec::new());
+            }
+            // What follows is a file.
+            (None, '>' | '<') => {
+                end_word(&mut commands, &mut word, &mut has_word);
+                while characters.next_if(|next| " >&".contains(*next)).is_some() {}
+                while characters.next_if(|next| !next.is_whitespace()).is_some() {}
+            }
+            (None, blank) if blank.is_whitespace() => {
+                end_word(&mut commands, &mut word, &mut has_word);
+            }
+            (None, other) => {
+                word.push(other);
+                has_word = true;
+            }
+        }
+    }
+    if has_word && let Some(last) = commands.last_mut() {
+        last.push(word);
+    }
+    let is_ours = |words: &Vec<String>| words.first().is_some_and(|first| first == "lockgate");
+    commands.into_iter().filter(is_ours).collect()
+}
+
+/// Why the program does not take a command line, if it does not.
+fn refusal(words: &[String]) -> Option<String> {
+    use clap::error::ErrorKind;
+    match Cli::command().try_get_matches_from(words) {
+        Ok(_) => None,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => None,
+        Err(error) if error.kind() == ErrorKind::DisplayVersion => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[test]
+fn reads_lines_as_a_shell_does() {
+    let line = "helm template x | lockgate lint -f - > out && (lockgate cel check \"a \\\"b\\\" 'c'\"; echo)";
+    let want = [
+        vec!["lockgate", "lint", "-f", "-"],
+        vec!["lockgate", "cel", "check", "a \"b\" 'c'"],
+    ];
+    assert_eq!(invocations(line), want);
+}
+
+#[test]
+fn every_example_of_the_help_works() {
+    let mut found = Vec::new();
+    examples(&Cli::command(), &mut found);
+    assert!(found.len() > 60, "{} examples", found.len());
+    let mut ran = 0;
+    for line in &found {
+        let invocations = invocations(line);
+        for words in &invocations {
+            assert_eq!(refusal(words), None, "{line}");
+        }
+        let is_run = !invocations.is_empty() && NOT_RUN.iter().all(|part| !line.contains(part));
+        if is_run {
+            run(line);
+            ran += 1;
+        }
+    }
+    assert!(ran > 35, "{ran} examples were run");
+}
+
+/// Runs a line where the files are that the examples name.
+fn run(line: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    copy(&fixtures().join("examples"), folder.path());
+    if line.contains("--to capture.jsonl") {
+        // Captures are never overwritten.
+        std::fs::remove_file(folder.path().join("capture.jsonl")).unwrap();
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_lockgate"));
+    let search = format!(
+        "{}:{}",
+        program.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let output = Command::new("bash")
+        .args(["-o", "pipefail", "-c", line])
+        .current_dir(folder.path())
+        .env("PATH", search)
+        .env("HOME", folder.path())
+        .env("NO_COLOR", "1")
+        .env_remove("KUBECONFIG")
+        .output()
+        .unwrap();
+    let code = output.status.code();
+    // 3: it worked, and found something.
+    assert!(
+        matches!(code, Some(0 | 3)),
+        "{line}\n{code:?}\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let place = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&place).unwrap();
+            copy(&entry.path(), &place);
+        } else {
+            std::fs::copy(entry.path(), &place).unwrap();
+        }
+    }
+}
+
+/// The Markdown files of the project.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec![root.join("README.md")];
+    let mut folders = vec![
+        root.join("docs"),
+        root.join("examples"),
+        root.join("packages"),
+    ];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default();
+            if path.is_dir() && name != "node_modules" && name != "target" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages
+}
+
+#[test]
+fn every_command_of_the_documentation_is_one() {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for block in text.split("\n```").skip(1).step_by(2) {
+            let (info, body) = block.split_once('\n').unwrap_or((block, ""));
+            let is_console = info.starts_with("console");
+            if !is_console && !matches!(info.trim(), "sh" | "bash" | "shell") {
+                continue;
+            }
+            let joined = body.replace("\\\n", " ");
+            for line in joined.lines() {
+                let line = match (is_console, line.strip_prefix("$ ")) {
+                    (true, None) => continue,
+                    (_, command) => command.unwrap_or(line),
+                };
+                let line = line.split(" #").next().unwrap_or_default();
+                let line = line.replace("cargo run --release -- ", "lockgate ");
+                // `...` stands for what is left out.
+                if line.contains("...") || line.contains('…') {
+                    continue;
+                }
+                for words in invocations(&line) {
+                    seen += 1;
+                    if let Some(error) = refusal(&words) {
+                        wrong.push(format!("{}: {line}\n{error}", page.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 40, "{seen} commands");
+}
