@@ -28,6 +28,7 @@ use lockgate_api::admission::UserInfo;
 use lockgate_api::registration::policy::PolicyKind;
 use lockgate_listener::Service;
 use lockgate_store::{ReadAt, Revision};
+use tracing::Instrument as _;
 
 use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, Forward, Remote, forward};
@@ -72,6 +73,9 @@ const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
 /// The header by which an answer is found in the audit log.
 const AUDIT_ID: &str = "audit-id";
 
+/// The header with the trace that a client is in, as W3C Trace Context has it.
+const TRACEPARENT: &str = "traceparent";
+
 /// The stages with the parts they work with.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
@@ -114,6 +118,17 @@ impl Service for Pipeline {
         let upgrade = head.extensions.remove::<OnUpgrade>();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let info = RequestInfo::read(&head.method, head.uri.path(), &query);
+        // The path alone: queries and headers may hold secrets.
+        let span = tracing::debug_span!(
+            "request",
+            method = head.method.as_str(),
+            path = head.uri.path(),
+            traceparent = head
+                .headers
+                .get(TRACEPARENT)
+                .and_then(|it| it.to_str().ok()),
+            code = tracing::field::Empty,
+        );
         let received = Received {
             pipeline: Arc::clone(&self),
             peer,
@@ -123,13 +138,14 @@ impl Service for Pipeline {
         };
         // Boxed, since the future is large, and the connection and a task move it several times.
         if matches!(received.head.method, Method::GET | Method::HEAD) {
-            return Box::pin(received.answer(info, incoming, upgrade)).await;
+            let answer = received.answer(info, incoming, upgrade).instrument(span);
+            return Box::pin(answer).await;
         }
         // A write that has begun ends, whatever becomes of its client: what is stored is audited.
         let bytes = incoming.size_hint().exact();
         let is_heavy =
             bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
-        let answer = Box::pin(received.answer(info, incoming, upgrade));
+        let answer = Box::pin(received.answer(info, incoming, upgrade).instrument(span));
         self.run_to_end(is_heavy, answer).await
     }
 }
@@ -241,7 +257,7 @@ impl Received {
         self.pipeline
             .requests
             .count(method, code, self.started.elapsed());
-        // The path alone: queries and headers may hold secrets.
+        tracing::Span::current().record("code", code);
         tracing::debug!(
             %method,
             path = uri.path(),

@@ -7,6 +7,9 @@ pub mod text;
 pub mod input;
 pub mod output;
 
+#[cfg(feature = "otel")]
+pub mod telemetry;
+
 pub mod logging;
 
 // What commands are made of.

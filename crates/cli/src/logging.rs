@@ -7,12 +7,23 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+#[cfg(feature = "otel")]
+use crate::telemetry::{self, Endpoint};
+
 /// A filter that cannot be used, or a second start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// `RUST_LOG` does not parse.
     #[error("RUST_LOG is `{0}`, which is no list of targets and levels")]
     Filter(String),
+    /// The collector cannot be one.
+    #[cfg(feature = "otel")]
+    #[error("OTEL_EXPORTER_OTLP_ENDPOINT: {0}")]
+    Endpoint(#[from] telemetry::EndpointError),
+    /// There is no thread for the export.
+    #[cfg(feature = "otel")]
+    #[error("cannot start the export of spans: {0}")]
+    Export(#[from] std::io::Error),
 }
 
 /// Flags of logging.
@@ -28,6 +39,14 @@ pub struct LogArgs {
     /// Format of log lines
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     log_format: Format,
+    /// OpenTelemetry collector to export spans to, as in http://localhost:4318 [env: OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[cfg(feature = "otel")]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<Endpoint>,
+    /// Traces to export, of a million; those that a client sampled are always
+    #[cfg(feature = "otel")]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    otlp_sampling_rate_per_million: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,6 +73,8 @@ impl LogArgs {
     pub fn with_verbosity(verbose: u8) -> Self {
         Self {
             verbose,
+            #[cfg(feature = "otel")]
+            otlp_sampling_rate_per_million: 1_000_000,
             ..Self::default()
         }
     }
@@ -74,11 +95,33 @@ impl LogArgs {
                 .with_current_span(false)
                 .boxed(),
         };
+        let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
+        #[cfg(feature = "otel")]
+        let registry = registry.with(self.spans()?);
         // A process that has a subscriber already, as tests do, keeps it.
-        let _ = tracing_subscriber::registry()
-            .with(lines.with_filter(filter))
-            .try_init();
+        let _ = registry.try_init();
         Ok(())
+    }
+
+    /// The layer that exports spans, if there is a collector.
+    #[cfg(feature = "otel")]
+    fn spans<S>(
+        &self,
+    ) -> Result<Option<impl tracing_subscriber::Layer<S> + Send + Sync>, LoggingError>
+    where
+        S: tracing::Subscriber + for<'s> tracing_subscriber::registry::LookupSpan<'s>,
+    {
+        let variable = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+        let endpoint = match (
+            &self.otlp_endpoint,
+            variable.filter(|text| !text.is_empty()),
+        ) {
+            (Some(endpoint), _) => endpoint.clone(),
+            (None, Some(text)) => text.parse()?,
+            (None, None) => return Ok(None),
+        };
+        let layer = telemetry::layer(endpoint, self.otlp_sampling_rate_per_million)?;
+        Ok(Some(layer))
     }
 
     fn filter(&self, variable: Option<String>) -> Result<Targets, LoggingError> {
