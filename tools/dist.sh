@@ -74,6 +74,17 @@ compiler() {
             return
         fi
     done
+    # Debian's cross compilers are for glibc. What is C here needs nothing of it that musl lacks, and helpers for atomics
+    # are left out, since nothing links libgcc.
+    candidate=${target%%-*}-linux-gnu-gcc
+    if [[ $target == *-linux-musl && $target != "$(uname -m)"-* ]] && command -v "$candidate" >/dev/null; then
+        wrapper=$work/gnu-cc-$target
+        printf '#!/bin/sh\nexec %s %s "$@"\n' "$candidate" \
+            "$(if [[ $target == aarch64-* ]]; then printf -- -mno-outline-atomics; fi)" >"$wrapper"
+        chmod +x "$wrapper"
+        printf '%s\n' "$wrapper"
+        return
+    fi
     if [[ $target == "$(uname -m)-unknown-linux-musl" ]] && command -v musl-gcc >/dev/null; then
         printf 'musl-gcc\n'
         return
@@ -104,7 +115,7 @@ build() {
         return 1
     fi
     if ! cc=$(compiler "$target"); then
-        skipped+=("$target: no C compiler; install musl-tools, a cross compiler named ${target/-unknown/}-gcc, or Zig")
+        skipped+=("$target: no C compiler; install musl-tools, gcc-aarch64-linux-gnu, a cross compiler named ${target/-unknown/}-gcc, or Zig")
         return 1
     fi
     name=${target//-/_}
@@ -118,7 +129,7 @@ build() {
     (
         cd "$root"
         export "CC_$name=$cc"
-        if [[ $cc == "$work"/* ]]; then
+        if [[ $cc == "$work"/cc-* ]]; then
             printf '#!/bin/sh\nexec zig ar "$@"\n' >"$work/ar"
             chmod +x "$work/ar"
             export "AR_$name=$work/ar"
