@@ -115,6 +115,83 @@ fn the_demo_shows_what_becomes_of_a_dozen_requests() {
     insta::assert_snapshot!(demo());
 }
 
+/// The width of a character and the height of a line, in pixels.
+const CELL: (usize, usize) = (8, 18);
+
+/// A picture of a terminal with these lines.
+fn picture(lines: &[&str]) -> String {
+    use std::fmt::Write as _;
+    let columns = lines.iter().map(|line| line.chars().count()).max();
+    let (width, height) = CELL;
+    let (wide, high) = (
+        columns.unwrap_or(0) * width + 4 * width,
+        (lines.len() + 2) * height,
+    );
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {wide} {high}\" font-family=\"monospace\" font-size=\"13\">\n\
+         <title>lockgate demo</title>\n\
+         <rect width=\"{wide}\" height=\"{high}\" rx=\"6\" fill=\"#16181d\"/>\n"
+    );
+    for (row, line) in lines.iter().enumerate() {
+        let text = line.trim_start();
+        let color = match text.get(..4) {
+            _ if text.starts_with('─') || text.starts_with('$') => "#7fd1ff",
+            Some("403 ") => "#ff7b72",
+            Some("201 ") => "#7ee787",
+            Some("Warn") => "#e3b341",
+            _ if text.contains("denied 403") => "#ff7b72",
+            _ => "#d0d4dc",
+        };
+        let escaped = line
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let (x, y) = (2 * width, (row + 2) * height - 4);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"{y}\" fill=\"{color}\" xml:space=\"preserve\">{escaped}</text>"
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+#[test]
+fn the_picture_of_the_readme_shows_the_demo() {
+    let printed = demo();
+    let part = |title: &str| -> Vec<&str> {
+        let at = printed.find(title).unwrap();
+        let from = printed[..at].rfind('\n').unwrap() + 1;
+        printed[from..]
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .lines()
+            .collect()
+    };
+    // Times and patches vary in width; the picture leaves the tables out.
+    let is_shown = |line: &&str| !line.contains(" ms ") && !line.contains("TIME");
+    let mut lines = vec!["$ lockgate demo", ""];
+    for title in [
+        "3. A ConfigMap without an owner",
+        "8. A Pod with an untagged image",
+        "10. The same Pod there",
+    ] {
+        lines.extend(part(title).into_iter().filter(is_shown));
+        lines.push("");
+    }
+    let picture = picture(&lines);
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images/demo.svg");
+    if std::env::var_os("LOCKGATE_UPDATE_PICTURES").is_some() {
+        std::fs::write(file, &picture).unwrap();
+    }
+    let drawn = std::fs::read_to_string(file).unwrap_or_default();
+    assert_eq!(
+        drawn, picture,
+        "draw it again with LOCKGATE_UPDATE_PICTURES=1"
+    );
+}
+
 #[test]
 fn the_readme_shows_what_the_demo_prints() {
     let readme = include_str!("../../../../README.md");
