@@ -186,7 +186,7 @@ fn an_api_server_accepts_them() {
             .logical_paths(),
     ] {
         let manifests = webhooks().manifests(&options);
-        let invalid = manifests.invalid(&MatchConditionChecker);
+        let invalid = manifests.invalid(MatchConditionChecker::REFERENCE);
         assert!(invalid.is_empty(), "{invalid:?}");
     }
 }
@@ -197,7 +197,7 @@ fn tells_what_an_api_server_would_refuse() {
         .path("/x")
         .match_condition("broken", "object.");
     let manifests = lockgate_webhook::Manifests::of([&wrong], &ManifestOptions::new());
-    let invalid = manifests.invalid(&MatchConditionChecker);
+    let invalid = manifests.invalid(MatchConditionChecker::REFERENCE);
     let errors: Vec<String> = invalid[0].errors.iter().map(ToString::to_string).collect();
     assert!(
         errors
