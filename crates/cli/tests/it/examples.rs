@@ -48,7 +48,7 @@ fn lines_of(help: &str) -> Vec<String> {
             }
             _ => lines.push(whole.to_owned()),
         }
-        continues = line.ends_with('\\');
+        continues = line.ends_with(['\\', '|']);
     }
     lines
 }
