@@ -11,45 +11,116 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use crate::{Entry, Revision};
+
 /// Larger values are kept as they are: they have many strings, and few of them are alike.
 const MAX_TEXT: usize = 16 * 1024;
 /// Forms that are remembered; values of others are kept as they are.
 const MAX_FORMS: usize = 64;
 
-/// What stands where a short string has its length: the number of an earlier string, the bytes of a uid,
-/// or a length of two bytes follows.
+/// What stands where a short string has its length: the number of an earlier string, nothing (for the name
+/// of the key), the bytes of a uid, the digits of a time, or a length of two bytes follows.
 const EARLIER: u8 = 255;
 const UID: u8 = 254;
 const LONG: u8 = 253;
+const NAME: u8 = 252;
+const TIME: u8 = 251;
 
-/// A value, whole or as what it differs in from another.
-#[derive(Debug, Clone)]
-pub(crate) enum Value {
-    Whole(Bytes),
-    /// The numbers and contents of the strings that differ.
-    Filled(Arc<Form>, Box<[u8]>),
+/// An entry that is kept as what it differs in from another: the last part of its key, its revisions, and
+/// the numbers and contents of the strings of its value that differ.
+#[derive(Debug)]
+pub(crate) struct Alike {
+    form: Arc<Form>,
+    /// The length of the name in a byte, the name, the two revisions, and the fillings. INVARIANT: made by
+    /// [`Alike::new`].
+    record: Box<[u8]>,
 }
 
-impl Value {
-    pub(crate) fn bytes(&self) -> Bytes {
-        match self {
-            Self::Whole(bytes) => bytes.clone(),
-            Self::Filled(form, fillings) => form.fill(fillings),
+impl Alike {
+    fn new(form: &Arc<Form>, name: &str, entry: &Entry, fillings: &[u8]) -> Option<Self> {
+        let mut record = Vec::with_capacity(1 + name.len() + 20 + fillings.len());
+        record.push(u8::try_from(name.len()).ok()?);
+        record.extend_from_slice(name.as_bytes());
+        push_number(&mut record, entry.created.0);
+        push_number(&mut record, entry.revision.0.checked_sub(entry.created.0)?);
+        record.extend_from_slice(fillings);
+        Some(Self {
+            form: Arc::clone(form),
+            record: record.into(),
+        })
+    }
+
+    /// The key, up to its last part and that.
+    pub(crate) fn key(&self) -> (&[u8], &[u8]) {
+        let (name, _) = self.parts();
+        (self.form.folder.as_bytes(), name)
+    }
+
+    pub(crate) fn created(&self) -> Revision {
+        self.revisions().0
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(crate) fn revision(&self) -> Revision {
+        self.revisions().1
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        let (folder, name) = self.key();
+        let (created, revision, fillings) = self.revisions();
+        let key = [folder, name].concat();
+        Entry {
+            key: String::from_utf8_lossy(&key).into(),
+            value: self.form.fill(fillings, name),
+            created,
+            revision,
         }
     }
 
-    /// The bytes that the value keeps in memory.
+    /// The bytes that the entry keeps in memory.
     pub(crate) fn size(&self) -> usize {
-        match self {
-            Self::Whole(bytes) => bytes.len(),
-            Self::Filled(_, fillings) => fillings.len(),
+        self.record.len()
+    }
+
+    /// The name, and what follows it.
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let (length, rest) = self.record.split_first().unwrap_or((&0, &[]));
+        rest.split_at_checked((*length).into()).unwrap_or_default()
+    }
+
+    fn revisions(&self) -> (Revision, Revision, &[u8]) {
+        let (_, rest) = self.parts();
+        let (created, rest) = split_number(rest);
+        let (later, fillings) = split_number(rest);
+        (Revision(created), Revision(created + later), fillings)
+    }
+}
+
+/// Seven bits to a byte, the lowest first.
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn split_number(bytes: &[u8]) -> (u64, &[u8]) {
+    let mut number = 0;
+    for (place, byte) in bytes.iter().enumerate().take(10) {
+        number |= u64::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return (number, bytes.get(place + 1..).unwrap_or_default());
         }
     }
+    (number, &[])
 }
 
 /// The text of a value, and where its strings are that others may fill otherwise.
 #[derive(Debug)]
 pub(crate) struct Form {
+    /// Their keys up to the last part.
+    folder: Box<str>,
     text: Box<[u8]>,
     strings: Box<[Range<u32>]>,
 }
@@ -69,34 +140,40 @@ impl Forms {
         }
     }
 
-    /// The value in the smallest form that is worth it.
-    pub(crate) fn keep(&self, key: &str, bytes: Bytes) -> Value {
-        let is_alike = |prefix: &&str| key.starts_with(*prefix);
-        if bytes.len() > MAX_TEXT || !self.prefixes.iter().any(is_alike) {
-            return Value::Whole(bytes);
+    /// The entry as what it differs in from others, where that is worth it.
+    pub(crate) fn keep(&self, entry: &Entry) -> Option<Alike> {
+        let is_alike = |prefix: &&str| entry.key.starts_with(*prefix);
+        if entry.value.len() > MAX_TEXT || !self.prefixes.iter().any(is_alike) {
+            return None;
         }
-        self.filled(&bytes).unwrap_or(Value::Whole(bytes))
+        let (folder, name) = entry.key.split_at(entry.key.rfind('/')? + 1);
+        let text = &entry.value[..];
+        let strings = strings(text)?;
+        let form = self.form(folder, text, &strings)?;
+        let fillings = form.fillings(text, &strings, name)?;
+        if fillings.len() * 2 >= text.len() {
+            return None;
+        }
+        Alike::new(&form, name, entry, &fillings)
     }
 
-    fn filled(&self, bytes: &Bytes) -> Option<Value> {
-        let strings = strings(bytes)?;
-        let skeleton = skeleton(bytes, &strings);
+    /// The form of a text, which may be the first that has it.
+    fn form(&self, folder: &str, text: &[u8], strings: &[Range<u32>]) -> Option<Arc<Form>> {
+        let skeleton = skeleton(folder, text, strings);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let form = match known.get(&skeleton) {
-            Some(form) => Arc::clone(form),
-            None if known.len() >= MAX_FORMS => return None,
-            None => {
-                let form = Arc::new(Form {
-                    text: Box::from(&bytes[..]),
-                    strings: strings.clone().into(),
-                });
-                known.insert(skeleton, Arc::clone(&form));
-                form
-            }
-        };
-        drop(known);
-        let fillings = form.fillings(bytes, &strings)?;
-        (fillings.len() * 2 < bytes.len()).then(|| Value::Filled(form, fillings.into()))
+        if let Some(form) = known.get(&skeleton) {
+            return (*form.folder == *folder).then(|| Arc::clone(form));
+        }
+        if known.len() >= MAX_FORMS {
+            return None;
+        }
+        let form = Arc::new(Form {
+            folder: folder.into(),
+            text: text.into(),
+            strings: strings.into(),
+        });
+        known.insert(skeleton, Arc::clone(&form));
+        Some(form)
     }
 }
 
@@ -107,7 +184,7 @@ impl Form {
     }
 
     /// The strings of a text that differ from those of the form; none if it has another form.
-    fn fillings(&self, text: &[u8], strings: &[Range<u32>]) -> Option<Vec<u8>> {
+    fn fillings(&self, text: &[u8], strings: &[Range<u32>], name: &str) -> Option<Vec<u8>> {
         if strings.len() != self.strings.len()
             || !gaps(&self.text, &self.strings).eq(gaps(text, strings))
         {
@@ -127,14 +204,19 @@ impl Form {
                 string.len() > 2
                     && text.get(range.start as usize..range.end as usize) == Some(string)
             });
-            if let Some(earlier) = earlier.and_then(|earlier| u8::try_from(earlier).ok()) {
+            if string == name.as_bytes() {
+                fillings.push(NAME);
+            } else if let Some(earlier) = earlier.and_then(|earlier| u8::try_from(earlier).ok()) {
                 fillings.extend_from_slice(&[EARLIER, earlier]);
+            } else if let Some(digits) = time_digits(string) {
+                fillings.push(TIME);
+                fillings.extend_from_slice(&digits);
             } else if let Some(uid) = uid_bytes(string) {
                 fillings.push(UID);
                 fillings.extend_from_slice(&uid);
             } else {
                 let length = u16::try_from(string.len()).ok()?;
-                match u8::try_from(length).ok().filter(|length| *length < LONG) {
+                match u8::try_from(length).ok().filter(|length| *length < TIME) {
                     Some(length) => fillings.push(length),
                     None => {
                         fillings.push(LONG);
@@ -147,8 +229,8 @@ impl Form {
         Some(fillings)
     }
 
-    /// The text with other strings. INVARIANT: the fillings were made by this form.
-    fn fill(&self, fillings: &[u8]) -> Bytes {
+    /// The text with other strings. INVARIANT: the fillings were made by this form for this name.
+    fn fill(&self, fillings: &[u8], name: &[u8]) -> Bytes {
         let mut rest = fillings;
         let mut number = 0;
         let mut next = || {
@@ -158,6 +240,11 @@ impl Form {
                 EARLIER => {
                     let (earlier, tail) = tail.split_first()?;
                     (Filling::Earlier((*earlier).into()), tail)
+                }
+                NAME => (Filling::String(name), tail),
+                TIME => {
+                    let (digits, tail) = tail.split_first_chunk::<6>()?;
+                    (Filling::Time(*digits), tail)
                 }
                 UID => {
                     let (uid, tail) = tail.split_first_chunk::<16>()?;
@@ -190,6 +277,7 @@ impl Form {
                     match string {
                         Filling::String(string) => text.extend_from_slice(string),
                         Filling::Uid(uid) => push_uid(&mut text, uid),
+                        Filling::Time(digits) => push_time(&mut text, digits),
                         Filling::Earlier(earlier) => {
                             let range = written.get(*earlier).cloned().unwrap_or_default();
                             text.extend_from_within(range);
@@ -211,6 +299,7 @@ impl Form {
 enum Filling<'f> {
     String(&'f [u8]),
     Uid([u8; 16]),
+    Time([u8; 6]),
     Earlier(usize),
 }
 
@@ -252,6 +341,37 @@ fn push_uid(text: &mut Vec<u8>, uid: &[u8; 16]) {
     }
 }
 
+/// The digits of a time like `2026-01-31T12:00:00Z` as one number.
+fn time_digits(text: &[u8]) -> Option<[u8; 6]> {
+    if text.len() != TIME_PATTERN.len() {
+        return None;
+    }
+    let mut number = 0u64;
+    for (byte, pattern) in text.iter().zip(TIME_PATTERN) {
+        match (byte, pattern) {
+            (b'0'..=b'9', b'0') => number = number * 10 + u64::from(byte - b'0'),
+            (byte, pattern) if byte == pattern && *pattern != b'0' => {}
+            _ => return None,
+        }
+    }
+    number.to_le_bytes().first_chunk::<6>().copied()
+}
+
+fn push_time(text: &mut Vec<u8>, digits: &[u8; 6]) {
+    let mut bytes = [0; 8];
+    bytes[..6].copy_from_slice(digits);
+    let mut number = u64::from_le_bytes(bytes);
+    let mut time = *TIME_PATTERN;
+    for place in time.iter_mut().rev().filter(|place| **place == b'0') {
+        *place += (number % 10) as u8;
+        number /= 10;
+    }
+    text.extend_from_slice(&time);
+}
+
+/// A time, with `0` for every digit: fourteen, which six bytes hold.
+const TIME_PATTERN: &[u8; 20] = b"0000-00-00T00:00:00Z";
+
 /// The contents of the strings of a JSON text, those aside that are names of members. None for what is no
 /// such text, or has more than can be counted.
 fn strings(text: &[u8]) -> Option<Vec<Range<u32>>> {
@@ -285,9 +405,10 @@ fn gaps<'t>(text: &'t [u8], strings: &'t [Range<u32>]) -> impl Iterator<Item = &
         .map(|(start, end)| text.get(start..end).unwrap_or_default())
 }
 
-/// A hash of everything but the strings.
-fn skeleton(text: &[u8], strings: &[Range<u32>]) -> u64 {
+/// A hash of everything but the strings and the name.
+fn skeleton(folder: &str, text: &[u8], strings: &[Range<u32>]) -> u64 {
     let mut hasher = DefaultHasher::new();
+    hasher.write(folder.as_bytes());
     for gap in gaps(text, strings) {
         hasher.write(gap);
         hasher.write_u8(0);
@@ -305,8 +426,23 @@ mod tests {
         Forms::new(&["/alike/"])
     }
 
-    fn kept(forms: &Forms, text: &str) -> Value {
-        forms.keep("/alike/a", Bytes::copy_from_slice(text.as_bytes()))
+    fn entry(key: &str, text: &str) -> Entry {
+        Entry {
+            key: key.into(),
+            value: Bytes::copy_from_slice(text.as_bytes()),
+            created: Revision(300),
+            revision: Revision(70_000),
+        }
+    }
+
+    /// The size of a text when it is kept as what it differs in.
+    fn kept(forms: &Forms, text: &str) -> Option<usize> {
+        let entry = entry("/alike/one", text);
+        let kept = forms.keep(&entry)?;
+        assert_eq!(kept.entry(), entry);
+        assert_eq!(kept.created(), entry.created);
+        assert_eq!(kept.key(), (&b"/alike/"[..], &b"one"[..]));
+        Some(kept.size())
     }
 
     #[test]
@@ -322,6 +458,8 @@ mod tests {
             ("another", "2026-02-02T00:00:00Z", "x"),
             ("", "2026-02-02T00:00:00Z", r#"\u0041\""#),
             ("one", "2026-01-01T00:00:00Z", "x"),
+            ("one", "9999-99-99T99:99:99Z", "0000-00-00T00:00:01Z"),
+            ("one", "2026-01-01T00:00:00z", "2026-01-01T0a:00:00Z"),
             (
                 "71c8bea7-04e2-450b-be68-9bdf54049b2e",
                 "t",
@@ -334,15 +472,8 @@ mod tests {
             ),
         ] {
             let text = text(name, time, last);
-            let value = kept(&forms, &text);
-            assert!(matches!(&value, Value::Filled(..)), "{text}");
-            assert!(
-                value.size() * 2 < text.len(),
-                "{} of {}",
-                value.size(),
-                text.len()
-            );
-            assert_eq!(value.bytes(), text);
+            let size = kept(&forms, &text).expect("a text like the others");
+            assert!(size * 2 < text.len(), "{size} of {}", text.len());
         }
         assert_eq!(forms.known.lock().unwrap().len(), 1);
     }
@@ -352,16 +483,21 @@ mod tests {
         let forms = forms();
         let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_TEXT));
         for text in ["{\"a\":\"b", "{\"a\":\"b\\", "", long.as_str()] {
-            let value = kept(&forms, text);
-            assert!(matches!(&value, Value::Whole(_)), "{text}");
-            assert_eq!(value.bytes(), *text);
+            assert_eq!(kept(&forms, text), None, "{text}");
         }
-        let elsewhere = forms.keep("/other/a", Bytes::from_static(br#"{"a":"b"}"#));
-        assert!(matches!(elsewhere, Value::Whole(_)));
+        let text = r#"{"a long name of a member":"b"}"#;
+        assert!(kept(&forms, text).is_some());
+        let long = "n".repeat(256);
+        for key in ["/other/a", &format!("/alike/{long}")] {
+            assert!(forms.keep(&entry(key, text)).is_none(), "{key}");
+        }
+        // The same text in another folder has a form of its own.
+        let deeper = entry("/alike/folder/one", text);
+        let kept_deeper = forms.keep(&deeper).expect("a text like the others");
+        assert_eq!(kept_deeper.entry(), deeper);
         // More forms than are remembered.
         for number in 0..2 * MAX_FORMS {
-            let text = format!(r#"{{"member-{number}":"some text"}}"#);
-            assert_eq!(kept(&forms, &text).bytes(), text);
+            kept(&forms, &format!(r#"{{"member-{number}":"some text"}}"#));
         }
         assert_eq!(forms.known.lock().unwrap().len(), MAX_FORMS);
     }
@@ -371,16 +507,16 @@ mod tests {
         fn every_value_comes_back(values in prop::collection::vec(r#"[{}":,a\\\[\]1 é]{0,24}"#, 1..12)) {
             let forms = forms();
             for value in values {
-                prop_assert_eq!(kept(&forms, &value).bytes(), value);
+                kept(&forms, &value);
             }
         }
 
         #[test]
-        fn every_filling_comes_back(strings in prop::collection::vec(("[a-c]{0,4}", "[a-c]{0,4}", r#"(\\"|é|x){0,3}"#), 1..12)) {
+        fn every_filling_comes_back(strings in prop::collection::vec(("[a-c]{0,4}|one", "[a-c]{0,4}", r#"(\\"|é|x){0,3}"#), 1..12)) {
             let forms = forms();
             for (one, two, three) in strings {
                 let text = format!(r#"{{"one member":"{one}","another member":["{two}","{three}"],"the same":"{one}","number":1}}"#);
-                prop_assert_eq!(kept(&forms, &text).bytes(), text);
+                prop_assert!(kept(&forms, &text).is_some());
             }
         }
     }

@@ -195,17 +195,15 @@ impl Published {
         at: ReadAt,
     ) -> Result<(Option<Entry>, Revision), ReadError> {
         let ReadState { keys, revision } = self.read(at)?;
-        let found = keys.get_key_value(key);
-        Ok((found.map(|(key, stored)| stored.entry(key)), revision))
+        Ok((keys.get(key).map(Stored::entry), revision))
     }
 
     pub(crate) fn list(&self, list: List<'_>) -> Result<Page, ReadError> {
         let ReadState { keys, revision } = self.read(list.at)?;
-        let entry = |(key, stored): (&Arc<str>, &Stored)| stored.entry(key);
         let mut matching = state::range(&keys, list.prefix, list.after);
         let entries: Vec<Entry> = match list.limit {
-            Some(limit) => matching.by_ref().take(limit).map(entry).collect(),
-            None => matching.by_ref().map(entry).collect(),
+            Some(limit) => matching.by_ref().take(limit).map(Stored::entry).collect(),
+            None => matching.by_ref().map(Stored::entry).collect(),
         };
         let remaining = matching.count();
         Ok(Page {

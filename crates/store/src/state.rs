@@ -1,55 +1,125 @@
 //! The store at one revision: its keys, and the changes that led there.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use imbl::{OrdMap, Vector};
+use equivalent::{Comparable, Equivalent};
+use imbl::{OrdSet, Vector};
 use tokio::time::Instant;
 
-use crate::form::{Forms, Value};
+use crate::form::{Alike, Forms};
 use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
-/// What each key has. Nodes of the tree are copied by every write, so they hold little.
-pub(crate) type Keys = OrdMap<Arc<str>, Stored>;
+/// The entries in the order of their keys. Nodes of the tree are copied by every write, so they hold little.
+pub(crate) type Keys = OrdSet<Stored>;
 
-/// A value and its revisions. Clones share them.
+/// An entry: its key, its value and their revisions. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored(Arc<Kept>);
-
-#[derive(Debug)]
-struct Kept {
-    value: Value,
-    created: Revision,
-    revision: Revision,
+pub(crate) enum Stored {
+    Whole(Arc<Entry>),
+    Alike(Arc<Alike>),
 }
 
 impl Stored {
     pub(crate) fn new(entry: Entry, forms: &Forms) -> Self {
-        Self(Arc::new(Kept {
-            value: forms.keep(&entry.key, entry.value),
-            created: entry.created,
-            revision: entry.revision,
-        }))
+        match forms.keep(&entry) {
+            Some(alike) => Self::Alike(Arc::new(alike)),
+            None => Self::Whole(Arc::new(entry)),
+        }
     }
 
-    pub(crate) fn entry(&self, key: &Arc<str>) -> Entry {
-        Entry {
-            key: Arc::clone(key),
-            value: self.0.value.bytes(),
-            created: self.0.created,
-            revision: self.0.revision,
+    pub(crate) fn entry(&self) -> Entry {
+        match self {
+            Self::Whole(entry) => Entry::clone(entry),
+            Self::Alike(alike) => alike.entry(),
         }
     }
 
     pub(crate) fn created(&self) -> Revision {
-        self.0.created
+        match self {
+            Self::Whole(entry) => entry.created,
+            Self::Alike(alike) => alike.created(),
+        }
     }
 
     /// The revision the value was last changed at.
     #[cfg(feature = "etcd")]
     pub(crate) fn revision(&self) -> Revision {
-        self.0.revision
+        match self {
+            Self::Whole(entry) => entry.revision,
+            Self::Alike(alike) => alike.revision(),
+        }
+    }
+
+    /// The key in two parts, of which the second may be empty.
+    fn key(&self) -> (&[u8], &[u8]) {
+        match self {
+            Self::Whole(entry) => (entry.key.as_bytes(), &[]),
+            Self::Alike(alike) => alike.key(),
+        }
+    }
+
+    fn is_under(&self, prefix: &str) -> bool {
+        let (head, tail) = self.key();
+        match prefix.as_bytes().split_at_checked(head.len()) {
+            None => head.starts_with(prefix.as_bytes()),
+            Some((start, rest)) => head == start && tail.starts_with(rest),
+        }
+    }
+
+    /// The bytes that its value keeps in memory.
+    fn size(&self) -> usize {
+        match self {
+            Self::Whole(entry) => entry.value.len(),
+            Self::Alike(alike) => alike.size(),
+        }
+    }
+}
+
+/// Compares two keys, each in two parts.
+fn compare(left: (&[u8], &[u8]), right: (&[u8], &[u8])) -> Ordering {
+    if left.0.len() == right.0.len() {
+        return left.0.cmp(right.0).then_with(|| left.1.cmp(right.1));
+    }
+    if left.1.is_empty() && right.1.is_empty() {
+        return left.0.cmp(right.0);
+    }
+    let left = left.0.iter().chain(left.1);
+    left.cmp(right.0.iter().chain(right.1))
+}
+
+impl PartialEq for Stored {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Stored {}
+
+impl PartialOrd for Stored {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By key.
+impl Ord for Stored {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare(self.key(), other.key())
+    }
+}
+
+impl Equivalent<Stored> for str {
+    fn equivalent(&self, stored: &Stored) -> bool {
+        self.compare(stored).is_eq()
+    }
+}
+
+impl Comparable<Stored> for str {
+    fn compare(&self, stored: &Stored) -> Ordering {
+        compare((self.as_bytes(), &[]), stored.key())
     }
 }
 
@@ -70,7 +140,6 @@ pub(crate) struct State {
 /// A change of a key.
 #[derive(Debug)]
 struct Change {
-    key: Arc<str>,
     revision: Revision,
     /// None for a deletion.
     now: Option<Stored>,
@@ -85,17 +154,20 @@ struct Change {
 impl Change {
     /// The size of the superseded value that the change keeps in memory.
     fn bytes(&self) -> usize {
-        self.before
-            .as_ref()
-            .map_or(0, |before| before.0.value.size())
+        self.before.as_ref().map_or(0, Stored::size)
+    }
+
+    fn is_under(&self, prefix: &str) -> bool {
+        let stored = self.now.as_ref().or(self.before.as_ref());
+        stored.is_some_and(|stored| stored.is_under(prefix))
     }
 
     /// The change as others are told of it; none for what cannot be: neither before nor after.
     fn event(&self) -> Option<Event> {
-        let before = self.before.as_ref().map(|stored| stored.entry(&self.key));
+        let before = self.before.as_ref().map(Stored::entry);
         Some(match &self.now {
             Some(now) => Event::Put {
-                entry: now.entry(&self.key),
+                entry: now.entry(),
                 previous: before,
             },
             None => Event::Delete {
@@ -106,8 +178,9 @@ impl Change {
     }
 }
 
-/// Most changes that are undone to find the keys of an earlier revision.
-const CHECKPOINT: u64 = 256;
+/// Most changes that are undone to find the keys of an earlier revision: as long as a fraction of a
+/// millisecond takes, and rare enough that what checkpoints do not share is little beside the changes.
+const CHECKPOINT: u64 = 1024;
 
 impl Default for Revision {
     fn default() -> Self {
@@ -137,8 +210,7 @@ impl State {
     /// The entry of a key.
     #[cfg(feature = "etcd")]
     pub(crate) fn entry(&self, key: &str) -> Option<Entry> {
-        let (key, stored) = self.keys.get_key_value(key)?;
-        Some(stored.entry(key))
+        self.keys.get(key).map(Stored::entry)
     }
 
     /// The revision of the next change.
@@ -148,8 +220,8 @@ impl State {
 
     /// The change that creates a key.
     pub(crate) fn create(&self, key: &str, value: Bytes) -> Result<Event, WriteError> {
-        if let Some((key, current)) = self.keys.get_key_value(key) {
-            return Err(WriteError::AlreadyExists(Box::new(current.entry(key))));
+        if let Some(current) = self.keys.get(key) {
+            return Err(WriteError::AlreadyExists(Box::new(current.entry())));
         }
         let revision = self.next_revision();
         let entry = Entry {
@@ -196,26 +268,24 @@ impl State {
 
     /// The change that deletes a key whose time is over; none if it is gone, or made anew since.
     pub(crate) fn expire(&self, key: &str, created: Revision) -> Option<Event> {
-        let (key, previous) = self.keys.get_key_value(key)?;
-        (previous.created() == created).then(|| self.delete(previous.entry(key)))
+        let previous = self.keys.get(key)?;
+        (previous.created() == created).then(|| self.delete(previous.entry()))
     }
 
     /// The state after a change, with as much history as the options ask for.
     pub(crate) fn after(&self, event: Event, now: Instant, options: &MemoryOptions) -> Self {
         let mut keys = self.keys.clone();
         let revision = event.revision();
-        let key = Arc::clone(event.key());
         let (stored, before) = match event {
             Event::Put { entry, .. } => {
                 let stored = Stored::new(entry, &self.forms);
-                let before = keys.insert(Arc::clone(&key), stored.clone());
+                let before = keys.insert(stored.clone());
                 (Some(stored), before)
             }
-            Event::Delete { .. } => (None, keys.remove(&key)),
+            Event::Delete { previous, .. } => (None, keys.remove(&*previous.key)),
         };
         let mut history = self.history.clone();
         let change = Change {
-            key,
             revision,
             now: stored,
             before,
@@ -262,8 +332,8 @@ impl State {
 
     /// The entry of a key, if it is at the expected revision.
     pub(crate) fn expect(&self, key: &str, expected: Revision) -> Result<Entry, WriteError> {
-        let (key, stored) = self.keys.get_key_value(key).ok_or(WriteError::NotFound)?;
-        let entry = stored.entry(key);
+        let stored = self.keys.get(key).ok_or(WriteError::NotFound)?;
+        let entry = stored.entry();
         match entry.revision == expected {
             true => Ok(entry),
             false => Err(WriteError::Conflict(Box::new(entry))),
@@ -284,13 +354,14 @@ impl State {
             .take(checkpoint.unwrap_or(self.history.len()))
             .collect();
         for change in changes.into_iter().rev() {
-            match &change.before {
-                Some(before) => {
-                    keys.insert(Arc::clone(&change.key), before.clone());
+            match (&change.before, &change.now) {
+                (Some(before), _) => {
+                    keys.insert(before.clone());
                 }
-                None => {
-                    keys.remove(&change.key);
+                (None, Some(now)) => {
+                    keys.remove(now);
                 }
+                (None, None) => {}
             }
         }
         Ok(keys)
@@ -315,7 +386,7 @@ impl State {
         let first = self.index_after(revision);
         (first..self.history.len())
             .filter_map(|index| self.history.get(index))
-            .filter(move |change| change.key.starts_with(prefix))
+            .filter(move |change| change.is_under(prefix))
             .filter_map(|change| change.event())
     }
 
@@ -381,12 +452,12 @@ impl State {
 pub(crate) fn range<'k>(
     keys: &'k Keys,
     prefix: &'k str,
-    after: Option<&str>,
-) -> impl Iterator<Item = (&'k Arc<str>, &'k Stored)> {
+    after: Option<&'k str>,
+) -> impl Iterator<Item = &'k Stored> {
     let start = match after {
-        Some(after) if after >= prefix => Bound::Excluded(Arc::from(after)),
-        _ => Bound::Included(Arc::from(prefix)),
+        Some(after) if after >= prefix => Bound::Excluded(after),
+        _ => Bound::Included(prefix),
     };
-    keys.range::<_, Arc<str>>((start, Bound::Unbounded))
-        .take_while(move |(key, _)| key.starts_with(prefix))
+    keys.range::<_, str>((start, Bound::Unbounded))
+        .take_while(move |stored| stored.is_under(prefix))
 }

@@ -223,7 +223,7 @@ fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loa
         if deadline != 0 {
             deadlines.insert(Arc::clone(&entry.key), deadline);
         }
-        keys.insert(Arc::clone(&entry.key), Stored::new(entry, &forms));
+        keys.insert(Stored::new(entry, &forms));
     }
     if u64::try_from(keys.len()) != Ok(summary.entries) {
         let why = format!("{} of {} entries are there", keys.len(), summary.entries);

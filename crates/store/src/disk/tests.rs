@@ -235,7 +235,12 @@ async fn writes_that_wait_share_a_sync_and_are_decided_in_order() {
     // What is left of them is left on the disk too.
     drop(store);
     let (_, loaded) = DataFile::on(disk).unwrap();
-    let keys: Vec<_> = loaded.state.keys.keys().map(ToString::to_string).collect();
+    let keys: Vec<_> = loaded
+        .state
+        .keys
+        .iter()
+        .map(|stored| stored.entry().key.to_string())
+        .collect();
     assert_eq!(
         (keys.as_slice(), loaded.state.revision.0),
         (&[String::from("/first")][..], 4)

@@ -437,7 +437,7 @@ async fn read_all(
             }
             let last = answer.kvs.last().map(|kv| kv.key.clone());
             for entry in answer.kvs.into_iter().filter_map(|kv| space.entry(kv)) {
-                keys.insert(Arc::clone(&entry.key), Stored::new(entry, &forms));
+                keys.insert(Stored::new(entry, &forms));
             }
             match last {
                 Some(last) if answer.more => key = after(&last),
