@@ -175,7 +175,7 @@ impl Run<'_> {
         binding: &Arc<CompiledBinding>,
         request: &Request,
     ) -> (BindingTrace, Result<bool, String>) {
-        let Some(criteria) = &binding.criteria else {
+        let Some(criteria) = binding.criteria() else {
             return (BindingTrace::matched(binding), Ok(true));
         };
         let object = request.object.as_ref();

@@ -15,6 +15,7 @@ mod compiled;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -28,6 +29,7 @@ pub(crate) use compiled::{CompiledMutation, CompiledValidation, PatchType};
 
 use super::criteria::Criteria;
 use super::index::Index;
+use binding::{Terms, TermsKey};
 
 /// A policy and what puts it in force.
 #[derive(Debug, Clone)]
@@ -113,11 +115,13 @@ struct State {
     by_policy: HashMap<Arc<str>, Bindings>,
     /// The criteria of bindings, shared because many are equal.
     criteria: HashMap<String, Weak<Criteria>>,
+    /// The terms of bindings, shared likewise.
+    terms: HashMap<TermsKey, Weak<Terms>>,
     /// Policies that could not be decoded; they deny every request they might have matched.
     unreadable: BTreeMap<String, BoundPolicy>,
 }
 
-/// Forgotten criteria are swept out when there are this many, and then at twice that.
+/// Forgotten criteria and terms are swept out when there are this many, and then at twice that.
 const SWEEP_AT: usize = 256;
 
 impl Policies {
@@ -200,7 +204,8 @@ impl Policies {
                 Some((known, _)) => Arc::clone(known),
                 None => Arc::from(binding.policy_name.as_str()),
             };
-            state.bind(Arc::new(CompiledBinding::new(binding, policy, criteria)));
+            let terms = state.shared_terms(Terms::new(binding, policy, criteria));
+            state.bind(Arc::new(CompiledBinding::new(name, terms)));
         });
     }
 
@@ -269,6 +274,23 @@ fn unreadable_key(what: Registered, name: &str) -> String {
     format!("{}/{name}", what.name())
 }
 
+/// The value of a key if somebody has it, and a new one otherwise.
+fn shared<K: Eq + Hash, V>(
+    known: &mut HashMap<K, Weak<V>>,
+    key: K,
+    make: impl FnOnce() -> V,
+) -> Arc<V> {
+    if let Some(known) = known.get(&key).and_then(Weak::upgrade) {
+        return known;
+    }
+    if known.len() >= SWEEP_AT && known.len().is_power_of_two() {
+        known.retain(|_, known| known.strong_count() > 0);
+    }
+    let made = Arc::new(make());
+    known.insert(key, Arc::downgrade(&made));
+    made
+}
+
 impl State {
     fn bind(&mut self, binding: Arc<CompiledBinding>) {
         let list = self.by_policy.entry(Arc::clone(binding.shared_policy()));
@@ -293,15 +315,12 @@ impl State {
 
     fn shared_criteria(&mut self, resources: &MatchResources) -> Arc<Criteria> {
         let key = format!("{resources:?}");
-        if let Some(known) = self.criteria.get(&key).and_then(Weak::upgrade) {
-            return known;
-        }
-        if self.criteria.len() >= SWEEP_AT && self.criteria.len().is_power_of_two() {
-            self.criteria.retain(|_, known| known.strong_count() > 0);
-        }
-        let criteria = Arc::new(Criteria::of_policy(resources));
-        self.criteria.insert(key, Arc::downgrade(&criteria));
-        criteria
+        shared(&mut self.criteria, key, || Criteria::of_policy(resources))
+    }
+
+    fn shared_terms(&mut self, terms: Terms) -> Arc<Terms> {
+        let key = terms.key();
+        shared(&mut self.terms, key, || terms)
     }
 
     fn snapshot(&self, generation: u64) -> PolicySnapshot {

@@ -78,7 +78,7 @@ impl<'p> ParamLookup<'p> {
         binding: &CompiledBinding,
         namespace: &str,
     ) -> Result<Vec<Option<Arc<Param>>>, SourceError> {
-        let (Some(kind), Some(source)) = (policy.param_kind(), binding.params.as_deref()) else {
+        let (Some(kind), Some(source)) = (policy.param_kind(), binding.params()) else {
             return Ok(vec![None]);
         };
         let scope = self.scope(kind).ok_or_else(|| unknown_kind(kind))?;

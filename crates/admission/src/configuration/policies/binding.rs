@@ -69,17 +69,26 @@ impl ParamSource {
     }
 }
 
-/// A binding, compiled.
-pub struct CompiledBinding {
-    name: Box<str>,
+/// What a binding says besides its name. Bindings that say the same share it.
+#[derive(Debug)]
+pub(super) struct Terms {
     policy: Arc<str>,
-    /// Nothing stands for everything the policy is about.
-    pub(crate) criteria: Option<Arc<Criteria>>,
-    pub(crate) params: Option<Box<ParamSource>>,
+    criteria: Option<Arc<Criteria>>,
+    params: Option<ParamSource>,
     actions: [Option<Action>; 3],
 }
 
-impl CompiledBinding {
+/// What tells terms apart.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct TermsKey {
+    policy: Arc<str>,
+    /// The address of shared criteria, which is theirs as long as terms with them are there.
+    criteria: Option<usize>,
+    params: Option<Box<str>>,
+    actions: [Option<Action>; 3],
+}
+
+impl Terms {
     pub(super) fn new(
         binding: &Binding,
         policy: Arc<str>,
@@ -91,25 +100,48 @@ impl CompiledBinding {
         for (place, action) in actions.iter_mut().zip(known) {
             *place = Some(action);
         }
-        let params = binding.param_ref.as_ref();
         Self {
-            name: binding.metadata.name.as_str().into(),
             policy,
             criteria,
-            params: params.map(|param_ref| Box::new(ParamSource::new(param_ref))),
+            params: binding.param_ref.as_ref().map(ParamSource::new),
             actions,
+        }
+    }
+
+    pub(super) fn key(&self) -> TermsKey {
+        let params = self.params.as_ref();
+        TermsKey {
+            policy: Arc::clone(&self.policy),
+            criteria: self.criteria.as_ref().map(|it| Arc::as_ptr(it).addr()),
+            params: params.map(|params| format!("{params:?}").into()),
+            actions: self.actions,
+        }
+    }
+}
+
+/// A binding, compiled. There can be hundreds of thousands.
+pub struct CompiledBinding {
+    name: Box<str>,
+    terms: Arc<Terms>,
+}
+
+impl CompiledBinding {
+    pub(super) fn new(name: &str, terms: Arc<Terms>) -> Self {
+        Self {
+            name: name.into(),
+            terms,
         }
     }
 
     /// A binding of something that cannot be read.
     pub(super) fn unreadable(name: &str) -> Self {
-        Self {
-            name: name.into(),
+        let terms = Terms {
             policy: name.into(),
             criteria: None,
             params: None,
             actions: [Some(Action::Deny), None, None],
-        }
+        };
+        Self::new(name, Arc::new(terms))
     }
 
     /// Its name.
@@ -121,16 +153,26 @@ impl CompiledBinding {
     /// The policy it puts in force.
     #[must_use]
     pub fn policy(&self) -> &str {
-        &self.policy
+        &self.terms.policy
     }
 
     pub(super) fn shared_policy(&self) -> &Arc<str> {
-        &self.policy
+        &self.terms.policy
+    }
+
+    /// Its criteria. Nothing stands for everything the policy is about.
+    pub(crate) fn criteria(&self) -> Option<&Arc<Criteria>> {
+        self.terms.criteria.as_ref()
+    }
+
+    /// Where its parameters are.
+    pub(crate) fn params(&self) -> Option<&ParamSource> {
+        self.terms.params.as_ref()
     }
 
     /// The validation actions, in the order they were written.
     pub fn actions(&self) -> impl Iterator<Item = Action> {
-        self.actions.into_iter().flatten()
+        self.terms.actions.into_iter().flatten()
     }
 }
 
