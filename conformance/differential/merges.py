@@ -41,6 +41,7 @@ SPEC = {
     "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "either": {"x-kubernetes-int-or-string": True},
     "maybe": {"type": "string", "nullable": True},
+    "union": {"type": "object", "properties": {"type": TEXT, "git": {"type": "object", "properties": {"url": TEXT}}, "http": TEXT}, "oneOf": [{"required": ["git"]}, {"required": ["http"]}]},
     "count": NUMBER, "ratio": {"type": "number"}, "flag": {"type": "boolean"}, "text": TEXT,
 }
 
@@ -85,6 +86,7 @@ def custom(rng):
         "nested": lambda: members(rng, f"{at}.nested", {"a": lambda: literal(rng), "b": lambda: str(rng.randint(0, 3)), "inner": lambda: members(rng, f"{at}.nested.inner", {"c": lambda: literal(rng), "d": lambda: literal(rng)})}),
         "count": lambda: rng.choice(["1", "size(object.metadata.name)", "object.spec.count + 1"]), "ratio": lambda: rng.choice(["1.5", "2.0", "double(3)"]), "flag": lambda: rng.choice(["true", "!object.spec.flag"]),
         "text": lambda: rng.choice(["'t'", "object.spec.text + '!'", "''"]), "either": lambda: rng.choice(["5", "'5'", "dyn('x')"]), "maybe": lambda: rng.choice(["'m'", "''"]),
+        "union": lambda: members(rng, f"{at}.union", {"type": lambda: literal(rng, ["Git", "HTTP"]), "git": lambda: f"{at}.union.git{{url: {literal(rng)}}}", "http": lambda: literal(rng)}),
         "any": lambda: rng.choice(["{'x': 1}", "{'x': {'y': ['z']}}", "{}"]),
     }
     return f"Object{{spec: {members(rng, at, choices)}}}"
@@ -92,6 +94,7 @@ def custom(rng):
 
 def pod_spec(rng, at):
     name = lambda: literal(rng, ["c", "d", "e"])
+    handler = lambda at: members(rng, at, {"httpGet": lambda: f"{at}.httpGet{{port: {rng.choice([80, 81])}}}", "tcpSocket": lambda: f"{at}.tcpSocket{{port: 80}}", "exec": lambda: f"{at}.exec{{}}"})
 
     def container(list_name):
         where = f"{at}.{list_name}"
@@ -100,6 +103,8 @@ def pod_spec(rng, at):
             "ports": lambda: some(rng, lambda: f"{where}.ports{{containerPort: {rng.choice([80, 81])}" + rng.choice(["", ", protocol: 'UDP'", ", protocol: 'TCP'", ", name: 'p'"]) + "}"),
             "volumeMounts": lambda: some(rng, lambda: f"{where}.volumeMounts{{name: 'v', mountPath: '/{rng.choice('ab')}'}}", 2), "resources": lambda: f"{where}.resources{{limits: {{'cpu': '{rng.choice([1, 2])}'}}}}",
             "securityContext": lambda: f"{where}.securityContext{{capabilities: {where}.securityContext.capabilities{{drop: ['ALL']}}}}", "imagePullPolicy": lambda: "'Always'",
+            # Unions: the member that is there stays beside the one that is merged.
+            "lifecycle": lambda: f"{where}.lifecycle{{preStop: " + handler(f"{where}.lifecycle.preStop") + "}", "livenessProbe": lambda: handler(f"{where}.livenessProbe"),
         }
         told = [f"name: {name()}"] + [f"{key}: {choices[key]()}" for key in rng.sample([name for name in choices if name not in ATOMIC or rng.random() < 0.06], rng.randint(0, 3))]
         return f"{where}{{{', '.join(told)}}}"
@@ -124,6 +129,9 @@ def configuration(rng, kind):
         return custom(rng)
     if kind == "Pod":
         return f"Object{{spec: {pod_spec(rng, 'Object.spec')}}}"
+    if kind == "Deployment" and rng.random() < 0.3:
+        at = "Object.spec.strategy"
+        return f"Object{{spec: Object.spec{{strategy: " + members(rng, at, {"type": lambda: literal(rng, ["Recreate", "RollingUpdate"]), "rollingUpdate": lambda: f"{at}.rollingUpdate{{maxSurge: {rng.choice([1, 2])}}}"}) + "}}"
     if kind == "Deployment":
         return f"Object{{spec: Object.spec{{template: Object.spec.template{{spec: {pod_spec(rng, 'Object.spec.template.spec')}}}}}}}"
     port = lambda: f"Object.spec.ports{{port: {rng.choice([80, 81])}" + rng.choice(["", ", protocol: 'UDP'", ", name: 'x'", ", targetPort: 8080", ", protocol: 'TCP', appProtocol: 'http'"]) + "}"
@@ -133,7 +141,8 @@ def configuration(rng, kind):
 
 def body(rng, kind, name, label):
     metadata = {"name": name, "labels": {"case": label}}
-    containers = [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}], "env": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}] + ([{"name": "d", "image": "nginx"}] if rng.random() < 0.4 else [])
+    containers = [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}], "env": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}
+                  | rng.choice([{}, {}, {"livenessProbe": {"httpGet": {"port": 80}}, "lifecycle": {"preStop": {"exec": {"command": ["true"]}}}}])] + ([{"name": "d", "image": "nginx"}] if rng.random() < 0.4 else [])
     spec = {"containers": containers, "volumes": [{"name": "v", "emptyDir": {}}]}
     if rng.random() < 0.3:
         spec["tolerations"] = [{"key": "a", "operator": "Exists"}]
@@ -142,13 +151,14 @@ def body(rng, kind, name, label):
     if kind == "Pod":
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
     if kind == "Deployment":
-        return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}}}
+        strategy = rng.choice([{}, {"strategy": {"type": "Recreate"}}, {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}}])
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": strategy | {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}}}
     if kind == "Service":
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"name": "x", "port": 80}] + ([{"name": "u", "port": 80, "protocol": "UDP"}] if rng.random() < 0.4 else [])}}
     pick = lambda most=3: rng.sample("abcde", rng.randint(0, most))
     spec = {"byName": [{"name": n, "value": "1", "tags": pick(2)} for n in pick()], "byTwo": [{"name": n, "kind": rng.choice("ab"), "port": 1} for n in pick()], "byDefault": [{"name": n, "value": "1"} for n in pick()], "words": pick(),
             "numbers": rng.sample(range(4), rng.randint(0, 3)), "whole": pick() + ["a", "a"], "plain": [{"name": n} for n in pick()], "free": {n: "1" for n in pick()}, "fixed": {n: "1" for n in pick()}, "struct": {"a": "1", "b": "2"},
-            "nested": {"a": "1", "inner": {"c": "2"}}, "any": {"x": {"q": 1}, "w": [1]}, "either": rng.choice([1, "1"]), "maybe": rng.choice([None, "x"]), "count": 3, "ratio": 0.5, "flag": True, "text": "t"}
+            "nested": {"a": "1", "inner": {"c": "2"}}, "any": {"x": {"q": 1}, "w": [1]}, "either": rng.choice([1, "1"]), "maybe": rng.choice([None, "x"]), "union": rng.choice([{"type": "Git", "git": {"url": "u"}}, {"http": "h"}]), "count": 3, "ratio": 0.5, "flag": True, "text": "t"}
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {key: value for key, value in spec.items() if rng.random() < 0.6}}
 
 

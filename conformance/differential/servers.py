@@ -62,8 +62,8 @@ class Server:
         raise SystemExit(f"{self.name} does not become ready")
 
 
-def start(folder, enabled="", disabled="", kube=True):
-    """Starts both; `folder` keeps logs. Ends them when the program ends."""
+def start(folder, enabled="", disabled="", kube=True, audit=None):
+    """Starts both; `folder` keeps logs. Ends them when the program ends. `audit` is an audit policy."""
     os.makedirs(folder, exist_ok=True)
     started = []
 
@@ -90,13 +90,14 @@ def start(folder, enabled="", disabled="", kube=True):
         file.write(TOKENS)
     plugins = [f"--enable-admission-plugins={enabled}"] if enabled else []
     plugins += [f"--disable-admission-plugins={disabled}"] if disabled else []
+    audited = lambda name: [f"--audit-policy-file={audit}", f"--audit-log-path={folder}/audit-{name}.log"] if audit else []
     base = int(os.environ.get("PORT", "46443"))
     ours = Server("lockgate", base + 1)
     run("lockgate", [
         os.environ.get("LOCKGATE", "lockgate"), "serve", "--bind-address=127.0.0.1",
         f"--secure-port={ours.port}", f"--token-auth-file={tokens}", "--controllers=-*",
         f"--kubeconfig-out={folder}/kubeconfig", "--log-level=warn",
-        "--max-requests-inflight=0", "--max-mutating-requests-inflight=0", *plugins])
+        "--max-requests-inflight=0", "--max-mutating-requests-inflight=0", *plugins, *audited(ours.name)])
     theirs = None
     if kube:
         theirs = Server("kube-apiserver", base)
@@ -116,7 +117,7 @@ def start(folder, enabled="", disabled="", kube=True):
             "--service-account-issuer=https://kubernetes.default.svc", "--allow-privileged=true",
             "--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none",
             "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
-            "--enable-priority-and-fairness=false", *plugins])
+            "--enable-priority-and-fairness=false", *plugins, *audited(theirs.name)])
         theirs.ready()
     ours.ready()
     return theirs, ours
@@ -137,6 +138,8 @@ def normal(value, at=""):
     if isinstance(value, dict):
         if at == "metadata" or at == "details":
             value = {key: inner for key, inner in value.items() if key not in VOLATILE}
+            if value.get("generateName") and str(value.get("name")).startswith(value["generateName"][:58]):
+                value["name"] = "generated"
         if value.get("kind") == "Status":
             value = ordered(value)
         if at == "spec" or "port" in value:
