@@ -5,20 +5,24 @@ use std::sync::Arc;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_api::meta::names::{check_label_value, check_qualified_name};
+use lockgate_api::meta::selector::Selector;
 use lockgate_go::json as go_json;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::authn::Authenticator;
+use crate::authn::service_account::TokenError;
 use crate::authz;
 use crate::authz::rbac::Rbac;
 use crate::config::AuthorizationMode;
 use crate::decode::write::Body;
 use crate::error::{Outcome, bad_request, invalid};
+use crate::http::field_selector;
 use crate::metadata;
 use crate::request::Request;
 use crate::respond::Reply;
-use crate::write::admission::{Admitter, Submission};
-use crate::write::{Persisted, Recipe, run};
+use crate::write::admission::Submission;
+use crate::write::managed_fields::Endpoint;
+use crate::write::{Persisted, Recipe, Writer, run};
 
 /// Answers reviews.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ impl Reviewer {
     /// Answers a review.
     pub(crate) async fn review(
         &self,
-        admitter: &Admitter,
+        writer: &Writer,
         request: &Request,
         body: Body,
     ) -> Outcome<Reply> {
@@ -50,10 +54,13 @@ impl Reviewer {
             request,
             name: submission.name.clone(),
         };
-        let submission = submission.object(review);
-        run(admitter, request, submission, &mut recipe).await
+        let endpoint = Endpoint::of(writer, request);
+        let tracked = endpoint.track(options.manager(), None, review).await;
+        let submission = submission.tracked(tracked);
+        run(&writer.admitter, request, submission, &mut recipe).await
     }
 
+    /// The answer about a token. What the client wrote into it stays where nothing else is to be said.
     async fn token_review(&self, review: &Value) -> Value {
         let token = review.pointer("/spec/token").and_then(Value::as_str);
         let audiences = texts(review.pointer("/spec/audiences"));
@@ -65,11 +72,20 @@ impl Reviewer {
             Ok(verified) => json!({
                 "authenticated": true, "user": verified.user, "audiences": verified.audiences,
             }),
-            // Tokens that are signed fail in two authenticators, others in one.
-            Err(error) if token.is_some_and(|token| token.split('.').count() == 3) => {
-                json!({"user": {}, "error": format!("[{error}, unknown]")})
+            // Tokens that claim to be of this server fail in two authenticators, others in one.
+            Err(error) => {
+                let error = match error {
+                    TokenError::Unknown => error.to_string(),
+                    _ => format!("[{error}, unknown]"),
+                };
+                let told = |member: &str| review.pointer("/status").and_then(|it| it.get(member));
+                let mut status = json!({"user": told("user").cloned().unwrap_or(json!({}))});
+                if let Some(audiences) = told("audiences") {
+                    status["audiences"] = audiences.clone();
+                }
+                status["error"] = error.into();
+                status
             }
-            Err(error) => json!({"user": {}, "error": error.to_string()}),
         }
     }
 
@@ -127,7 +143,18 @@ impl Reviewer {
         let decision = self
             .authorizer
             .authorize(&AccessRequest { user, verb, object });
-        json!({"allowed": decision.allowed})
+        let mut status = json!({"allowed": decision.allowed});
+        if !decision.reason.is_empty() {
+            status["reason"] = decision.reason.into();
+        }
+        let ignored = ["fieldSelector", "labelSelector"]
+            .into_iter()
+            .filter_map(|member| ignored_selector(&asked, member));
+        let errors: Vec<String> = decision.error.into_iter().chain(ignored).collect();
+        if !errors.is_empty() {
+            status["evaluationError"] = errors.join("; ").into();
+        }
+        status
     }
 }
 
@@ -256,17 +283,16 @@ fn validate(kind: &str, review: &Value) -> Outcome<()> {
         }
     }
     let is_local = kind == "LocalSubjectAccessReview";
-    let mut metadata = review.get("metadata").cloned().unwrap_or_default();
-    if let Some(members) = metadata.as_object_mut() {
-        members.retain(|key, value| key != "managedFields" && !value.is_null());
-        let has_others = members.keys().any(|key| !is_local || key != "namespace");
-        if has_others {
+    if let Some(metadata) = review.get("metadata").and_then(Value::as_object) {
+        let mut others = metadata.iter().filter(|(_, value)| !value.is_null());
+        let allowed = |key: &str| key == "managedFields" || is_local && key == "namespace";
+        if others.any(|(key, _)| !allowed(key)) {
             let why = if is_local {
                 "must be empty except for namespace"
             } else {
                 "must be empty"
             };
-            let shown = go_json::to_string(&metadata);
+            let shown = shown_metadata(metadata);
             let path = Path::root("metadata");
             errors.push(FieldError::invalid(&path, Shown::Rendered(&shown), why));
         }
@@ -294,6 +320,112 @@ fn validate(kind: &str, review: &Value) -> Outcome<()> {
     }
     // UPSTREAM: the kind is lost when the object is decoded, and the error shows it so.
     Err(invalid("", "authorization.k8s.io", "", &errors))
+}
+
+/// The members of metadata in the order of upstream's Go type.
+const METADATA: [&str; 14] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+];
+const OWNER: [&str; 6] = [
+    "apiVersion",
+    "kind",
+    "name",
+    "uid",
+    "controller",
+    "blockOwnerDeletion",
+];
+const MANAGED: [&str; 7] = [
+    "manager",
+    "operation",
+    "apiVersion",
+    "time",
+    "fieldsType",
+    "fieldsV1",
+    "subresource",
+];
+
+/// Metadata as Go shows it.
+fn shown_metadata(metadata: &Map<String, Value>) -> String {
+    let list = |member: &str, order: &[&str]| {
+        let items = metadata.get(member)?.as_array()?;
+        let items = items.iter().filter_map(Value::as_object);
+        let items: Vec<String> = items.map(|item| in_order(item, order)).collect();
+        Some(format!("[{}]", items.join(",")))
+    };
+    let mut parts = Vec::new();
+    for name in METADATA.into_iter().chain(["managedFields"]) {
+        let shown = match name {
+            "ownerReferences" => list(name, &OWNER),
+            "managedFields" => list(name, &MANAGED),
+            _ => metadata
+                .get(name)
+                .filter(|value| !value.is_null())
+                .map(go_json::to_string),
+        };
+        parts.extend(shown.map(|shown| format!("{}:{shown}", go_json::to_string(&name))));
+    }
+    format!("{{{}}}", parts.join(","))
+}
+
+fn in_order(object: &Map<String, Value>, order: &[&str]) -> String {
+    let members = order.iter().filter_map(|name| {
+        let value = object.get(*name).filter(|value| !value.is_null())?;
+        Some(format!(
+            "{}:{}",
+            go_json::to_string(name),
+            go_json::to_string(value)
+        ))
+    });
+    let members: Vec<String> = members.collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// What of a selector is not looked at because it makes no sense, in upstream's words.
+///
+/// UPSTREAM: kubernetes pkg/registry/authorization/util/helpers.go
+fn ignored_selector(asked: &Value, member: &str) -> Option<String> {
+    let selector = asked.get(member)?;
+    let is_label = member == "labelSelector";
+    let raw = text(selector, "rawSelector");
+    let requirements = selector.get("requirements").and_then(Value::as_array);
+    let requirements = requirements.filter(|list| !list.is_empty());
+    let (kept, ignored) = match requirements {
+        Some(requirements) => {
+            let is_kept = |it: &&Value| match (is_label, text(it, "operator")) {
+                (true, "In" | "NotIn" | "Exists" | "DoesNotExist") => true,
+                (false, "In" | "NotIn") => texts(it.get("values")).len() == 1,
+                _ => false,
+            };
+            let kept = requirements.iter().filter(is_kept).count();
+            (kept, requirements.len() - kept)
+        }
+        None => {
+            let is_read = match is_label {
+                true => Selector::parse(raw).is_ok(),
+                false => field_selector::parse(raw).is_ok(),
+            };
+            (0, usize::from(!raw.is_empty() && !is_read))
+        }
+    };
+    let how = if kept > 0 {
+        "partially ignored"
+    } else {
+        "ignored"
+    };
+    (ignored > 0).then(|| format!("spec.resourceAttributes.{member} {how} due to parse error"))
 }
 
 /// Attributes of a path as Go shows those that have no names on the wire.

@@ -44,7 +44,15 @@ pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
 /// The reason of a denial, in upstream's words.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
-pub(crate) fn denied(user: &str, request: &AccessRequest<'_>) -> String {
+pub(crate) fn denied(user: &str, request: &AccessRequest<'_>, reason: &str) -> String {
+    let what = cannot(user, request);
+    if reason.is_empty() {
+        return what;
+    }
+    format!("{what}: {reason}")
+}
+
+fn cannot(user: &str, request: &AccessRequest<'_>) -> String {
     let user = format!("User {}", quote(user));
     let verb = request.verb;
     match &request.object {

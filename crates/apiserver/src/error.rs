@@ -245,6 +245,37 @@ pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Failure {
     failure(415, "UnsupportedMediaType", message, None)
 }
 
+/// 415 of a patch for which there is no route.
+///
+/// UPSTREAM: go-restful, for built-in kinds
+pub(crate) fn unrouted_media_type() -> Failure {
+    failure(
+        415,
+        "UnsupportedMediaType",
+        String::from("415: Unsupported Media Type"),
+        Some(StatusDetails::default()),
+    )
+}
+
+/// 405 of a method that custom resources do not have.
+pub(crate) fn method_not_supported(group: &str, plural: &str, verb: &str) -> Failure {
+    let name = format!("{plural}.{group}");
+    let details = StatusDetails {
+        group: group.to_owned(),
+        kind: plural.to_owned(),
+        ..StatusDetails::default()
+    };
+    failure(
+        405,
+        "MethodNotAllowed",
+        format!(
+            "{verb} is not supported on resources of kind {}",
+            quote(&name)
+        ),
+        Some(details),
+    )
+}
+
 /// 422 of a patch that does not apply: the reason is kept back, as upstream does.
 pub(crate) fn unprocessable() -> Failure {
     failure(

@@ -13,7 +13,7 @@ use lockgate_store::List;
 use serde_json::{Value, json};
 
 use crate::aggregation::{self, Aggregator};
-use crate::error::method_not_allowed;
+use crate::error::{method_not_allowed, no_such_resource};
 use crate::flow_control::FlowControl;
 use crate::http::body::Response;
 use crate::http::negotiate::Wanted;
@@ -196,6 +196,13 @@ impl NonResource {
         let found = |value: Option<Value>| {
             value.map_or_else(page_not_found, |value| document(&value, pretty))
         };
+        let listed = |value: Option<Value>, group: &str| match value {
+            // UPSTREAM: the routes of a built-in group answer for whatever is in it.
+            None if lockgate_kinds::resource::resources().any(|known| known.group == group) => {
+                failed(&no_such_resource(), Wanted::PLAIN.encoding)
+            }
+            value => found(value),
+        };
         // The documents of aggregated servers are among our own. Usually there are none.
         let remotes = self.aggregator.remotes();
         if !remotes.is_empty() {
@@ -236,9 +243,11 @@ impl NonResource {
                 .unwrap_or_else(|| document(&discovery::versions(&self.address), pretty)),
             ["apis"] => documents::aggregated(&snapshot, false, headers)
                 .unwrap_or_else(|| document(&discovery::group_list(&snapshot), pretty)),
-            ["api", version] => found(discovery::resource_list(&snapshot, "", version)),
+            ["api", version] => listed(discovery::resource_list(&snapshot, "", version), ""),
             ["apis", group] => found(discovery::group(&snapshot, group)),
-            ["apis", group, version] => found(discovery::resource_list(&snapshot, group, version)),
+            ["apis", group, version] => {
+                listed(discovery::resource_list(&snapshot, group, version), group)
+            }
             ["openapi", "v2"] => {
                 let answer = || documents::openapi_v2(&snapshot, headers);
                 self.maker.make(answer).await

@@ -41,8 +41,8 @@ use crate::config::AdmissionConsistency;
 use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
 use crate::error::{
-    Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, no_such_resource,
-    timeout, too_many_requests,
+    Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, method_not_supported,
+    no_such_resource, timeout, too_many_requests,
 };
 use crate::flow_control::{Asked as Asking, Classified, FlowControl};
 use crate::heavy::{self, Heavy};
@@ -449,6 +449,10 @@ impl Received {
         let snapshot = self.pipeline.registry.snapshot();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found.cloned() else {
+            // UPSTREAM: the routes of a built-in group answer for whatever is in it.
+            if is_built_in(&target.group) {
+                return self.fail(&no_such_resource(), encoding, event);
+            }
             return respond::page_not_found();
         };
         let mut request = Request::new(authorized, resource);
@@ -605,12 +609,12 @@ impl Received {
             verb: &verb,
             object: AccessObject::Path(path),
         };
-        let allowed = self.pipeline.authorizer.authorize(&request).allowed;
-        event.decided(allowed);
-        if allowed {
+        let decision = self.pipeline.authorizer.authorize(&request);
+        event.decided(decision.allowed);
+        if decision.allowed {
             return Ok(());
         }
-        let why = authz::denied(&user.username, &request);
+        let why = authz::denied(&user.username, &request, &decision.reason);
         Err(forbidden("", "", "", &why))
     }
 
@@ -679,13 +683,24 @@ impl Received {
         };
         let wanted = negotiate::wanted(&self.head.headers, &self.query, offer)?;
         let tables = Tables::wanted(wanted, &self.query)?;
-        check_scope(request.target(), resource)?;
+        if resource.is_custom() {
+            let target = request.target();
+            if is_elsewhere(target, resource) {
+                return Ok(respond::page_not_found());
+            }
+            check_custom(target, resource)?;
+        } else {
+            check_scope(request.target(), resource)?;
+        }
         let verb = request.target().verb;
         let (part, verbs) = if request.subresource().is_empty() {
             (None, &resource.names.verbs)
         } else {
             let Some(part) = resource.subresource(request.subresource()) else {
-                return Ok(respond::page_not_found());
+                return Err(match resource.is_custom() {
+                    true => resource.not_found(request.name()),
+                    false => no_such_resource(),
+                });
             };
             if connect::is_connection(part) {
                 let reply = Box::pin(self.connect(request, part)).await?;
@@ -811,7 +826,7 @@ impl Received {
             Write::RequestToken(body) => {
                 Box::pin(token_request::create(writer, signer, request, body)).await
             }
-            Write::Review(body) => Box::pin(reviewer.review(&writer.admitter, request, body)).await,
+            Write::Review(body) => Box::pin(reviewer.review(writer, request, body)).await,
         }
     }
 
@@ -834,6 +849,13 @@ fn is_long(target: &Target) -> bool {
 
 /// Checks that the path has a namespace and a name where the resource and the verb need them.
 fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
+    // What is only made has one route.
+    let is_only_made = resource.names.verbs.iter().all(|verb| verb == "create");
+    let is_named = !target.name.is_empty() && target.subresource.is_empty();
+    let is_across = resource.names.namespaced && target.namespace.is_empty();
+    if is_only_made && (is_named || is_across) {
+        return Err(no_such_resource());
+    }
     let namespaced = resource.names.namespaced;
     let is_namespace = resource.is("", "namespaces") && target.namespace == target.name;
     if !namespaced && !target.namespace.is_empty() && !is_namespace {
@@ -852,6 +874,38 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     if namespaced && target.namespace.is_empty() && !matches!(target.verb, Verb::List | Verb::Watch)
     {
         return Err(method_not_allowed());
+    }
+    Ok(())
+}
+
+/// Returns true if the group is one of the server itself.
+fn is_built_in(group: &str) -> bool {
+    lockgate_kinds::resource::resources().any(|resource| resource.group == group)
+}
+
+/// Returns true if a path is not in the scope of a custom resource: then it is nothing.
+fn is_elsewhere(target: &Target, resource: &Resource) -> bool {
+    match (resource.names.namespaced, target.namespace.is_empty()) {
+        (false, false) => true,
+        (true, true) => !matches!(target.verb, Verb::List | Verb::Watch),
+        _ => false,
+    }
+}
+
+/// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go
+fn check_custom(target: &Target, resource: &Resource) -> Outcome<()> {
+    if !target.rest.is_empty() {
+        return Err(resource.not_found(&target.name));
+    }
+    if matches!(target.verb, Verb::Unknown | Verb::Proxy) {
+        return Err(method_not_supported(
+            resource.group(),
+            resource.plural(),
+            "",
+        ));
+    }
+    if matches!(target.verb, Verb::Update | Verb::Patch) && target.name.is_empty() {
+        return Err(bad_request("name must be provided"));
     }
     Ok(())
 }

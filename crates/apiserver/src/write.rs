@@ -7,7 +7,7 @@ pub(crate) mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod evict;
-mod managed_fields;
+pub(crate) mod managed_fields;
 pub(crate) mod patch;
 pub(crate) mod scale;
 mod stages;

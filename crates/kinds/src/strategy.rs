@@ -99,10 +99,14 @@ pub fn prepare_update(
 /// Sets what is set right after validation.
 pub fn canonicalize(resource: &Resource, value: &mut Value) {
     resource.rules.canonicalize(value);
-    // Storage is protobuf, which knows no empty lists and maps; definitions are stored as JSON.
-    if resource.group != "apiextensions.k8s.io"
-        && let Some(ty) = type_of_resource(resource)
-    {
+    let Some(ty) = type_of_resource(resource) else {
+        return;
+    };
+    // Storage is protobuf, which knows no empty lists and maps; definitions are stored as JSON, which has
+    // those that are always written.
+    if resource.group == "apiextensions.k8s.io" {
+        let _left_out = ty.take_empties(value);
+    } else {
         ty.forget_empties(value);
     }
 }

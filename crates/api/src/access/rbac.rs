@@ -2,7 +2,7 @@
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/rbac.go
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
@@ -23,7 +23,7 @@ struct State {
     /// By namespace and name; the namespace of a cluster role is empty.
     roles: HashMap<(String, String), Vec<Rule>>,
     /// By namespace; that of cluster role bindings is empty. Then by name.
-    bindings: HashMap<String, HashMap<String, Binding>>,
+    bindings: HashMap<String, BTreeMap<String, Binding>>,
 }
 
 /// A rule of a role.
@@ -144,22 +144,13 @@ impl Rbac {
             vec!["", namespace]
         };
         for scope in scopes {
-            let bindings = state.bindings.get(scope).into_iter().flatten();
-            let mut bindings: Vec<(&String, &Binding)> = bindings.collect();
-            bindings.retain(|(_, binding)| binding.subjects.iter().any(|it| it.is(user)));
-            bindings.sort_by_key(|(name, _)| *name);
-            for (_, binding) in bindings {
+            for (_, binding) in state.bindings.get(scope).into_iter().flatten() {
+                if !binding.subjects.iter().any(|it| it.is(user)) {
+                    continue;
+                }
                 match state.roles.get(&binding.role) {
                     Some(rules) => found.rules.extend(rules.iter().cloned()),
-                    None => {
-                        let (of, name) = &binding.role;
-                        let kind = if of.is_empty() { "clusterrole" } else { "role" };
-                        let error =
-                            format!("{kind}.rbac.authorization.k8s.io {} not found", quote(name));
-                        if !found.errors.contains(&error) {
-                            found.errors.push(error);
-                        }
-                    }
+                    None => add(&mut found.errors, binding.role_not_found()),
                 }
             }
         }
@@ -197,21 +188,72 @@ impl Authorizer for Rbac {
         } else {
             vec!["", namespace]
         };
-        let allowed = scopes.into_iter().any(|scope| {
-            state.bindings.get(scope).is_some_and(|bindings| {
-                bindings.values().any(|binding| {
-                    binding
-                        .subjects
-                        .iter()
-                        .any(|subject| subject.is(request.user))
-                        && state
-                            .roles
-                            .get(&binding.role)
-                            .is_some_and(|rules| rules.iter().any(|rule| rule.allows(request)))
-                })
-            })
-        });
-        if allowed { yes } else { Decision::default() }
+        let mut errors = Vec::new();
+        for scope in scopes {
+            for (name, binding) in state.bindings.get(scope).into_iter().flatten() {
+                let mut subjects = binding.subjects.iter();
+                let Some(subject) = subjects.find(|subject| subject.is(request.user)) else {
+                    continue;
+                };
+                match state.roles.get(&binding.role) {
+                    Some(rules) if rules.iter().any(|rule| rule.allows(request)) => {
+                        let reason = binding.reason(scope, name, subject);
+                        return Decision { reason, ..yes };
+                    }
+                    Some(_) => {}
+                    None => add(&mut errors, binding.role_not_found()),
+                }
+            }
+        }
+        let reason = match errors.as_slice() {
+            [] => String::new(),
+            [error] => format!("RBAC: {error}"),
+            errors => format!("RBAC: [{}]", errors.join(", ")),
+        };
+        Decision {
+            reason,
+            ..Decision::default()
+        }
+    }
+}
+
+/// Adds an error that is not there yet.
+fn add(errors: &mut Vec<String>, error: String) {
+    if !errors.contains(&error) {
+        errors.push(error);
+    }
+}
+
+impl Binding {
+    fn role_not_found(&self) -> String {
+        let (of, name) = &self.role;
+        let kind = if of.is_empty() { "clusterrole" } else { "role" };
+        format!("{kind}.rbac.authorization.k8s.io {} not found", quote(name))
+    }
+
+    /// Why a binding with this name allows something.
+    ///
+    /// UPSTREAM: kubernetes pkg/registry/rbac/validation/rule.go (describeSubject)
+    fn reason(&self, namespace: &str, name: &str, subject: &Subject) -> String {
+        let (of, role) = &self.role;
+        let role_kind = if of.is_empty() { "ClusterRole" } else { "Role" };
+        let (kind, name) = match namespace {
+            "" => ("ClusterRoleBinding", name.to_owned()),
+            namespace => ("RoleBinding", format!("{name}/{namespace}")),
+        };
+        let (subject_kind, subject) = match subject {
+            Subject::User(name) => ("User", name.clone()),
+            Subject::Group(name) => ("Group", name.clone()),
+            Subject::ServiceAccount { namespace, name } => {
+                ("ServiceAccount", format!("{name}/{namespace}"))
+            }
+        };
+        format!(
+            "RBAC: allowed by {kind} {} of {role_kind} {} to {subject_kind} {}",
+            quote(&name),
+            quote(role),
+            quote(&subject)
+        )
     }
 }
 

@@ -70,10 +70,11 @@ pub(crate) fn impersonate(
                 label_selector: "",
             },
         };
-        if authorizer.authorize(&request).allowed {
+        let decision = authorizer.authorize(&request);
+        if decision.allowed {
             return Ok(());
         }
-        let why = authz::denied(&user.username, &request);
+        let why = authz::denied(&user.username, &request, &decision.reason);
         Err(forbidden(group, resource, name, &why))
     };
     match service_account(&name) {

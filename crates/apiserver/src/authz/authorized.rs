@@ -85,9 +85,10 @@ fn check(
             label_selector: asked.label_selector,
         },
     };
-    if authorizer.authorize(&request).allowed {
+    let decision = authorizer.authorize(&request);
+    if decision.allowed {
         return Ok(());
     }
-    let why = denied(&user.name, &request);
+    let why = denied(&user.name, &request, &decision.reason);
     Err(forbidden(&target.group, &target.resource, asked.name, &why))
 }

@@ -221,7 +221,9 @@ fn decode_typed(
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
     }
-    if found.version.is_empty() {
+    // Custom resources are decoded without defaults for their type, and a wrong kind is for validation.
+    let is_custom = matches!(expected.shape, Shape::Custom(_));
+    if found.version.is_empty() && !is_custom {
         (found.group, found.version) = (expected.group.to_owned(), expected.version.to_owned());
     }
     // Evictions are the same in the version before, which has no other kinds any more.
@@ -238,7 +240,7 @@ fn decode_typed(
             expected.kind
         ))
     };
-    if found.kind != expected.kind {
+    if found.kind != expected.kind && !is_custom {
         return Err(cannot(&wrong_kind(&found, expected)));
     }
     if (found.group.as_str(), found.version.as_str()) != (expected.group, expected.version) {
@@ -326,17 +328,69 @@ fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
         "" => "core",
         group => group.split('.').next().unwrap_or_default(),
     };
-    match lockgate_kinds::resource::by_kind(&found.group, &found.version, &found.kind) {
-        Some(_) => format!(
+    if is_registered(found) {
+        format!(
             "converting ({}.{}) to ({internal}.{}): unknown conversion",
             found.version, found.kind, expected.kind
-        ),
-        None => format!(
-            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            quote(&found.kind),
-            quote(&found.api_version())
-        ),
+        )
+    } else {
+        unregistered(found, "pkg/api/legacyscheme/scheme.go:30")
     }
+}
+
+fn unregistered(found: &TypeMeta, scheme: &str) -> String {
+    format!(
+        "no kind {} is registered for version {} in scheme {}",
+        quote(&found.kind),
+        quote(&found.api_version()),
+        quote(scheme)
+    )
+}
+
+/// Kinds that every version knows. UPSTREAM: apimachinery pkg/apis/meta/v1/register.go
+const UNVERSIONED: [&str; 5] = [
+    "Status",
+    "APIVersions",
+    "APIGroupList",
+    "APIGroup",
+    "APIResourceList",
+];
+
+/// Kinds that are registered with every group.
+const OPTIONS: [&str; 7] = [
+    "WatchEvent",
+    "ListOptions",
+    "GetOptions",
+    "DeleteOptions",
+    "CreateOptions",
+    "UpdateOptions",
+    "PatchOptions",
+];
+
+/// Returns true if upstream has a Go type for a kind.
+fn is_registered(found: &TypeMeta) -> bool {
+    use lockgate_kinds::resource::{by_kind, resources};
+    if UNVERSIONED.contains(&found.kind.as_str()) {
+        return true;
+    }
+    let (group, version) = (found.group.as_str(), found.version.as_str());
+    let item = found.kind.strip_suffix("List").unwrap_or(&found.kind);
+    if by_kind(group, version, &found.kind).is_some() || by_kind(group, version, item).is_some() {
+        return true;
+    }
+    let is_known = resources().any(|known| known.group == group && known.version == version);
+    is_known && OPTIONS.contains(&found.kind.as_str())
+}
+
+/// The words about a body of a deletion that is something else than its options.
+pub(crate) fn not_delete_options(found: &TypeMeta) -> String {
+    if UNVERSIONED.contains(&found.kind.as_str()) {
+        return format!(
+            "converting ({}.{}) to (v1.DeleteOptions): unknown conversion",
+            found.version, found.kind
+        );
+    }
+    unregistered(found, "pkg/apis/meta/internalversion/scheme/register.go:26")
 }
 
 /// Decodes an object that is a tree already, with the defaults of its version. Unknown fields are

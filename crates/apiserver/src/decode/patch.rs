@@ -8,6 +8,7 @@ use lockgate_go::quote::quote;
 use lockgate_kinds::tree;
 
 use crate::decode::body;
+use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
 use crate::http::negotiate::{PatchType, Sent};
@@ -31,12 +32,28 @@ pub(crate) enum Patch {
 
 impl Patch {
     /// Decodes a patch.
-    pub(crate) fn read(bytes: &[u8], patch_type: PatchType) -> Outcome<Read> {
-        let undecodable = |error: &str| bad_request(format!("error decoding patch: {error}"));
+    ///
+    /// UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (applyJSPatch, strategicPatchObject)
+    pub(crate) fn read(
+        bytes: &[u8],
+        patch_type: PatchType,
+        validation: FieldValidation,
+    ) -> Outcome<Read> {
+        let is_checked = validation != FieldValidation::Ignore;
+        let undecodable = |error: &str| match patch_type {
+            PatchType::Json | PatchType::Merge if is_checked => {
+                bad_request(format!("error decoding patch: {error}"))
+            }
+            PatchType::Merge => bad_request("Invalid JSON Patch"),
+            _ => bad_request(error),
+        };
         match patch_type {
             PatchType::Json => {
                 let document = body::parse(bytes, Sent::Json)
                     .map_err(|error| undecodable(&error.to_string()))?;
+                if is_checked {
+                    check_operations(document.root()).map_err(|error| undecodable(&error))?;
+                }
                 let operations = document.root().items().count();
                 if operations > limits::JSON_PATCH_OPERATIONS {
                     return Err(too_large(format!(
@@ -82,6 +99,30 @@ impl Patch {
             }
         }
     }
+}
+
+/// Checks that operations have the form of upstream's Go type.
+fn check_operations(root: Value<'_>) -> Result<(), String> {
+    let cannot = |value: Value<'_>, into: &str| {
+        let found = type_name(&tree::from_document(value));
+        Err(format!("json: cannot unmarshal {found} into Go {into}"))
+    };
+    if !matches!(root.kind(), Kind::Array | Kind::Null) {
+        return cannot(root, "value of type []handlers.jsonPatchOp");
+    }
+    for operation in root.items() {
+        if !matches!(operation.kind(), Kind::Object | Kind::Null) {
+            return cannot(operation, "value of type handlers.jsonPatchOp");
+        }
+        for member in operation.members() {
+            let is_text = matches!(member.value.kind(), Kind::String | Kind::Null);
+            if matches!(member.key, "op" | "path" | "from") && !is_text {
+                let field = format!("struct field jsonPatchOp.{} of type string", member.key);
+                return cannot(member.value, &field);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The members of operations that stand twice or are none.

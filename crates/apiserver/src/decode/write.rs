@@ -204,7 +204,8 @@ impl Encoded<'_> {
     fn patch(self, resource: &Resource) -> Outcome<PatchBody> {
         let patch_type = negotiate::patch_type(self.headers, resource.is_custom())?;
         let options = WriteOptions::of_patch(self.query, patch_type)?.by(&self.agent());
-        let Read { patch, findings } = Patch::read(self.body, patch_type)?;
+        let Read { patch, findings } =
+            Patch::read(self.body, patch_type, options.field_validation())?;
         Ok(PatchBody {
             patch,
             findings,
@@ -264,9 +265,7 @@ impl Encoded<'_> {
         let parsed = Parsed::read(self.body, sent).map_err(undecodable)?;
         let found = parsed.type_meta().map_err(undecodable)?;
         if !found.kind.is_empty() && found.kind != "DeleteOptions" {
-            return Err(bad_request(
-                "decoded object cannot be converted to DeleteOptions",
-            ));
+            return Err(bad_request(body::not_delete_options(&found)));
         }
         let ty = type_of("meta.k8s.io", "v1", "DeleteOptions")
             .ok_or_else(|| internal("the type of DeleteOptions is unknown"))?;

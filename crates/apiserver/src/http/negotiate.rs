@@ -8,7 +8,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use lockgate_go::mime;
 
-use crate::error::{Failure, Outcome, not_acceptable, unsupported_media_type};
+use crate::error::{Failure, Outcome, not_acceptable, unrouted_media_type, unsupported_media_type};
 use crate::http::query::Query;
 
 /// The forms of built-in kinds.
@@ -226,6 +226,10 @@ pub(crate) fn patch_type(headers: &HeaderMap, is_custom: bool) -> Outcome<PatchT
     // Parameters are cut off by hand here, not parsed. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
     let text = text(headers, &CONTENT_TYPE);
     let name = text.split(';').next().unwrap_or_default();
+    let is_routed = |name: &str| allowed().any(|(known, _)| known == name);
+    if !is_custom && !is_routed(name.trim()) {
+        return Err(unrouted_media_type());
+    }
     allowed()
         .find(|(known, _)| *known == name)
         .map(|(_, kind)| kind)

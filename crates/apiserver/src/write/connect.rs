@@ -87,11 +87,34 @@ pub(crate) async fn connect(
             subresource: "",
         })
         .await?;
+    if request.resource.plural() == "services" {
+        check_endpoints(writer, request).await?;
+    }
     Err(unreachable_target(
         &request.resource,
         request.name(),
         &object,
     ))
+}
+
+/// A service without Endpoints is told as if it were not there.
+///
+/// UPSTREAM: kubernetes pkg/registry/core/service/storage/storage.go (ResourceLocation)
+async fn check_endpoints(writer: &Writer, request: &Request) -> Outcome<()> {
+    let snapshot = writer.registry.snapshot();
+    let Some(resource) = snapshot.find("", "v1", "endpoints") else {
+        return Ok(());
+    };
+    let path = ObjectPath {
+        resource,
+        namespace: request.namespace(),
+        name: request.name(),
+        subresource: "",
+    };
+    match writer.storage.get(path).await {
+        Err(failure) if failure.0.code == 404 => Err(request.resource.not_found(request.name())),
+        _ => Ok(()),
+    }
 }
 
 fn options(part: &Subresource, query: &Query, rest: &[String]) -> Outcome<Value> {

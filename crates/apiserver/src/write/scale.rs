@@ -47,7 +47,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         let old = writer.storage.get(path).await?;
         if !replaced.is_empty() {
             let key = writer.storage.key(resource, path.namespace, path.name);
-            check_stored_uid(path, &key, &replaced, &old)?;
+            check_stored_uid(path, &key, &replaced, &old, body.options.is_dry_run())?;
         }
         let mut old_scale = scale::of(resource, &old)?;
         replicas.show(&old, &mut old_scale)?;

@@ -268,8 +268,10 @@ impl<'c> Change<'c> {
             name: self.request.name(),
             subresource: "",
         };
-        self.uid
-            .map_or(Ok(()), |wanted| check_stored_uid(path, key, wanted, old))
+        self.uid.map_or(Ok(()), |wanted| {
+            let dry_run = self.options.is_dry_run();
+            check_stored_uid(path, key, wanted, old, dry_run)
+        })
     }
 
     /// The object must be of the stored resourceVersion, or of none where that is allowed.
@@ -440,13 +442,9 @@ pub(crate) async fn set_without_admission(
 fn parse_version(text: &str) -> Outcome<u64> {
     text.parse().map_err(|_| {
         let quoted = lockgate_go::quote::quote(text);
-        let detail = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
-        let error = lockgate_api::field::FieldError::invalid(
-            &lockgate_api::field::Path::root("resourceVersion"),
-            lockgate_api::field::Shown::Text(text),
-            detail,
-        );
-        plain(error.to_string())
+        plain(format!(
+            "strconv.ParseUint: parsing {quoted}: invalid syntax"
+        ))
     })
 }
 
@@ -456,13 +454,17 @@ pub(crate) fn check_stored_uid(
     key: &str,
     wanted: &str,
     old: &Value,
+    dry_run: bool,
 ) -> Outcome<()> {
     let found = metadata::text(old, "uid");
     if wanted == found {
         return Ok(());
     }
     let key = upstream_key(path.resource, key);
-    let why = precondition_failed(&key, "UID", wanted, found);
+    // UPSTREAM: apiserver pkg/registry/generic/registry/dryrun.go checks before keys have their prefix.
+    let prefix = if dry_run { "/registry" } else { "" };
+    let key = key.strip_prefix(prefix).unwrap_or(&key);
+    let why = precondition_failed(key, "UID", wanted, found);
     Err(path.resource.conflict(path.name, &why))
 }
 

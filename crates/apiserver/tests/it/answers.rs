@@ -1271,3 +1271,310 @@ async fn labels_of_jobs_follow_their_template_until_a_patch() {
     hooks.stop().await;
     server.stop().await;
 }
+
+/// Recorded from kube-apiserver v1.36.4: a group of its own answers for every path in it.
+#[tokio::test]
+async fn paths_that_are_not_there() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let versions = json!([open_version("v1", true)]);
+    client.create(DEFINITIONS, definition(versions)).await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    client.create(WIDGETS, widget.clone()).await;
+    let page = "404 page not found\n";
+    let none = "the server could not find the requested resource";
+    let no_method = "the server does not allow this method on the requested resource";
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let of_widget = |rest: &str| format!("{WIDGETS}{rest}");
+    for (method, path, code, message) in [
+        (Method::GET, "/api/v1/none", 404, none),
+        (Method::GET, "/apis/apps/v1/none", 404, none),
+        (Method::GET, "/apis/apps/v1beta1/deployments", 404, none),
+        (
+            Method::POST,
+            "/apis/apiextensions.k8s.io/v1/none",
+            404,
+            none,
+        ),
+        (
+            Method::GET,
+            "/apis/apiregistration.k8s.io/v1/none",
+            404,
+            none,
+        ),
+        (Method::GET, "/apis/none.example.com/v1/none", 404, page),
+        (Method::GET, &format!("{CONFIG_MAPS}/a/none"), 404, none),
+        (Method::POST, &format!("{reviews}/a"), 404, none),
+        (Method::GET, reviews, 405, no_method),
+        (Method::DELETE, "/api/v1/bindings", 404, none),
+        (Method::GET, "/apis/example.com/v1/none", 404, page),
+        (Method::GET, "/apis/example.com/v2/widgets", 404, page),
+        (Method::POST, "/apis/example.com/v1/widgets", 404, page),
+        (
+            Method::GET,
+            &of_widget("/w/none"),
+            404,
+            "widgets.example.com \"w\" not found",
+        ),
+        (
+            Method::DELETE,
+            &of_widget("/w/a/b"),
+            404,
+            "widgets.example.com \"w\" not found",
+        ),
+        (Method::PUT, &of_widget(""), 400, "name must be provided"),
+        (
+            Method::OPTIONS,
+            &of_widget("/w"),
+            405,
+            " is not supported on resources of kind \"widgets.example.com\"",
+        ),
+    ] {
+        let headers = [("content-type", "application/json")];
+        let answer = client.request(method.clone(), path, &headers, "{}").await;
+        let told = match answer.header("content-type") {
+            "application/json" => answer.json()["message"].as_str().unwrap().to_owned(),
+            _ => answer.text(),
+        };
+        assert_eq!(
+            (answer.code, told.as_str()),
+            (code, message),
+            "{method} {path}"
+        );
+    }
+    // A custom resource is made wherever it is sent to, and its kind is for validation.
+    let mut other = widget.clone();
+    other["metadata"]["name"] = "v".into();
+    client.post(&of_widget("/v"), &other).await.expect(201);
+    other["kind"] = "Gadget".into();
+    client.post(WIDGETS, &other).await.refused(
+        422,
+        "Invalid",
+        "Gadget.example.com \"v\" is invalid: kind: Invalid value: \"Gadget\": must be Widget",
+    );
+    for (version, shown) in [("v1", "v1"), ("", ""), ("example.com/v2", "example.com/v2")] {
+        let mut other = widget.clone();
+        other["apiVersion"] = version.into();
+        client.post(WIDGETS, &other).await.refused(
+            400,
+            "BadRequest",
+            &format!(
+                "the API version in the data ({shown}) does not match the expected API version \
+                 (example.com/v1)"
+            ),
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn bodies_of_another_kind() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client.create(CONFIG_MAPS, config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    for (version, kind, is_known) in [
+        ("v1", "Status", true),
+        ("apps/v1", "Status", true),
+        ("v1", "ConfigMapList", true),
+        ("apps/v1", "DeleteOptions", true),
+        ("v1", "None", false),
+        ("meta.k8s.io/v1", "DeleteOptions", false),
+    ] {
+        let body = json!({"apiVersion": version, "kind": kind});
+        let answer = client.post(CONFIG_MAPS, &body).await.expect(400);
+        let message = answer["message"].as_str().unwrap();
+        let conversion = format!("converting (v1.{kind}) to (core.ConfigMap): unknown conversion");
+        let unknown =
+            format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme");
+        let wanted = if is_known { conversion } else { unknown };
+        assert!(message.contains(&wanted), "{message}");
+    }
+    for (kind, wanted) in [
+        (
+            "ConfigMap",
+            "no kind \"ConfigMap\" is registered for version \"v1\" in scheme",
+        ),
+        (
+            "Status",
+            "converting (v1.Status) to (v1.DeleteOptions): unknown conversion",
+        ),
+    ] {
+        let options = json!({"apiVersion": "v1", "kind": kind});
+        let answer = client.delete_with(&path, &options).await.expect(400);
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.starts_with(wanted), "{message}");
+    }
+    let into = |what: &str| format!("error decoding patch: json: cannot unmarshal {what}");
+    for (patch, kind, query, wanted) in [
+        (
+            json!({}),
+            "json",
+            "",
+            into("object into Go value of type []handlers.jsonPatchOp"),
+        ),
+        (
+            json!([1]),
+            "json",
+            "",
+            into("number into Go value of type handlers.jsonPatchOp"),
+        ),
+        (
+            json!([{"op": "add", "path": true}]),
+            "json",
+            "",
+            into("bool into Go struct field jsonPatchOp.path of type string"),
+        ),
+        (
+            json!({}),
+            "json",
+            "?fieldValidation=Ignore",
+            String::from("json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+        ),
+        (
+            json!([]),
+            "merge",
+            "",
+            into("array into Go value of type map[string]interface {}"),
+        ),
+        (
+            json!([]),
+            "merge",
+            "?fieldValidation=Ignore",
+            String::from("Invalid JSON Patch"),
+        ),
+        (
+            json!(1),
+            "strategic",
+            "",
+            String::from(
+                "json: cannot unmarshal number into Go value of type map[string]interface {}",
+            ),
+        ),
+    ] {
+        let answer = client.patch(&format!("{path}{query}"), kind, &patch).await;
+        answer.refused(400, "BadRequest", &wanted);
+    }
+    let mut changed = config_map("a");
+    changed["metadata"]["resourceVersion"] = "x".into();
+    let parse = "strconv.ParseUint: parsing \"x\": invalid syntax";
+    client.put(&path, &changed).await.refused(500, "", parse);
+    changed["metadata"] = json!({"name": "a", "uid": "x"});
+    for (query, key) in [("", "/registry/configmaps"), ("?dryRun=All", "/configmaps")] {
+        let answer = client.put(&format!("{path}{query}"), &changed).await;
+        let answer = answer.expect(409);
+        let message = answer["message"].as_str().unwrap();
+        let wanted = format!("Code: 4, Key: {key}/default/a, ResourceVersion: 0");
+        assert!(message.contains(&wanted), "{message}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reviews_say_why() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let rbac = "rbac.authorization.k8s.io";
+    let binding = |name: &str, role: &str, user: &str| {
+        json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
+        })
+    };
+    let bindings = format!("/apis/{rbac}/v1/clusterrolebindings");
+    client
+        .create(&bindings, binding("all", "cluster-admin", "ann"))
+        .await;
+    client
+        .create(&bindings, binding("none", "no-such-role", "bob"))
+        .await;
+    let review = |user: &str, selector: Value| {
+        json!({"spec": {"user": user, "resourceAttributes": {
+            "verb": "get", "resource": "pods", "namespace": "default", "labelSelector": selector,
+        }}})
+    };
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let requirements = |list: Value| json!({"requirements": list});
+    let known = json!({"key": "a", "operator": "Exists"});
+    let odd = json!({"key": "a", "operator": "Odd"});
+    for (user, selector, status) in [
+        (
+            "ann",
+            Value::Null,
+            json!({"allowed": true, "reason": "RBAC: allowed by ClusterRoleBinding \"all\" of \
+                ClusterRole \"cluster-admin\" to User \"ann\""}),
+        ),
+        (
+            "bob",
+            Value::Null,
+            json!({"allowed": false, "reason": "RBAC: clusterrole.rbac.authorization.k8s.io \
+                \"no-such-role\" not found"}),
+        ),
+        (
+            "eve",
+            json!({"rawSelector": "a in ("}),
+            json!({"allowed": false, "evaluationError":
+                "spec.resourceAttributes.labelSelector ignored due to parse error"}),
+        ),
+        (
+            "eve",
+            requirements(json!([known, odd])),
+            json!({"allowed": false, "evaluationError":
+                "spec.resourceAttributes.labelSelector partially ignored due to parse error"}),
+        ),
+    ] {
+        let answer = client.create(path, review(user, selector)).await;
+        assert_eq!(answer["status"], status, "{user}");
+        let manager = &answer["metadata"]["managedFields"][0]["operation"];
+        assert_eq!(manager, "Update", "{user}");
+    }
+    let refused = client.taken_for("bob").get(CONFIG_MAPS).await.expect(403);
+    let message = refused["message"].as_str().unwrap();
+    assert!(
+        message.ends_with(
+            "in the namespace \"default\": RBAC: clusterrole.rbac.authorization.k8s.io \
+             \"no-such-role\" not found"
+        ),
+        "{message}"
+    );
+    let mut named = review("eve", Value::Null);
+    named["metadata"] = json!({"name": "n", "generation": 2});
+    let answer = client.post(path, &named).await.expect(422);
+    let message = answer["message"].as_str().unwrap();
+    let start = ".authorization.k8s.io \"\" is invalid: metadata: Invalid value: \
+                 {\"name\":\"n\",\"generation\":2,\"managedFields\":[{\"manager\":";
+    assert!(message.starts_with(start), "{message}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn definitions_are_stored_without_empty_lists() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut version = open_version("v1", true);
+    version["additionalPrinterColumns"] = json!([]);
+    version["schema"]["openAPIV3Schema"]["required"] = json!([]);
+    let mut object = definition(json!([version]));
+    object["spec"]["names"]["shortNames"] = json!([]);
+    object["metadata"]["labels"] = json!({});
+    let made = client.create(DEFINITIONS, object).await;
+    for path in [
+        "/metadata/labels",
+        "/spec/names/shortNames",
+        "/spec/versions/0/additionalPrinterColumns",
+        "/spec/versions/0/schema/openAPIV3Schema/required",
+    ] {
+        assert_eq!(made.pointer(path), None, "{path}");
+    }
+    for (versions, shown) in [(Value::Null, "null"), (json!([]), "[]")] {
+        let answer = client.post(DEFINITIONS, &definition(versions)).await;
+        let answer = answer.expect(422);
+        let message = answer["message"].as_str().unwrap();
+        let wanted =
+            format!("spec.versions: Invalid value: {shown}: must have exactly one version");
+        assert!(message.contains(&wanted), "{message}");
+    }
+    server.stop().await;
+}

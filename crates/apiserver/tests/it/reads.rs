@@ -666,6 +666,7 @@ async fn cuts_off_a_watcher_that_does_not_read() {
     server.stop().await;
 }
 
+const NO_RESOURCE: &str = "the server could not find the requested resource";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const AGGREGATED_BETA: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
@@ -771,13 +772,16 @@ async fn tells_what_it_serves_group_by_group() {
     let group = client.get("/apis/autoscaling").await.expect(200);
     assert_eq!(group["kind"], "APIGroup");
     assert_eq!(group["preferredVersion"]["groupVersion"], "autoscaling/v2");
-    for path in ["/api/v2", "/apis/none", "/apis/apps/v9", "/nowhere"] {
+    for path in ["/apis/none", "/apis/none/v1", "/nowhere"] {
         let answer = client.get(path).await;
         assert_eq!(
             (answer.code, answer.text().as_str()),
             (404, "404 page not found\n"),
             "{path}"
         );
+    }
+    for path in ["/api/v2", "/apis/apps/v9"] {
+        client.get(path).await.refused(404, "NotFound", NO_RESOURCE);
     }
     server.stop().await;
 }

@@ -284,12 +284,18 @@ async fn asks_about_connections_before_there_are_any() {
     let client = Client::admin(&server).await;
     let hooks = observer(&client, &["*/*"]).await;
     client.create(PODS, pod("p")).await;
-    let service = json!({
-        "metadata": {"name": "s"},
-        "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}},
-    });
+    for name in ["s", "t"] {
+        let service = json!({
+            "metadata": {"name": name},
+            "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}},
+        });
+        client
+            .create("/api/v1/namespaces/default/services", service)
+            .await;
+    }
+    let endpoints = json!({"metadata": {"name": "t"}});
     client
-        .create("/api/v1/namespaces/default/services", service)
+        .create("/api/v1/namespaces/default/endpoints", endpoints)
         .await;
     client
         .create("/api/v1/nodes", json!({"metadata": {"name": "n"}}))
@@ -328,8 +334,15 @@ async fn asks_about_connections_before_there_are_any() {
             Method::DELETE,
             String::from("/api/v1/namespaces/default/services/s/proxy/a/b"),
             "CONNECT services/proxy ServiceProxyOptions",
+            404,
+            "services \"s\" not found",
+        ),
+        (
+            Method::DELETE,
+            String::from("/api/v1/namespaces/default/services/t/proxy/a/b"),
+            "CONNECT services/proxy ServiceProxyOptions",
             503,
-            "no endpoints available for service \"s\"",
+            "no endpoints available for service \"t\"",
         ),
     ] {
         let answer = client.request(method, &path, &[], "").await;

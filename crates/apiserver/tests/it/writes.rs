@@ -592,6 +592,12 @@ async fn patches_in_three_ways() {
     client
         .request(http::Method::PATCH, &d, &headers, "{}")
         .await
+        .refused(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+    // What a route lets through, the handler may still refuse.
+    let headers = [("content-type", "application/merge-patch+json ;a=b")];
+    client
+        .request(http::Method::PATCH, &d, &headers, "{}")
+        .await
         .refused(
             415,
             "UnsupportedMediaType",

@@ -49,6 +49,22 @@ pub(super) const CRON_JOBS: Resource = namespaced(
 pub(super) struct CronJob;
 
 impl Kind for CronJob {
+    /// UPSTREAM: kubernetes pkg/registry/batch/cronjob/strategy.go validates no status, nor the metadata with it.
+    fn validate_update(
+        &self,
+        subresource: &str,
+        new: &Written<'_>,
+        old: &Written<'_>,
+        context: &Context<'_>,
+    ) -> FieldErrors {
+        if subresource == "status" {
+            return FieldErrors::new();
+        }
+        let mut errors = self.validate_metadata_update(new, old);
+        self.validate(&mut errors, new, Some(old), context);
+        errors
+    }
+
     fn prepare_update(
         &self,
         subresource: &str,

@@ -302,7 +302,10 @@ pub(in crate::builtin) fn claim_spec(
         }
     } else if source.is_set() && reference.is_set() {
         let same = |key| source.at(key).text() == reference.at(key).text();
-        if !same("apiGroup") || !same("kind") || !same("name") {
+        // An empty group and none are different pointers.
+        let has_group = |at: &At<'_, '_>| at.at("apiGroup").is_set();
+        let same_group = same("apiGroup") && has_group(&source) == has_group(&reference);
+        if !same_group || !same("kind") || !same("name") {
             at.invalid_as(errors, shown, "must match dataSourceRef");
         }
     }

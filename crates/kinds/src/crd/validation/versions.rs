@@ -260,7 +260,10 @@ pub(super) fn validate(hoisted: &Hoisted<'_>, options: &Options, errors: &mut Fi
         .filter(|version| version.props.flag("storage"))
         .count();
     let mut invalid = |detail: &str| {
-        let shown = internal::versions(&hoisted.versions);
+        let shown = match given(hoisted.spec, "versions") {
+            Some(_) => internal::versions(&hoisted.versions),
+            None => String::from("null"),
+        };
         errors.push(error::invalid(&place, &shown, detail));
     };
     if !is_unique {
