@@ -3,12 +3,15 @@
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockgate_admission::call::{Caller as _, Post};
 use lockgate_admission::host::{Ids as _, RandomIds};
 use lockgate_admission::https::HttpsCaller;
+use lockgate_api::field::{FieldErrors, Path, aggregate};
+use lockgate_api::meta::validation::{validate_annotations, validate_labels};
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_go::json;
 use lockgate_store::Entry;
@@ -119,7 +122,7 @@ impl Converter {
                         .await
                         .map_err(|error| {
                             plain(format!(
-                                "conversion webhook for {}, Kind={} failed: {error}",
+                                "conversion webhook for {}, Kind={} {error}",
                                 from.api_version(),
                                 from.kind()
                             ))
@@ -179,29 +182,105 @@ fn rename(mut object: Value, to: &Resource) -> Value {
 /// The failure of a conversion webhook, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 enum WebhookError {
-    #[error("{0}")]
+    #[error("failed: {0}")]
     Call(String),
-    #[error("the server responded with the status code {0} but did not return more information")]
-    Code(u16),
-    #[error("{0}")]
-    Json(serde_json::Error),
-    #[error("no response provided")]
-    NoResponse,
-    #[error("expected response.uid={expected:?}, got {found:?}")]
-    Uid { expected: String, found: String },
-    #[error("{0}")]
-    Failed(String),
-    #[error("webhook returned {0} objects, expected 1")]
-    Count(usize),
-    #[error("returned object at index 0 has invalid apiVersion {found:?}, expected {expected:?}")]
-    ApiVersion { expected: String, found: String },
-    #[error("returned object at index 0 has invalid kind {found:?}, expected {expected:?}")]
-    Kind { expected: String, found: String },
     #[error(
-        "invalid metadata of object at index 0: metadata.name: Invalid value: {found}: must be \
-         equal to {expected}"
+        "failed: the server responded with the status code {0} but did not return more information"
     )]
-    Name { expected: Value, found: Value },
+    Code(u16),
+    #[error("failed: {0}")]
+    Json(serde_json::Error),
+    #[error("failed: no response provided")]
+    NoResponse,
+    #[error("failed: expected response.uid={expected:?}, got {found:?}")]
+    Uid { expected: String, found: String },
+    #[error("failed: {0}")]
+    Failed(String),
+    #[error("returned {0} objects, expected 1")]
+    Count(usize),
+    #[error(
+        "returned invalid object at index 0: invalid {what} (expected {expected}, received {found})"
+    )]
+    Type {
+        what: &'static str,
+        expected: String,
+        found: String,
+    },
+    #[error("returned invalid object: must have the same {what}: {expected} != {found}")]
+    Changed {
+        what: &'static str,
+        expected: String,
+        found: String,
+    },
+    #[error("returned invalid metadata: {0}")]
+    Metadata(#[from] MetadataError),
+}
+
+/// Labels or annotations that no object may have.
+#[derive(Debug, thiserror::Error)]
+enum MetadataError {
+    #[error("invalid metadata.{member} of type {kind} in converted object")]
+    NotAMap {
+        member: &'static str,
+        kind: &'static str,
+    },
+    #[error("metadata.{member}[{key}] must be a string, but is {kind} in converted object")]
+    NotText {
+        member: &'static str,
+        key: String,
+        kind: &'static str,
+    },
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// The name of the type that Go reads a value into.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// The labels or annotations of a converted object. Those that were there before are as good as they were.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/webhook_converter.go (restoreObjectMeta)
+fn checked(member: &'static str, new: &Value, old: &Value) -> Result<Option<Value>, MetadataError> {
+    let pointer = format!("/metadata/{member}");
+    let Some(found) = new.pointer(&pointer).filter(|found| !found.is_null()) else {
+        return Ok(None);
+    };
+    let kind = go_type(found);
+    let members = found
+        .as_object()
+        .ok_or(MetadataError::NotAMap { member, kind })?;
+    let mut texts = BTreeMap::new();
+    for (key, value) in members {
+        let text = value.as_str().ok_or_else(|| MetadataError::NotText {
+            member,
+            key: key.clone(),
+            kind: go_type(value),
+        })?;
+        texts.insert(key.clone(), text.to_owned());
+    }
+    if old.pointer(&pointer) != Some(found) {
+        let metadata = Path::root("metadata");
+        let mut errors = FieldErrors::new();
+        match member {
+            "labels" => validate_labels(&mut errors, Some(&texts), &metadata.child(member)),
+            // Upstream's path.
+            _ => validate_annotations(&mut errors, Some(&texts), &metadata.child("annotation")),
+        }
+        if !errors.is_empty() {
+            return Err(MetadataError::Invalid(aggregate(&errors)));
+        }
+    }
+    Ok(Some(found.clone()))
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
@@ -231,28 +310,37 @@ fn converted(review: &Value, uid: &str, old: &Value, to: &Resource) -> Result<Va
         others => return Err(WebhookError::Count(others.len())),
     };
     if text(new, "/apiVersion") != to.api_version() {
-        return Err(WebhookError::ApiVersion {
+        return Err(WebhookError::Type {
+            what: "groupVersion",
             expected: to.api_version().to_owned(),
             found: text(new, "/apiVersion").to_owned(),
         });
     }
     if text(new, "/kind") != text(old, "/kind") {
-        return Err(WebhookError::Kind {
+        return Err(WebhookError::Type {
+            what: "kind",
             expected: text(old, "/kind").to_owned(),
             found: text(new, "/kind").to_owned(),
         });
     }
-    let name = |value: &Value| value.pointer("/metadata/name").cloned();
-    if name(new) != name(old) {
-        return Err(WebhookError::Name {
-            expected: name(old).unwrap_or_default(),
-            found: name(new).unwrap_or_default(),
-        });
+    for (what, pointer) in [
+        ("name", "/metadata/name"),
+        ("namespace", "/metadata/namespace"),
+        ("UID", "/metadata/uid"),
+    ] {
+        let (expected, found) = (text(old, pointer), text(new, pointer));
+        if expected != found {
+            return Err(WebhookError::Changed {
+                what,
+                expected: expected.to_owned(),
+                found: found.to_owned(),
+            });
+        }
     }
     let mut object = new.clone();
     let mut metadata = old.get("metadata").cloned().unwrap_or_else(|| json!({}));
     for member in ["labels", "annotations"] {
-        let own = new.pointer(&format!("/metadata/{member}")).cloned();
+        let own = checked(member, new, old)?;
         if let Some(members) = metadata.as_object_mut() {
             match own {
                 Some(own) => members.insert(member.to_owned(), own),

@@ -18,3 +18,7 @@ pub const VALIDATION_RULES_BUDGET: u64 = 10_000_000;
 pub const ESTIMATED_RULE_LIMIT: u64 = 10_000_000;
 /// Most units all validation rules of a custom resource may cost by their estimates together.
 pub const ESTIMATED_RESOURCE_LIMIT: u64 = 100_000_000;
+
+/// Text and bytes longer than this are not built; upstream has no bound, and charges 1 for joining what it does
+/// not know the type of.
+pub(crate) const MAX_TEXT_BYTES: usize = 16 << 20;

@@ -21,6 +21,10 @@ use crate::object::Object;
 use crate::request::Request;
 use crate::status;
 
+/// The largest object that a mutation makes, and the largest patch. Each may read what the one before it
+/// made, so that objects would double from one to the next.
+const MAX_BYTES: usize = 16 << 20;
+
 /// A mutation that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MutationError {
@@ -65,6 +69,8 @@ pub(super) enum Failure {
     PatchSyntax(json_patch::DecodeError),
     #[error("JSON Patch: {0}")]
     Patch(json_patch::ApplyError),
+    #[error("the mutation makes more than {MAX_BYTES} bytes")]
+    TooLarge,
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error(transparent)]
@@ -116,6 +122,9 @@ impl Subject<'_> {
                 None => object.value().clone(),
             },
         };
+        if bytes(&patched) > MAX_BYTES {
+            return Err(Failure::TooLarge.into());
+        }
         let mut patched = patched;
         if self.kinds.is_built_in(kind) && *kind != self.request.kind {
             let patched = Object::new(patched);
@@ -157,9 +166,16 @@ impl Subject<'_> {
                 Err(Failure::NotAnObject(other.type_name().to_owned()))
             }
             (PatchType::JsonPatch, list) if list.is_list() => {
-                let operations: Result<Vec<Json>, Failure> =
-                    list.elements().map(|element| operation(&element)).collect();
-                let operations = Json::Array(operations?);
+                let (mut operations, mut size) = (Vec::new(), 0);
+                for element in list.elements() {
+                    let operation = operation(&element)?;
+                    size += bytes(&operation);
+                    if size > MAX_BYTES {
+                        return Err(Failure::TooLarge);
+                    }
+                    operations.push(operation);
+                }
+                let operations = Json::Array(operations);
                 Ok(Made::Patch(
                     lockgate_go::json::to_string(&operations).into_bytes(),
                 ))
@@ -213,6 +229,25 @@ impl Subject<'_> {
 
 fn check_names(object: &Constructed<'_>) -> Result<(), Failure> {
     object.check_type_names().map_err(Failure::TypeNames)
+}
+
+/// About how many bytes a tree has as JSON.
+fn bytes(tree: &Json) -> usize {
+    let mut pending = vec![tree];
+    let mut bytes: usize = 0;
+    while let Some(value) = pending.pop() {
+        bytes += 2;
+        match value {
+            Json::String(text) => bytes += text.len(),
+            Json::Array(items) => pending.extend(items),
+            Json::Object(members) => {
+                bytes += members.keys().map(|name| name.len() + 4).sum::<usize>();
+                pending.extend(members.values());
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => bytes += 4,
+        }
+    }
+    bytes
 }
 
 /// A patch operation in the form patches are read in.

@@ -204,7 +204,7 @@ pub fn validate_metadata_update(
 
 /// Checks the keys and values of a label map. Keys are visited in order; upstream's order is that of
 /// a Go map, which is none.
-pub(crate) fn validate_labels(
+pub fn validate_labels(
     errors: &mut FieldErrors,
     labels: Option<&BTreeMap<String, String>>,
     path: &Path<'_>,
@@ -225,7 +225,8 @@ pub(crate) fn invalid_each(
     errors.extend(messages.into_iter().map(invalid));
 }
 
-fn validate_annotations(
+/// Checks the keys of annotations, and the size of all of them.
+pub fn validate_annotations(
     errors: &mut FieldErrors,
     annotations: Option<&BTreeMap<String, String>>,
     path: &Path<'_>,

@@ -243,3 +243,36 @@ async fn it_can_be_switched_off() {
     assert!(!metrics.text().contains("apiserver_flowcontrol_"));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn nobody_changes_what_every_server_needs() {
+    let server = start().await;
+    let admin = Client::admin(&server).await;
+    let everybody = json!([{
+        "subjects": [{"kind": "Group", "group": {"name": "system:authenticated"}}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    }]);
+    let more = json!({"limited": {"nominalConcurrencyShares": 500}});
+    for (path, spec) in [
+        (format!("{SCHEMAS}/exempt"), json!({"rules": everybody})),
+        (
+            format!("{SCHEMAS}/catch-all"),
+            json!({"matchingPrecedence": 5}),
+        ),
+        (format!("{LEVELS}/catch-all"), more),
+    ] {
+        let answer = admin.patch(&path, "merge", &json!({"spec": spec})).await;
+        assert_eq!(answer.code, 422, "{path}: {}", answer.text());
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(
+            message.contains("is invalid: spec: Invalid value: {\""),
+            "{message}"
+        );
+        assert!(message.ends_with("must equal the fixed value"), "{message}");
+    }
+    // Labels are everybody's own.
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    let path = format!("{SCHEMAS}/exempt");
+    admin.patch(&path, "merge", &labels).await.expect(200);
+    server.stop().await;
+}

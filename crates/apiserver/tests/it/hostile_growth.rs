@@ -140,3 +140,76 @@ async fn large_objects_are_answered_in_time() {
     }
     server.stop().await;
 }
+
+/// Each mutation reads what the one before it made: an object would double from one to the next.
+#[tokio::test]
+async fn mutations_do_not_grow_an_object_without_end() {
+    const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
+    const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let patch = |text: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": text}});
+    let double =
+        patch("[JSONPatch{op: 'add', path: '/data/a', value: object.data.a + object.data.a}]");
+    let copies = patch(
+        "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20].map(i, \
+         JSONPatch{op: 'add', path: '/data/k' + string(i), value: object.data.a})",
+    );
+    let each = (0..20).map(|nth| {
+        let path = format!("/data/k{nth}");
+        patch(&format!(
+            "[JSONPatch{{op: 'add', path: '{path}', value: object.data.a}}]"
+        ))
+    });
+    // Ten bytes doubled 17 times are 1.3 MB.
+    let cases = [
+        (40, Vec::new(), "actual cost limit exceeded"),
+        (
+            17,
+            vec![copies],
+            "the mutation makes more than 16777216 bytes",
+        ),
+        (
+            17,
+            each.collect(),
+            "the mutation makes more than 16777216 bytes",
+        ),
+    ];
+    let meta = json!({"name": "grow"});
+    let version = "admissionregistration.k8s.io/v1";
+    let binding = json!({
+        "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": meta,
+        "spec": {"policyName": "grow"},
+    });
+    client.create(BINDINGS, binding).await;
+    for (doubled, more, why) in cases {
+        let mutations: Vec<Value> = vec![double.clone(); doubled]
+            .into_iter()
+            .chain(more)
+            .collect();
+        let rule = json!({
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["configmaps"],
+        });
+        let policy = json!({
+            "apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": meta,
+            "spec": {
+                "failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": mutations,
+                "matchConstraints": {"resourceRules": [rule]},
+            },
+        });
+        client.create(POLICIES, policy).await;
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small"},
+            "data": {"a": "0123456789"},
+        });
+        let answer = client
+            .post("/api/v1/namespaces/default/configmaps", &map)
+            .await;
+        assert_eq!(answer.code, 403, "{why}");
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(why), "{message}");
+        client.delete(&format!("{POLICIES}/grow")).await.expect(200);
+    }
+    server.stop().await;
+}

@@ -24,6 +24,7 @@ mod hostile_audit;
 mod hostile_bounds;
 mod hostile_certificates;
 mod hostile_connections;
+mod hostile_conversion;
 mod hostile_definitions;
 mod hostile_growth;
 mod hostile_identity;

@@ -9,6 +9,7 @@ use crate::eval::cost::{Argument, CallCost};
 use crate::eval::machine::Machine;
 use crate::eval::program::{Arithmetic, Comparison, StepId};
 use crate::eval::record::Trace;
+use crate::limits::MAX_TEXT_BYTES;
 use crate::value::{Error, List, NotOrdered, Value, typed};
 
 const INT_OVERFLOW: &str = "integer overflow";
@@ -140,10 +141,19 @@ fn uints<'a>(op: Arithmetic, a: u64, b: u64) -> Argument<'a> {
     }
 }
 
+/// Checks that texts of these lengths may be joined.
+fn check_size(left: usize, right: usize) -> Result<(), Error> {
+    match left + right > MAX_TEXT_BYTES {
+        true => Err(Error::CostLimit),
+        false => Ok(()),
+    }
+}
+
 /// `+` on everything that is no pair of equal numbers.
 pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> Argument<'a> {
     if let Some(a) = left.as_str() {
         let b = right.as_str().ok_or_else(Error::no_such_overload)?;
+        check_size(a.len(), b.len())?;
         let mut joined = String::with_capacity(a.len() + b.len());
         joined.push_str(a);
         joined.push_str(b);
@@ -161,7 +171,10 @@ pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> Argument<'a> {
         });
     }
     match (&left, &right) {
-        (Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&a[..], &b[..]].concat().into())),
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            check_size(a.len(), b.len())?;
+            Ok(Value::Bytes([&a[..], &b[..]].concat().into()))
+        }
         (Value::Duration(a), Value::Duration(b)) => {
             a.plus(*b).map(Value::Duration).map_err(Error::text)
         }

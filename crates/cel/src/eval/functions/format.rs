@@ -8,11 +8,9 @@ use lockgate_go::number;
 use lockgate_go::quote::quote;
 
 use crate::eval::string_of;
+use crate::limits::MAX_TEXT_BYTES;
 use crate::strings::{Clause, ClauseError, Piece, pieces};
 use crate::value::{Error, Value};
-
-/// Text longer than this is not built; upstream has no bound.
-const MAX_BYTES: usize = 16 << 20;
 
 /// Fills the clauses of a format with the elements of a list.
 pub(crate) fn format(format: &str, args: &Value<'_>) -> Result<String, Error> {
@@ -39,7 +37,7 @@ pub(crate) fn format(format: &str, args: &Value<'_>) -> Result<String, Error> {
                 out.push_str(&text);
             }
         }
-        if out.len() > MAX_BYTES {
+        if out.len() > MAX_TEXT_BYTES {
             return Err(Error::CostLimit);
         }
         used += 1;
@@ -87,13 +85,13 @@ fn print(clause: Clause, arg: &Value<'_>) -> Result<String, FormatError> {
             _ => refused(),
         },
         Clause::Fixed(precision) => match double(arg) {
-            Some(d) if precision.is_none_or(|p| p <= MAX_BYTES as u64) => {
+            Some(d) if precision.is_none_or(|p| p <= MAX_TEXT_BYTES as u64) => {
                 Ok(number::format_fixed(d, precision))
             }
             _ => refused(),
         },
         Clause::Scientific(width) => match double(arg) {
-            Some(d) if width.is_none_or(|w| w <= MAX_BYTES as u64) => {
+            Some(d) if width.is_none_or(|w| w <= MAX_TEXT_BYTES as u64) => {
                 Ok(number::format_scientific(d, width))
             }
             _ => refused(),

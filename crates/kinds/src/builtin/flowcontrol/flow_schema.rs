@@ -3,12 +3,14 @@
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{check_label, take_over};
+use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, ServerPart, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, fill_number, get_mut, open, with};
+use crate::typed::{internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Shown};
 use lockgate_api::meta::names::check_subdomain;
 use lockgate_go::json::to_string;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 pub(super) const FLOW_SCHEMAS: Resource = cluster(
@@ -293,7 +295,66 @@ fn flow_schema(errors: &mut FieldErrors, new: &Written<'_>) {
     for rule in at.at("rules").items() {
         flow_rule(errors, &rule);
     }
+    fixed(errors, new, "FlowSchema");
     conditions(errors, new.object());
+}
+
+/// The spec that an object must have which every server needs. Of the level `exempt` much may be changed.
+///
+/// UPSTREAM: apiserver pkg/apis/flowcontrol/bootstrap/default.go (MandatoryFlowSchemas,
+/// MandatoryPriorityLevelConfigurations)
+fn fixed_spec(kind: &str, name: &str) -> Option<Value> {
+    let schema = |precedence: i32, groups: &[&str]| {
+        let subject = |group: &&str| json!({"kind": "Group", "group": {"name": group}});
+        let subjects: Vec<Value> = groups.iter().map(subject).collect();
+        json!({
+            "priorityLevelConfiguration": {"name": name},
+            "matchingPrecedence": precedence,
+            "rules": [{
+                "subjects": subjects,
+                "resourceRules": [{
+                    "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
+                    "namespaces": ["*"],
+                }],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            }],
+        })
+    };
+    match (kind, name) {
+        ("FlowSchema", "exempt") => Some(schema(1, &["system:masters"])),
+        ("FlowSchema", "catch-all") => {
+            let everybody = ["system:unauthenticated", "system:authenticated"];
+            let mut spec = schema(10_000, &everybody);
+            spec["distinguisherMethod"] = json!({"type": "ByUser"});
+            Some(spec)
+        }
+        ("PriorityLevelConfiguration", "catch-all") => Some(json!({
+            "type": "Limited",
+            "limited": {
+                "nominalConcurrencyShares": 5, "lendablePercent": 0,
+                "limitResponse": {"type": "Reject"},
+            },
+        })),
+        _ => None,
+    }
+}
+
+/// Nobody changes what every server needs, not even for a moment.
+fn fixed(errors: &mut FieldErrors, new: &Written<'_>, kind: &str) {
+    let name = new.metadata.name.as_str();
+    let Some(fixed) = fixed_spec(kind, name) else {
+        return;
+    };
+    let at = At::root(new.object(), "spec");
+    let value = at.value.cloned().unwrap_or_default();
+    let ty = member_type("flowcontrol.apiserver.k8s.io", kind, &["spec"]);
+    if let Some(ty) = ty
+        && !semantically_equal(ty, &value, &fixed)
+    {
+        let shown = internal_form(ty, at.value);
+        let detail = format!("spec of '{name}' must equal the fixed value");
+        at.invalid_as(errors, Shown::Rendered(&shown), detail);
+    }
 }
 
 fn flow_rule(errors: &mut FieldErrors, rule: &At<'_, '_>) {
@@ -500,6 +561,7 @@ fn priority_level(errors: &mut FieldErrors, new: &Written<'_>) {
         }
         _ => kind.one_of(errors, &["Exempt", "Limited"]),
     }
+    fixed(errors, new, "PriorityLevelConfiguration");
     conditions(errors, new.object());
 }
 
