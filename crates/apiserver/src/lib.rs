@@ -18,6 +18,7 @@
 // All settings, with the reason for each default.
 mod config;
 mod heavy;
+mod in_order;
 mod tasks;
 mod version;
 

@@ -57,6 +57,7 @@ use crate::host::ServedKinds;
 use crate::http::in_flight::{InFlight, ROOM, TREES};
 use crate::http::listen::Secure;
 use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
+use crate::in_order::InOrder;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
 use crate::non_resource::{Maker, NonResource, Parts};
@@ -386,7 +387,7 @@ fn build(
     front_proxy: FrontProxy,
 ) -> Result<(Pipeline, Arc<Ledger>), StartError> {
     let registry = Arc::new(Registry::new(settings.descriptions));
-    let order = Arc::new(tokio::sync::Mutex::new(()));
+    let order = Arc::new(InOrder::default());
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order), &store));
     let rbac = Arc::new(Rbac::default());
     let mut nodes = None;
@@ -559,6 +560,7 @@ fn build(
             nodes,
         },
         order,
+        applying: Default::default(),
         namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
         settled: Default::default(),
         tasks: tasks.clone(),
