@@ -116,7 +116,7 @@ pub use config::{
     RequestHeaders, ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles,
     Settings, SharedCertificates,
 };
-pub use encoding::store_options;
+pub use encoding::{store_options, time_to_live};
 pub use etcd_layout::KubernetesLayout;
 pub use http::tls::TlsError;
 pub use lockgate_listener::Limits as ConnectionLimits;

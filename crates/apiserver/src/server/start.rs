@@ -48,7 +48,7 @@ use crate::config::{
     AuthorizationMode, Controllers, FeatureGates, RequestHeaders, ServiceMapping, ServiceRouting,
     Settings,
 };
-use crate::controllers;
+use crate::controllers::{self, Replica};
 use crate::conversion::Converter;
 use crate::error::Failure;
 use crate::flow_control::FlowControl;
@@ -149,6 +149,8 @@ pub struct Running {
     serving: JoinHandle<()>,
     /// The threads of the controllers.
     _controllers: Heavy,
+    replica: Replica,
+    shutdown_delay: Duration,
     tls: Arc<ServerConfig>,
 }
 
@@ -194,6 +196,7 @@ impl Running {
         let (connections, drain) = (settings.connections.clone(), settings.drain);
         let tasks = Tasks::new(watched.clone());
         let simulated = settings.simulate_workloads.clone();
+        let (advertised, shutdown_delay) = (settings.advertise_address, settings.shutdown_delay);
         let controllers = controllers::Settings {
             enabled: settings.controllers,
             request_timeout: settings.request_timeout,
@@ -212,10 +215,11 @@ impl Running {
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
         let for_workloads = simulated.is_some().then(|| writer.clone());
-        let context = controllers::Context::new(writer, controllers, quotas);
+        let context = controllers::Context::new(writer.clone(), controllers, quotas);
         // What they do follows what others write, and may be as much work as they like.
         let (handshakes, threads) = (threads(Work::Handshakes)?, threads(Work::Controllers)?);
-        controllers::start(context, &tasks, &threads);
+        let replica = Replica::join(writer, address, advertised, &tasks, &threads);
+        controllers::start(context, replica.leads(), &tasks, &threads);
         if let (Some(settings), Some(writer)) = (simulated, for_workloads) {
             let workloads = controllers::simulate(writer, identity.authority()?, settings);
             threads.spawn(tasks.until_stopped(workloads));
@@ -238,6 +242,8 @@ impl Running {
             phase,
             serving,
             _controllers: threads,
+            replica,
+            shutdown_delay,
             tls,
         })
     }
@@ -367,11 +373,16 @@ impl Running {
         lines.collect()
     }
 
-    /// Lets requests end, and stops.
-    pub async fn stop(self) {
+    /// Lets requests end, and stops. Those in front of the server are told first.
+    pub async fn stop(mut self) {
+        let _ = self.phase.send(Phase::Draining);
+        let delayed = tokio::time::sleep(self.shutdown_delay);
+        self.replica.withdraw().await;
+        delayed.await;
         let _ = self.phase.send(Phase::Closing);
         let _ = self.serving.await;
         self.pipeline.tasks.finish().await;
+        self.replica.release().await;
     }
 }
 
@@ -603,6 +614,7 @@ fn build(
             address: address.to_string(),
             parts,
             maker: Maker::default(),
+            tasks: tasks.clone(),
         },
         writer,
         aggregator,
