@@ -25,6 +25,7 @@ mod plugins;
 mod program;
 mod quotas;
 mod served;
+mod storage;
 mod workloads;
 
 use std::io::Write as _;
