@@ -105,6 +105,20 @@ pub struct ServeArgs {
     /// in --data-dir, or in etcd]
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
+    /// Serving certificate, with its intermediates [default: issued by the CA of the server]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Key of --tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Further names and addresses in the serving certificate that is issued
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        conflicts_with = "tls_cert_file"
+    )]
+    tls_san: Vec<String>,
     /// CA bundle for client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
@@ -560,13 +574,9 @@ impl ServeArgs {
                 group: self.requestheader_group_headers.clone(),
                 extra_prefix: self.requestheader_extra_headers_prefix.clone(),
             },
-            proxy_client_files: match (&self.proxy_client_cert_file, &self.proxy_client_key_file) {
-                (Some(certificate), Some(key)) => Some(ServingFiles {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                }),
-                _ => None,
-            },
+            proxy_client_files: files(&self.proxy_client_cert_file, &self.proxy_client_key_file),
+            serving_files: files(&self.tls_cert_file, &self.tls_private_key_file),
+            extra_hosts: self.tls_san.clone(),
             token_auth_file: self.token_auth_file.clone(),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
@@ -605,6 +615,14 @@ impl ServeArgs {
             ..Settings::default()
         }
     }
+}
+
+/// A certificate and its key, where both are named.
+fn files(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Option<ServingFiles> {
+    Some(ServingFiles {
+        certificate: certificate.clone()?,
+        key: key.clone()?,
+    })
 }
 
 /// Runs the server until SIGINT or SIGTERM.
