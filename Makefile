@@ -16,7 +16,7 @@ cluster: tools ## Run three servers on three etcd members until interrupted
 	@tools/cluster.sh
 
 .PHONY: faults
-faults: tools ## Kill and pause servers and etcd members under load, ROUNDS times, and check what clients saw
+faults: tools ## Random faults of servers, etcd members and the network under load, ROUNDS times; checks what clients saw
 	LOCKGATE_ETCD=$$(tools/need.sh etcd) LOCKGATE_FAULT_ROUNDS=$(or $(ROUNDS),100) \
 	$(CARGO) test --locked -p lockgate-cli --test it -- on_etcd --nocapture
 

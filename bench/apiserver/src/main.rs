@@ -8,6 +8,7 @@
 mod client;
 mod hostile;
 mod load;
+mod on_etcd;
 mod policies;
 mod process;
 mod reads;
@@ -65,6 +66,15 @@ struct Args {
     /// Measure admission policies instead; 100 for all of them, less for a quick look
     #[arg(long, value_name = "PERCENT")]
     policies: Option<usize>,
+    /// Measure both on an etcd each instead, with so many objects: latencies, memory, LIST, watchers, start
+    #[arg(long, value_name = "OBJECTS", requires = "etcd")]
+    on_etcd: Option<u64>,
+    /// Watchers of --on-etcd
+    #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
+    watchers: usize,
+    /// Measure --storage up to 1,000,000 objects and 10,000 watchers
+    #[arg(long, requires = "storage")]
+    growth: bool,
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -89,7 +99,7 @@ async fn main() -> Result<()> {
     // The servers are stopped by leaving this function, also when a person has seen enough.
     if let Some(folder) = &args.storage {
         let report = tokio::select! {
-            report = storage::measure(&args.lockgate, folder, args.seconds()) => report?,
+            report = storage::measure(&args.lockgate, folder, args.seconds(), args.growth) => report?,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         };
         match args.output {
@@ -107,6 +117,17 @@ async fn main() -> Result<()> {
         match args.output {
             Output::Table => print!("{}", report.table()),
             Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        }
+        return Ok(());
+    }
+    if let Some(objects) = args.on_etcd {
+        let sides = tokio::select! {
+            sides = measure_on_etcd(&args, objects) => sides?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        };
+        match args.output {
+            Output::Table => print!("{}", on_etcd::table(&sides)),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&sides)?),
         }
         return Ok(());
     }
@@ -134,6 +155,20 @@ async fn main() -> Result<()> {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(())
+}
+
+async fn measure_on_etcd(args: &Args, objects: u64) -> Result<Vec<on_etcd::Figures>> {
+    let Some(etcd) = &args.etcd else {
+        bail!("ETCD names no binary");
+    };
+    let (watchers, seconds) = (args.watchers, args.seconds());
+    let lockgate = Lockgate::on_etcd(&args.lockgate, etcd);
+    let mut sides = vec![on_etcd::measure(&lockgate, objects, watchers, seconds).await?];
+    if let Some(kube_apiserver) = &args.kube_apiserver {
+        let pair = Pair::new(kube_apiserver, etcd);
+        sides.push(on_etcd::measure(&pair, objects, watchers, seconds).await?);
+    }
+    Ok(sides)
 }
 
 async fn measure_policies(args: &Args, size: policies::Size) -> Result<Vec<policies::Figures>> {

@@ -31,6 +31,8 @@ pub struct Running {
     pub took: Duration,
     /// In the order they were started.
     processes: Vec<Child>,
+    /// The program and the arguments of the server, which was started last.
+    server: (PathBuf, Vec<String>),
     /// Removed with this value.
     _folder: TempDir,
 }
@@ -54,6 +56,30 @@ impl Running {
     pub fn server_bytes(&self) -> Result<u64> {
         let server = self.pids().last().context("no server")?;
         process::resident_bytes(server)
+    }
+
+    /// The CPU time of the server alone.
+    pub fn server_cpu_time(&self) -> Result<Duration> {
+        process::cpu_time(self.pids().last().context("no server")?)
+    }
+
+    /// Ends the server and starts it again with what is stored in etcd. Returns how long it takes to be ready.
+    pub async fn restart(&mut self) -> Result<Duration> {
+        if let Some(mut server) = self.processes.pop() {
+            server.kill().await?;
+        }
+        let started = Instant::now();
+        let (program, arguments) = &self.server;
+        let folder = self._folder.path();
+        self.processes
+            .push(spawn(program, arguments, folder, "server.log")?);
+        while !client::is_ready(self.port).await {
+            if started.elapsed() > START {
+                bail!("the server does not start:\n{}", logs(folder));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(started.elapsed())
     }
 
     /// Ends all processes, the last one first, and removes what they stored.
@@ -87,14 +113,16 @@ fn spawn(program: &Path, arguments: &[String], folder: &Path, log: &str) -> Resu
         .with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// Waits until a side is ready. Asking costs it a handshake, so the slower side is asked less often.
+/// Waits until a side is ready.
 async fn ready(
     started: Instant,
     port: u16,
-    pause: Duration,
     mut processes: Vec<Child>,
+    server: (PathBuf, Vec<String>),
     folder: TempDir,
 ) -> Result<Running> {
+    // Asking costs it a handshake, so a side with an etcd is asked less often.
+    let pause = Duration::from_millis(if processes.len() > 1 { 20 } else { 1 });
     while !client::is_ready(port).await {
         let mut ended = false;
         for process in &mut processes {
@@ -109,6 +137,7 @@ async fn ready(
         port,
         took: started.elapsed(),
         processes,
+        server,
         _folder: folder,
     })
 }
@@ -136,41 +165,68 @@ fn write_tokens(folder: &Path) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// `lockgate serve` with its defaults.
+/// Starts an etcd whose data is in memory and not synced. Returns its URL.
+fn start_etcd(binary: &Path, folder: &Path) -> Result<(Child, String)> {
+    let (port, peer) = (process::free_port()?, process::free_port()?);
+    let url = format!("http://127.0.0.1:{port}");
+    let arguments = [
+        format!("--data-dir={}", folder.join("etcd").display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+        String::from("--unsafe-no-fsync"),
+    ];
+    Ok((spawn(binary, &arguments, folder, "etcd.log")?, url))
+}
+
+/// `lockgate serve` with its defaults, in memory or on an etcd.
 #[derive(Debug)]
-pub struct Lockgate(PathBuf);
+pub struct Lockgate {
+    binary: PathBuf,
+    etcd: Option<PathBuf>,
+}
 
 impl Lockgate {
     pub fn new(binary: &Path) -> Self {
-        Self(binary.to_owned())
+        Self {
+            binary: binary.to_owned(),
+            etcd: None,
+        }
+    }
+
+    pub fn on_etcd(binary: &Path, etcd: &Path) -> Self {
+        Self {
+            binary: binary.to_owned(),
+            etcd: Some(etcd.to_owned()),
+        }
     }
 }
 
 impl Side for Lockgate {
     async fn version(&self) -> Result<String> {
-        output_of(&self.0).await
+        output_of(&self.binary).await
     }
 
     async fn start(&self) -> Result<Running> {
         let folder = folder()?;
         let path = folder.path();
         let port = process::free_port()?;
-        let arguments = [
+        let mut arguments = vec![
             String::from("serve"),
             format!("--secure-port={port}"),
             format!("--token-auth-file={}", write_tokens(path)?),
             format!("--kubeconfig-out={}", path.join("kubeconfig").display()),
         ];
         let started = Instant::now();
-        let server = spawn(&self.0, &arguments, path, "server.log")?;
-        ready(
-            started,
-            port,
-            Duration::from_millis(1),
-            vec![server],
-            folder,
-        )
-        .await
+        let mut processes = Vec::new();
+        if let Some(etcd) = &self.etcd {
+            let (etcd, url) = start_etcd(etcd, path)?;
+            processes.push(etcd);
+            arguments.push(format!("--etcd-servers={url}"));
+        }
+        processes.push(spawn(&self.binary, &arguments, path, "server.log")?);
+        let server = (self.binary.clone(), arguments);
+        ready(started, port, processes, server, folder).await
     }
 }
 
@@ -204,24 +260,15 @@ impl Side for Pair {
     async fn start(&self) -> Result<Running> {
         let folder = folder()?;
         let path = folder.path();
-        let (port, etcd_port, peer_port) = (
-            process::free_port()?,
-            process::free_port()?,
-            process::free_port()?,
-        );
+        let port = process::free_port()?;
         let key = rcgen::KeyPair::generate()?;
         let (private, public) = (path.join("sa.key"), path.join("sa.pub"));
         std::fs::write(&private, key.serialize_pem())?;
         std::fs::write(&public, key.public_key_pem())?;
-        let etcd_arguments = [
-            format!("--data-dir={}", path.join("etcd").display()),
-            format!("--listen-client-urls=http://127.0.0.1:{etcd_port}"),
-            format!("--advertise-client-urls=http://127.0.0.1:{etcd_port}"),
-            format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
-            String::from("--unsafe-no-fsync"),
-        ];
-        let server_arguments = [
-            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        let started = Instant::now();
+        let (etcd, url) = start_etcd(&self.etcd, path)?;
+        let server_arguments = vec![
+            format!("--etcd-servers={url}"),
             String::from("--bind-address=127.0.0.1"),
             String::from("--advertise-address=127.0.0.1"),
             // Nothing is reached through the service `kubernetes`, whose address may not be this one.
@@ -235,16 +282,8 @@ impl Side for Pair {
             format!("--service-account-key-file={}", public.display()),
             format!("--service-account-signing-key-file={}", private.display()),
         ];
-        let started = Instant::now();
-        let etcd = spawn(&self.etcd, &etcd_arguments, path, "etcd.log")?;
         let server = spawn(&self.kube_apiserver, &server_arguments, path, "server.log")?;
-        ready(
-            started,
-            port,
-            Duration::from_millis(20),
-            vec![etcd, server],
-            folder,
-        )
-        .await
+        let command = (self.kube_apiserver.clone(), server_arguments);
+        ready(started, port, vec![etcd, server], command, folder).await
     }
 }

@@ -22,9 +22,9 @@ use crate::client::{Client, TOKEN};
 use crate::{load, process};
 
 /// How many objects there are when memory is measured.
-const OBJECTS: [u64; 3] = [1_000, 10_000, 100_000];
+const OBJECTS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// How many watch when it is.
-const WATCHERS: [usize; 3] = [1, 100, 1_000];
+const WATCHERS: [usize; 4] = [1, 100, 1_000, 10_000];
 /// Changes that each of them is sent.
 const CHANGES: usize = 100;
 /// How many connections create, each one object after the other.
@@ -78,12 +78,14 @@ struct Watches {
 }
 
 /// Measures both. The disk is that of `folder`.
-pub async fn measure(binary: &Path, folder: &Path, seconds: u64) -> Result<Report> {
+pub async fn measure(binary: &Path, folder: &Path, seconds: u64, growth: bool) -> Result<Report> {
+    // All sizes, or all but the largest.
+    let steps = if growth { 4 } else { 3 };
     let seconds = Duration::from_secs(seconds);
     let syncs_per_second = syncs(folder, seconds)?;
     eprintln!("{syncs_per_second:.0} syncs/s");
-    let disk = one(binary, Some(folder), seconds).await?;
-    let memory = one(binary, None, seconds).await?;
+    let disk = one(binary, Some(folder), seconds, steps).await?;
+    let memory = one(binary, None, seconds, steps).await?;
     Ok(Report {
         syncs_per_second,
         disk,
@@ -111,7 +113,12 @@ fn syncs(folder: &Path, time: Duration) -> Result<f64> {
     Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn one(binary: &Path, disk: Option<&Path>, seconds: Duration) -> Result<Measured> {
+async fn one(
+    binary: &Path,
+    disk: Option<&Path>,
+    seconds: Duration,
+    steps: usize,
+) -> Result<Measured> {
     eprintln!(
         "{}",
         if disk.is_some() {
@@ -135,7 +142,7 @@ async fn one(binary: &Path, disk: Option<&Path>, seconds: Duration) -> Result<Me
     let home = Home::new(disk)?;
     let mut server = Server::start(binary, &home).await?;
     let mut made = 0;
-    for objects in OBJECTS {
+    for objects in OBJECTS.into_iter().take(steps) {
         fill(&server, made..objects).await?;
         made = objects;
         let (cpu, time) = (server.cpu()?, Duration::from_secs(3));
@@ -148,7 +155,7 @@ async fn one(binary: &Path, disk: Option<&Path>, seconds: Duration) -> Result<Me
         eprintln!("  {objects} objects: {:.1} MB", size.megabytes);
         measured.sizes.push(size);
     }
-    for watchers in WATCHERS {
+    for watchers in WATCHERS.into_iter().take(steps) {
         let watches = watch(&server, watchers).await?;
         eprintln!("  {watchers} watchers: {:.1} MB", watches.megabytes);
         measured.watches.push(watches);

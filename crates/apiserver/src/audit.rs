@@ -19,6 +19,7 @@ use crate::encoding;
 use crate::error::Failure;
 use crate::http::listen::Peer;
 use crate::http::request_info::Target;
+use crate::metadata;
 use crate::private_file;
 use crate::request::Recorded;
 use crate::respond::Reply;
@@ -79,7 +80,7 @@ impl Audit {
             "verb": method.as_str().to_ascii_lowercase(),
             "sourceIPs": [peer.address.ip().to_string()],
             "userAgent": agent,
-            "requestReceivedTimestamp": now(),
+            "requestReceivedTimestamp": metadata::now_to_microsecond(),
         });
         let Value::Object(fields) = fields else {
             return Event(None);
@@ -341,7 +342,7 @@ impl Open {
         set("apiVersion", "audit.k8s.io/v1".into());
         set("level", policy::level_name(rule.level).into());
         set("stage", stage.into());
-        set("stageTimestamp", now());
+        set("stageTimestamp", metadata::now_to_microsecond().into());
         if stage == RECEIVED {
             event.remove("responseStatus");
             return Value::Object(event);
@@ -377,15 +378,4 @@ impl Open {
         }
         Value::Object(event)
     }
-}
-
-/// Now, to the microsecond.
-fn now() -> Value {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
-    let text = lockgate_api::meta::time::Time::from_unix_seconds(seconds).to_string();
-    let whole = text.trim_end_matches('Z');
-    format!("{whole}.{:06}Z", since.subsec_micros()).into()
 }

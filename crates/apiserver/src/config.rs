@@ -567,6 +567,14 @@ pub struct Settings {
     pub namespace_grace: Duration,
     /// The observer of every run of admission.
     pub observer: Option<Observer>,
+    /// The address that is an endpoint of the Service `kubernetes`. By default servers that share a store have one that
+    /// others reach, and others none.
+    pub advertise_address: Option<IpAddr>,
+    /// The time that a server serves on after it was told to stop, while `/readyz` says so: those in front of it go
+    /// elsewhere meanwhile.
+    ///
+    /// UPSTREAM: apiserver pkg/server/options/server_run_options.go (ShutdownDelayDuration)
+    pub shutdown_delay: Duration,
     /// The time that pending requests get when the server stops.
     pub drain: Duration,
 }
@@ -611,6 +619,8 @@ impl Default for Settings {
             simulate_workloads: None,
             namespace_grace: Duration::from_millis(500),
             observer: None,
+            advertise_address: None,
+            shutdown_delay: Duration::ZERO,
             drain: Duration::from_secs(5),
         }
     }

@@ -8,11 +8,16 @@ mod api_service;
 mod definition;
 pub(crate) mod flow_control;
 mod garbage_collector;
+mod identity_lease;
+mod kubernetes_service;
+mod leader_election;
 mod namespace;
 pub(crate) mod namespace_defaults;
+mod own_object;
 mod owner_graph;
 mod policy_status;
 mod protection;
+mod replica;
 mod resource_quota;
 pub(crate) mod role_aggregation;
 mod run;
@@ -30,6 +35,7 @@ use crate::config;
 use crate::decode::options::WriteOptions;
 use crate::write::Writer;
 
+pub(crate) use replica::Replica;
 pub(crate) use run::start;
 pub(crate) use workloads::simulate;
 

@@ -16,6 +16,7 @@
 pub(crate) mod scan;
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use bytes::Bytes;
 use lockgate_go::json;
@@ -37,6 +38,13 @@ const METADATA: &str = "\",\"metadata\":{";
 /// The beginning of a stored text without a version.
 const UNVERSIONED: &str = "{\"metadata\":{";
 
+/// The keys by which servers on the same store know of each other, as kube-apiserver's `masterleases`.
+pub(crate) const SERVING: &str = "/lockgate.io/masterleases/";
+/// The time after which a server that did not write one again is gone.
+///
+/// UPSTREAM: kubernetes pkg/controlplane/apiserver (DefaultEndpointReconcilerTTL)
+pub(crate) const SERVING_SECONDS: u64 = 15;
+
 /// The prefix of the keys of a resource.
 pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> String {
     let group = if group.is_empty() { "core" } else { group };
@@ -44,6 +52,18 @@ pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> Stri
         None => format!("/{group}/{plural}/"),
         Some(namespace) => format!("/{group}/{plural}/{namespace}/"),
     }
+}
+
+/// The time that an object lives after it was created, by its key; none if it lives until it is deleted.
+///
+/// UPSTREAM: kubernetes cmd/kube-apiserver/app/options (EventTTL)
+#[must_use]
+pub fn time_to_live(key: &str) -> Option<Duration> {
+    let lives = |prefix: &str, seconds| {
+        key.starts_with(prefix)
+            .then(|| Duration::from_secs(seconds))
+    };
+    lives("/core/events/", 3600).or_else(|| lives(SERVING, SERVING_SECONDS))
 }
 
 /// The options of a store for this server. Bindings of policies can be many, are alike, and are seldom read:

@@ -11,7 +11,7 @@
 //! apiserver pkg/server/storage/storage_factory.go, apiextensions-apiserver pkg/apiserver/customresource_handler.go
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use lockgate_api::kube_version::KubeVersion;
@@ -21,10 +21,16 @@ use lockgate_store::Layout;
 use serde_json::Value;
 
 use crate::encoding;
-use crate::registry::Registry;
+use crate::registry::{Registry, Resource};
 
 /// The key of definitions in this store.
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
+
+/// The version in which kube-apiserver stores definitions.
+///
+/// UPSTREAM: kubernetes pkg/kubeapiserver/default_storage_factory_builder.go, apiextensions-apiserver
+/// pkg/apis/apiextensions/install (the first of its versions)
+const DEFINITION_VERSION: &str = "apiextensions.k8s.io/v1beta1";
 
 /// The beginning of the values that are written.
 const KIND: &str = "{\"kind\":\"";
@@ -36,6 +42,8 @@ pub struct KubernetesLayout {
     to_etcd: HashMap<String, String>,
     /// The other way round.
     from_etcd: HashMap<String, String>,
+    /// The built-in resources by the prefixes in this store.
+    resources: HashMap<String, Arc<Resource>>,
     /// Kinds of resources by the prefixes in this store. Those of definitions are learned as they pass.
     kinds: RwLock<HashMap<String, String>>,
 }
@@ -55,6 +63,7 @@ impl KubernetesLayout {
         let mut layout = Self {
             to_etcd: HashMap::new(),
             from_etcd: HashMap::new(),
+            resources: HashMap::new(),
             kinds: RwLock::default(),
         };
         let mut kinds = HashMap::new();
@@ -63,6 +72,7 @@ impl KubernetesLayout {
             let theirs = format!("/{}/", resource.etcd_prefix());
             let ours = encoding::prefix(group, plural, None);
             kinds.insert(ours.clone(), resource.kind().to_owned());
+            layout.resources.insert(ours.clone(), Arc::clone(resource));
             layout.from_etcd.insert(theirs.clone(), ours.clone());
             layout.to_etcd.insert(ours, theirs);
         }
@@ -162,29 +172,96 @@ impl Layout for KubernetesLayout {
     }
 
     fn decode_value(&self, key: &str, value: Bytes) -> Bytes {
-        let value = decode(&value).unwrap_or(value);
+        let resource = split(key).and_then(|(prefix, _)| self.resources.get(prefix));
+        let value = decode(&value, resource.map(Arc::as_ref)).unwrap_or(value);
         self.learn(key, &value);
         value
     }
 }
 
 /// The bytes of a stored object as this server keeps them; none if they are so already or cannot be read.
-fn decode(value: &[u8]) -> Option<Bytes> {
+fn decode(value: &[u8], resource: Option<&Resource>) -> Option<Bytes> {
     if value.starts_with(&MAGIC) {
-        let object = Envelope::open(value).ok()?.object()?;
+        let mut object = Envelope::open(value).ok()?.object()?;
+        // Kube-apiserver does so whenever it reads one.
+        if let Some(resource) = resource.filter(|it| object["apiVersion"] == it.api_version()) {
+            resource.shape.apply_defaults(&mut object);
+        }
         return Some(encoding::encode(&object));
     }
     let text = std::str::from_utf8(value).ok()?;
     // As this server writes it: all but the kind is as it was.
     if let Some((_, members)) = text.strip_prefix(KIND).and_then(|it| it.split_once("\",")) {
         let ours = format!("{{{members}");
-        if encoding::is_stored_form(&ours) {
+        let version = members.strip_prefix("\"apiVersion\":\"");
+        let is_definition = version.is_some_and(|it| it.starts_with(DEFINITION_VERSION));
+        if !is_definition && encoding::is_stored_form(&ours) {
             return Some(ours.into());
         }
     }
-    let object = encoding::tree(value).filter(Value::is_object)?;
+    let mut object = encoding::tree(value).filter(Value::is_object)?;
     object.get("kind")?;
+    if object["apiVersion"] == DEFINITION_VERSION {
+        definition_to_v1(&mut object);
+    }
     Some(encoding::encode(&object))
+}
+
+/// Gives a definition the form of v1: what all versions have in common is in each of them.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/{v1beta1,v1}/conversion.go
+fn definition_to_v1(definition: &mut Value) {
+    definition["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    spec.remove("version");
+    let common = [
+        ("schema", spec.remove("validation")),
+        ("subresources", spec.remove("subresources")),
+        (
+            "additionalPrinterColumns",
+            spec.remove("additionalPrinterColumns"),
+        ),
+    ];
+    if spec.get("preserveUnknownFields") == Some(&Value::Bool(false)) {
+        spec.remove("preserveUnknownFields");
+    }
+    let versions = spec.get_mut("versions").and_then(Value::as_array_mut);
+    for version in versions.into_iter().flatten() {
+        let Some(version) = version.as_object_mut() else {
+            continue;
+        };
+        for (member, value) in &common {
+            if let (Some(value), None) = (value, version.get(*member)) {
+                version.insert((*member).to_owned(), value.clone());
+            }
+        }
+        let columns = version.get_mut("additionalPrinterColumns");
+        for column in columns.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(column) = column.as_object_mut()
+                && let Some(path) = column.remove("JSONPath")
+            {
+                column.insert(String::from("jsonPath"), path);
+            }
+        }
+    }
+    if let Some(conversion) = spec.get_mut("conversion").and_then(Value::as_object_mut) {
+        let client = conversion.remove("webhookClientConfig");
+        let reviews = conversion.remove("conversionReviewVersions");
+        if conversion.get("strategy").and_then(Value::as_str) == Some("Webhook") {
+            let mut webhook = serde_json::Map::new();
+            for (member, value) in [
+                ("clientConfig", client),
+                ("conversionReviewVersions", reviews),
+            ] {
+                if let Some(value) = value {
+                    webhook.insert(member.to_owned(), value);
+                }
+            }
+            conversion.insert(String::from("webhook"), webhook.into());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -270,6 +347,59 @@ mod tests {
         for bad in ["", "{", "k8s\0", "[]", "{\"kind\":\"ConfigMap\",", "null"] {
             assert_eq!(layout.decode_value(key, bad.into()), bad);
         }
+    }
+
+    #[test]
+    fn definitions_are_read_as_kube_apiserver_stores_them() {
+        let layout = KubernetesLayout::new();
+        let key = format!("{DEFINITIONS}carts.shop.io");
+        let stored = json!({
+            "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
+            "metadata": {"name": "carts.shop.io"},
+            "spec": {
+                "group": "shop.io", "version": "v1", "scope": "Namespaced",
+                "names": {"plural": "carts", "kind": "Cart"},
+                "validation": {"openAPIV3Schema": {"type": "object"}},
+                "subresources": {"status": {}},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true,
+                     "additionalPrinterColumns": [{"name": "n", "type": "string", "JSONPath": ".n"}]},
+                    {"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "nullable": true}}},
+                ],
+                "conversion": {
+                    "strategy": "Webhook", "webhookClientConfig": {"url": "https://x/"}, "conversionReviewVersions": ["v1"],
+                },
+                "preserveUnknownFields": false,
+            },
+            "status": {"storedVersions": ["v1"]},
+        });
+        let wanted = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "metadata": {"name": "carts.shop.io"},
+            "spec": {
+                "group": "shop.io", "scope": "Namespaced",
+                "names": {"plural": "carts", "kind": "Cart"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true,
+                     "schema": {"openAPIV3Schema": {"type": "object"}}, "subresources": {"status": {}},
+                     "additionalPrinterColumns": [{"name": "n", "type": "string", "jsonPath": ".n"}]},
+                    {"name": "v2", "served": true, "storage": false,
+                     "schema": {"openAPIV3Schema": {"type": "object", "nullable": true}}, "subresources": {"status": {}}},
+                ],
+                "conversion": {
+                    "strategy": "Webhook",
+                    "webhook": {"clientConfig": {"url": "https://x/"}, "conversionReviewVersions": ["v1"]},
+                },
+            },
+            "status": {"storedVersions": ["v1"]},
+        });
+        let read = layout.decode_value(&key, stored.to_string().into());
+        let read: Value = serde_json::from_slice(&read).unwrap();
+        assert_eq!(read, wanted);
+        // Its objects are known by their kind.
+        let kinds = layout.kinds.read().unwrap();
+        let kind = kinds.get("/custom:shop.io/carts/");
+        assert_eq!(kind.map(String::as_str), Some("Cart"));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 // All settings, with the reason for each default.
 mod config;
 mod heavy;
+mod in_order;
 mod tasks;
 mod version;
 
@@ -115,7 +116,7 @@ pub use config::{
     RequestHeaders, ServiceAccounts, ServiceMapping, ServiceRange, ServiceRouting, ServingFiles,
     Settings, SharedCertificates,
 };
-pub use encoding::store_options;
+pub use encoding::{store_options, time_to_live};
 pub use etcd_layout::KubernetesLayout;
 pub use http::tls::TlsError;
 pub use lockgate_api::kube_version::KubeVersion;

@@ -148,6 +148,22 @@ pub(crate) fn now() -> Time {
     Time::from_unix_seconds(seconds)
 }
 
+/// Now, to the microsecond.
+pub(crate) fn now_to_microsecond() -> String {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
+    let text = Time::from_unix_seconds(seconds).to_string();
+    let whole = text.trim_end_matches('Z');
+    format!("{whole}.{:06}Z", since.subsec_micros())
+}
+
+/// A uid that nothing else has.
+pub(crate) fn new_uid() -> String {
+    RandomIds.uid()
+}
+
 fn generate_name(prefix: &str) -> String {
     let mut end = prefix.len().min(PREFIX_MAX);
     while !prefix.is_char_boundary(end) {

@@ -7,15 +7,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lockgate_admission::host::{BoxFuture, Namespace, NamespaceError, Namespaces};
 use lockgate_store::{ReadAt, Store};
 use serde_json::Value;
-use tokio::sync::Mutex;
 
+use crate::in_order::InOrder;
 use crate::{encoding, metadata};
 
 /// The namespaces by name.
 pub(crate) struct NamespaceCache {
     known: RwLock<HashMap<String, Arc<Namespace>>>,
-    /// Held while a namespace is written and not in the cache yet.
-    order: Arc<Mutex<()>>,
+    /// The writes that are under way: a namespace may be stored and not in the cache yet.
+    order: Arc<InOrder>,
     /// Asked about namespaces that are not known, where others make some too.
     shared: Option<Arc<dyn Store>>,
 }
@@ -29,7 +29,7 @@ impl fmt::Debug for NamespaceCache {
 }
 
 impl NamespaceCache {
-    pub(crate) fn new(order: Arc<Mutex<()>>, store: &Arc<dyn Store>) -> Self {
+    pub(crate) fn new(order: Arc<InOrder>, store: &Arc<dyn Store>) -> Self {
         Self {
             known: RwLock::default(),
             order,
@@ -78,7 +78,7 @@ impl Namespaces for NamespaceCache {
     fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>> {
         Box::pin(async move {
             // The store may show a namespace already whose write is not over.
-            drop(self.order.lock().await);
+            self.order.settled().await;
             if let Some(known) = self.cached(name) {
                 return Ok(known);
             }
@@ -106,10 +106,10 @@ mod tests {
 
     #[tokio::test]
     async fn waits_for_a_write_that_is_under_way() {
-        let order = Arc::new(Mutex::new(()));
+        let order = Arc::new(InOrder::default());
         let store: Arc<dyn Store> = Arc::new(lockgate_store::MemoryStore::new());
         let cache = NamespaceCache::new(Arc::clone(&order), &store);
-        let writing = order.lock().await;
+        let writing = order.turn("/core/namespaces/shop").await;
         let mut fetching = cache.fetch("shop");
         assert!(futures_util::poll!(fetching.as_mut()).is_pending());
         cache.set("shop", &json!({"metadata": {"name": "shop"}}));

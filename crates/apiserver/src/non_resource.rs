@@ -4,30 +4,35 @@ mod documents;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method};
 use lockgate_admission::engine::Engine;
 use lockgate_admission::metrics::family::Family;
 use lockgate_api::registration::policy::PolicyKind;
 use lockgate_go::quote::quote;
-use lockgate_store::List;
+use lockgate_store::{List, SnapshotBytes};
 use serde_json::{Value, json};
 
 use crate::aggregation::{self, Aggregator};
-use crate::error::{method_not_allowed, no_such_resource};
+use crate::error::{method_not_allowed, no_such_resource, read_failed};
 use crate::flow_control::FlowControl;
-use crate::http::body::Response;
+use crate::http::body::{Body, Pieces, Response};
 use crate::http::negotiate::Wanted;
 use crate::http::query::Query;
 use crate::metrics::{Requests, process};
 use crate::persist::Storage;
 use crate::registry::{Registry, Snapshot, discovery};
 use crate::respond::{document, failed, page_not_found, plain_text, with_type};
+use crate::tasks::Tasks;
 use crate::version;
 
 pub(crate) use documents::Maker;
 
 /// The check of the storage, by the name that probes know.
 const STORAGE: &str = "etcd";
+
+/// The check that fails when the server is about to stop.
+const SHUTDOWN: &str = "shutdown";
 
 /// Health checks by the names that probes look for, with the paths that make each. Those of the storage
 /// fail with it. The others are about what is done before the server listens, or about what needs nothing to
@@ -96,7 +101,7 @@ const CHECKS: [(&str, &[&str]); 29] = [
     ("autoregister-completion", &EVERYWHERE),
     ("poststarthook/apiservice-openapi-controller", &EVERYWHERE),
     ("poststarthook/apiservice-openapiv3-controller", &EVERYWHERE),
-    ("shutdown", &["readyz"]),
+    (SHUTDOWN, &["readyz"]),
 ];
 const EVERYWHERE: [&str; 3] = ["healthz", "livez", "readyz"];
 /// The checks that fail with the storage.
@@ -159,6 +164,22 @@ async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String
     objects.render(out);
 }
 
+/// A snapshot, read as it is sent.
+fn snapshot_of(snapshot: lockgate_store::Snapshot) -> Response {
+    let mut response = with_type(200, Bytes::new(), "application/octet-stream");
+    *response.body_mut() = Body::pieces(Sent(snapshot.bytes()));
+    response
+}
+
+#[derive(Debug)]
+struct Sent(SnapshotBytes);
+
+impl Pieces for Sent {
+    fn next(&mut self, size: usize) -> Option<Bytes> {
+        self.0.next_piece(size)
+    }
+}
+
 /// Serves paths outside the resources.
 #[derive(Debug)]
 pub(crate) struct NonResource {
@@ -173,6 +194,7 @@ pub(crate) struct NonResource {
     pub(crate) address: String,
     pub(crate) parts: Parts,
     pub(crate) maker: Maker,
+    pub(crate) tasks: Tasks,
 }
 
 impl NonResource {
@@ -267,6 +289,9 @@ impl NonResource {
                 if !checks.any(|(known, of)| *known == check && of.contains(name)) {
                     return page_not_found();
                 }
+                if check == SHUTDOWN && self.tasks.is_draining() {
+                    return plain_text(500, "internal server error: process is shutting down\n");
+                }
                 match self.storage.store().failure() {
                     Some(failure) if OF_STORAGE.contains(&check.as_str()) => {
                         plain_text(500, format!("internal server error: {failure}\n"))
@@ -279,6 +304,10 @@ impl NonResource {
                 self.metrics(&snapshot).await,
                 "text/plain; version=0.0.4; charset=utf-8",
             ),
+            ["lockgate", "snapshot"] => match self.storage.store().snapshot().await {
+                Ok(snapshot) => snapshot_of(snapshot),
+                Err(error) => failed(&read_failed(error, 0), Wanted::PLAIN.encoding),
+            },
             _ => page_not_found(),
         }
     }
@@ -351,7 +380,9 @@ impl NonResource {
             let line = if excluded.contains(check) {
                 excluded.retain(|other| other != check);
                 format!("[+]{check} excluded: ok\n")
-            } else if is_down && OF_STORAGE.contains(check) {
+            } else if is_down && OF_STORAGE.contains(check)
+                || *check == SHUTDOWN && self.tasks.is_draining()
+            {
                 failed = true;
                 // Anybody may ask; the check itself says why to those who may know.
                 format!("[-]{check} failed: reason withheld\n")

@@ -3,13 +3,13 @@
 //! ```text
 //!   insert, swap, remove
 //!     ├─ most resources      the store alone
-//!     ├─ with effects        one at a time: prepare the effect ─► store ─► apply it
+//!     ├─ with effects        prepare the effect ─► store ─► apply it, one at a time for each object
 //!     └─ settled by a        the same, then wait until the controller has seen the write:
 //!        controller          definitions are established, namespaces have their default objects
 //! ```
 //!
 //! Parts of the server that are made from stored objects (webhook configurations, roles, namespaces,
-//! definitions, ...) has changed when the write returns, in the order of the writes. On a store that others write to
+//! definitions, ...) have changed when the write returns, in the order of the writes of an object. On a store that others write to
 //! as well, effects are those of the changes that a watch returns, and a write waits until the watch has returned it.
 
 pub(crate) mod effects;
@@ -17,22 +17,23 @@ mod follow;
 mod settled;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockgate_store::{Entry, List, ReadAt, Revision, Store, Unavailable, WriteError};
 use serde_json::Value;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 
 use crate::conversion::Converter;
 use crate::encoding;
 use crate::error::{Failure, Outcome, internal, plain, read_failed};
 use crate::http::limits;
+use crate::in_order::InOrder;
 use crate::registry::{Resource, Snapshot};
 use crate::request::ObjectPath;
 use crate::tasks::Tasks;
-use effects::Effects;
+use effects::{Effect, Effects};
 use follow::{Followed, Follower};
 use settled::{Settled, Settling};
 
@@ -56,8 +57,10 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) converter: Arc<Converter>,
     pub(crate) effects: Effects,
-    /// Held while something is written that has effects, so that they happen in the order of the writes.
-    pub(crate) order: Arc<Mutex<()>>,
+    /// The writes with effects that are under way, so that those of an object happen in the order of the writes.
+    pub(crate) order: Arc<InOrder>,
+    /// Held while an effect is applied.
+    pub(crate) applying: Mutex<()>,
     /// Set if a controller makes default objects in every namespace.
     pub(crate) namespaces_settle: bool,
     pub(crate) settled: Settled,
@@ -333,11 +336,11 @@ impl Storage {
             self.settle(settling, revision).await;
             return Ok(Stored { revision, bytes });
         }
-        let (key, written) = (key.to_owned(), bytes.clone());
+        let (written_key, written) = (key.to_owned(), bytes.clone());
         let revision = self
-            .in_order(move |shared| async move {
-                let revision = shared.write(&key, change, written).await?;
-                shared.effects.apply(effect);
+            .in_order(key, move |shared| async move {
+                let revision = shared.write(&written_key, change, written).await?;
+                shared.apply(effect);
                 Ok(revision)
             })
             .await?;
@@ -363,13 +366,13 @@ impl Storage {
             self.settle(settling, revision).await;
             return Ok(revision);
         }
-        let (key, removed) = (key.to_owned(), Arc::clone(resource));
+        let (removed_key, removed) = (key.to_owned(), Arc::clone(resource));
         let revision = self
-            .in_order(move |shared| async move {
-                let (revision, entry) = shared.store.delete(&key, expected).await?;
+            .in_order(key, move |shared| async move {
+                let (revision, entry) = shared.store.delete(&removed_key, expected).await?;
                 // The object is gone, whether its last state can be read or not.
                 if let Some(effect) = effects::prepare_removal(&removed, &entry.key) {
-                    shared.effects.apply(effect);
+                    shared.apply(effect);
                 }
                 Ok(revision)
             })
@@ -378,22 +381,25 @@ impl Storage {
         Ok(revision)
     }
 
-    /// Makes a write that has effects, one after the other. It is completed though nobody waits for it
-    /// any more: what is stored must be in force.
+    /// Makes a write that has effects, those of one object one after the other. It is completed though nobody
+    /// waits for it any more: what is stored must be in force.
     async fn in_order<W>(
         &self,
+        key: &str,
         write: impl FnOnce(Arc<Shared>) -> W,
     ) -> Result<Revision, PersistError>
     where
         W: Future<Output = Result<Revision, PersistError>> + Send + 'static,
     {
         let writing = write(Arc::clone(&self.shared));
-        let order = Arc::clone(&self.shared.order);
+        let (order, key) = (Arc::clone(&self.shared.order), key.to_owned());
         let (answer, answered) = oneshot::channel();
         self.shared.tasks.spawn_to_end(async move {
-            let _ordered = order.lock().await;
+            let turn = order.turn(&key).await;
+            let written = writing.await;
+            drop(turn);
             // The client may be gone; then nobody waits for the answer.
-            let _ = answer.send(writing.await);
+            let _ = answer.send(written);
         });
         let stopped = |_| Unavailable(String::from("the server is stopping"));
         answered
@@ -453,7 +459,7 @@ impl Storage {
             .transpose()?;
         self.shared.write(key, change, bytes).await?;
         if let Some(effect) = effect {
-            self.shared.effects.apply(effect);
+            self.shared.apply(effect);
         }
         Ok(())
     }
@@ -461,7 +467,7 @@ impl Storage {
     /// Applies the effects of an object that is stored already.
     pub(crate) fn restore(&self, resource: &Arc<Resource>, object: Value) -> Outcome<()> {
         let effect = effects::prepare_write(resource, object)?;
-        self.shared.effects.apply(effect);
+        self.shared.apply(effect);
         Ok(())
     }
 
@@ -470,7 +476,7 @@ impl Storage {
         if self.shared.store.is_shared() {
             return Ok(self.shared.followed.catch_up(&*self.shared.store).await?);
         }
-        drop(self.shared.order.lock().await);
+        self.shared.order.settled().await;
         Ok(())
     }
 
@@ -522,6 +528,12 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// Applies an effect. Those of several objects come at once, and the parts they change are read and replaced.
+    fn apply(&self, effect: Effect) {
+        let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.effects.apply(effect);
+    }
+
     async fn write(&self, key: &str, change: Change, bytes: Bytes) -> Result<Revision, WriteError> {
         match change {
             Change::Insert(ttl) => self.store.create(key, bytes, ttl).await,

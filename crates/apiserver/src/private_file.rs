@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The mode of a private file.
 const PRIVATE: u32 = 0o600;
@@ -26,28 +26,77 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
 
 /// Writes a file with a mode in place of whatever has its name.
 pub(crate) fn write_with(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    let suffix = format!("{:016x}.new", u64::from_ne_bytes(random));
-    let new = path.with_added_extension(suffix);
-    // A name that nobody can guess, and a file that was not there before.
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
-    let written = options.open(&new).and_then(|mut file| {
-        // Whatever the umask is.
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    let placed = written.and_then(|()| std::fs::rename(&new, path));
-    if placed.is_err() {
-        let _ = std::fs::remove_file(&new);
+    let mut new = NewFile::with_mode(path, mode)?;
+    new.file().write_all(text.as_bytes())?;
+    new.place()
+}
+
+/// A file that takes the place of another when it is whole. Until then it has a name that nobody can guess;
+/// dropping it removes it.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    new: PathBuf,
+    path: PathBuf,
+    is_placed: bool,
+}
+
+impl NewFile {
+    /// A private file, in the folder of the one it is to replace.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written to.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Self::with_mode(path, PRIVATE)
     }
-    placed?;
-    // A name lasts when the folder it is in was written, and that one's when the one above was.
-    let folders = path.ancestors().skip(1).take(2);
-    let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
-    named.try_for_each(|folder| File::open(folder)?.sync_all())
+
+    fn with_mode(path: &Path, mode: u32) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+        let suffix = format!("{:016x}.new", u64::from_ne_bytes(random));
+        let new = path.with_added_extension(suffix);
+        // A file that was not there before.
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(mode);
+        let made = Self {
+            file: options.open(&new)?,
+            new,
+            path: path.to_owned(),
+            is_placed: false,
+        };
+        // Whatever the umask is.
+        made.file.set_permissions(Permissions::from_mode(mode))?;
+        Ok(made)
+    }
+
+    /// The file to write to.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Puts the file in its place; a symbolic link is replaced, not followed.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be synced or renamed.
+    pub fn place(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        std::fs::rename(&self.new, &self.path)?;
+        self.is_placed = true;
+        // A name lasts when the folder it is in was written, and that one's when the one above was.
+        let folders = self.path.ancestors().skip(1).take(2);
+        let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
+        named.try_for_each(|folder| File::open(folder)?.sync_all())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            let _ = std::fs::remove_file(&self.new);
+        }
+    }
 }
 
 /// Opens a private file to add to it; made when absent. Devices and pipes are opened as they are.

@@ -31,6 +31,25 @@ impl Tasks {
         tokio::spawn(self.until_stopped(task));
     }
 
+    /// A task that ends when the server is about to stop, and serves on still.
+    pub(crate) fn until_draining(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let mut phase = self.phase.clone();
+        self.tracker.track_future(async move {
+            tokio::select! {
+                () = task => {}
+                _ = phase.wait_for(|phase| *phase != Phase::Serving) => {}
+            }
+        })
+    }
+
+    /// Returns true if the server is about to stop.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+
     /// A task that ends when the server stops, wherever it is run.
     pub(crate) fn until_stopped(
         &self,

@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::commands::envtest::Entry;
 use crate::commands::{
     Stop, capture, cel, completions, demo, dev, envtest, explain, init, lint, man, manifests,
-    plugins, replay, serve, test,
+    plugins, replay, serve, snapshot, store, test,
 };
 use crate::exit_code::ExitCode;
 use crate::output::{ColorChoice, Printer};
@@ -69,6 +69,10 @@ pub enum Command {
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
     Plugins(plugins::PluginsArgs),
+    /// Save, verify and restore backups of everything that is stored
+    Snapshot(snapshot::SnapshotArgs),
+    /// Move stored objects from one place to another
+    Store(store::StoreArgs),
     /// Check or evaluate a CEL expression as a match condition
     Cel(cel::CelArgs),
     /// Show a dozen requests passing two sample webhooks
@@ -140,6 +144,8 @@ fn dispatch(cli: &Cli, printer: &mut Printer) -> Result<ExitCode, Stop> {
         Command::Init(args) => init::run(args, printer),
         Command::Manifests(args) => manifests::run(args, printer),
         Command::Plugins(args) => plugins::run(args, printer),
+        Command::Snapshot(args) => snapshot::run(args, printer),
+        Command::Store(args) => store::run(args, printer),
         Command::Cel(args) => cel::run(args, printer),
         Command::Dev(args) => dev::run(args, printer),
         Command::Envtest(args) => envtest::run(args, printer),

@@ -14,6 +14,8 @@ pub mod manifests;
 pub mod plugins;
 pub mod replay;
 pub mod serve;
+pub mod snapshot;
+pub mod store;
 pub mod test;
 
 use std::io;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use http_body_util::BodyExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use lockgate_offline::manifest::Manifest;
 use serde_json::Value;
@@ -252,6 +253,35 @@ impl Live {
                 _ => return Ok(Some(manifests)),
             }
         }
+    }
+
+    /// The body at a path, as it comes.
+    ///
+    /// # Errors
+    ///
+    /// The server refuses, or does not answer.
+    pub async fn stream(&self, path: &str) -> Result<kube::client::Body, LiveError> {
+        let failed = |error: String| LiveError::Get {
+            path: path.to_owned(),
+            error,
+        };
+        let request = http::Request::get(path).body(kube::client::Body::empty());
+        let request = request.map_err(|error| failed(error.to_string()))?;
+        let response = self.client.send(request).await;
+        let response = response.map_err(|error| failed(error.to_string()))?;
+        if response.status() == http::StatusCode::OK {
+            return Ok(response.into_body());
+        }
+        let code = response.status();
+        let body = response.into_body().collect().await;
+        let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+        let status: Option<Value> = serde_json::from_slice(&body).ok();
+        let message = status
+            .as_ref()
+            .and_then(|status| status["message"].as_str());
+        Err(failed(
+            message.map_or_else(|| code.to_string(), str::to_owned),
+        ))
     }
 
     /// The object at a path; nothing if there is none.

@@ -7,11 +7,10 @@
 mod committer;
 mod file;
 mod folder;
-mod record;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +24,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::published::Published;
 use crate::watch::Cursor;
 use crate::{
-    Entry, Filter, List, MemoryOptions, Page, ReadAt, ReadError, Revision, Store, Unavailable,
-    Watch, WriteError,
+    Entry, Filter, List, MemoryOptions, Page, ReadAt, ReadError, Revision, Snapshot, SnapshotError,
+    SnapshotReader, Store, Unavailable, Watch, WriteError,
 };
 use committer::{Answer, Committer, Request, Write};
 use file::{DataFile, FORMAT, Loaded};
@@ -79,6 +78,31 @@ pub enum OpenError {
         /// The check that failed.
         why: String,
     },
+}
+
+/// A snapshot that was not restored. The folder is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// There is a store already.
+    #[error("the folder `{}` has a store already", .0.display())]
+    Exists(PathBuf),
+    /// The snapshot cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] OpenError),
+}
+
+/// Settings of restoring a snapshot.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RestoreOptions {
+    /// Replace a store that is there.
+    pub overwrite: bool,
+    /// The store begins so many revisions later than the snapshot. More than were written since the snapshot, and
+    /// no revision that somebody has seen is given to anything else.
+    pub bump: u64,
 }
 
 /// A store in a folder. Clones are handles to the same store.
@@ -151,6 +175,22 @@ impl DiskStore {
         });
         let (file, loaded) = opened?;
         Self::start(file, loaded, options).map_err(|source| OpenError::File { path, source })
+    }
+
+    /// Makes the store of a folder from a snapshot, whole or not at all. `told` is called with the number of
+    /// entries from time to time. Returns the revision of the store.
+    ///
+    /// # Errors
+    ///
+    /// The snapshot or the folder cannot be used, or there is a store that is not to be replaced.
+    pub fn restore(
+        folder: &Path,
+        snapshot: SnapshotReader<impl Read>,
+        options: RestoreOptions,
+        told: &mut dyn FnMut(u64),
+    ) -> Result<Revision, RestoreError> {
+        let folder = Folder::take(folder)?;
+        file::restore(&folder, snapshot, options, told)
     }
 
     fn start(file: DataFile, loaded: Loaded, options: MemoryOptions) -> io::Result<Self> {
@@ -299,6 +339,16 @@ impl Store for DiskStore {
             .send(Request::Compact(oldest, answer))
             .map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, ReadError> {
+        let closed = || ReadError::from(Unavailable(String::from("the store is closed")));
+        let (answer, answered) = oneshot::channel();
+        self.shared
+            .requests
+            .send(Request::Snapshot(answer))
+            .map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())
     }
 
     fn failure(&self) -> Option<Unavailable> {

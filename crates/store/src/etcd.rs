@@ -40,6 +40,10 @@ const CATCH_UP: Duration = Duration::from_secs(3);
 const PAGE: i64 = 2_000;
 /// The keys that say which prefixes are Lockgate's. They are outside of every prefix.
 const MARKERS: &str = "/lockgate.io/prefixes";
+/// The keys that are written to advance the revision.
+const REACHED: &str = "/lockgate.io/reached";
+/// The writes under way while it is advanced.
+const AT_ONCE: u64 = 256;
 /// The keys of what replicas agree on.
 const AGREED: &str = "/lockgate.io/agreed";
 
@@ -220,6 +224,37 @@ impl EtcdStore {
         }
         .map(|kv| kv.value)
         .ok_or_else(|| Unavailable(format!("etcd: what is agreed on as `{name}` is gone")))
+    }
+
+    /// Brings the revision of the cluster to this one at least, so that none before it is given to anything. Every
+    /// revision costs a write.
+    ///
+    /// # Errors
+    ///
+    /// The cluster cannot be reached.
+    pub async fn reach(&self, revision: Revision) -> Result<(), Unavailable> {
+        loop {
+            let missing = revision.0.saturating_sub(self.quorum().await?.0);
+            if missing == 0 {
+                return Ok(());
+            }
+            let put = || {
+                let put = Request::Put(PutRequest {
+                    key: Bytes::from(format!("{REACHED}{}", self.shared.space.prefix)),
+                    value: Bytes::from(revision.to_string()),
+                    ..PutRequest::default()
+                });
+                self.shared.client.txn(TxnRequest {
+                    compare: Vec::new(),
+                    success: vec![RequestOp { request: Some(put) }],
+                    failure: Vec::new(),
+                })
+            };
+            let puts = (0..missing.min(AT_ONCE)).map(|_| put());
+            for put in futures_util::future::join_all(puts).await {
+                put?;
+            }
+        }
     }
 
     /// The transaction of every write. Returns its revision and the answer to the operation, or the entry that

@@ -52,6 +52,10 @@ mod watch;
 
 mod layout;
 
+mod record;
+
+mod snapshot;
+
 mod disk;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -70,11 +74,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use disk::{DiskStore, OpenError};
+pub use disk::{DiskStore, OpenError, RestoreError, RestoreOptions};
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdError, EtcdOptions, EtcdStore};
 pub use layout::{Layout, PlainLayout};
 pub use memory::{MemoryOptions, MemoryStore};
+pub use snapshot::{Snapshot, SnapshotBytes, SnapshotEntry, SnapshotError, SnapshotReader};
 
 /// A point in the history of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -182,7 +187,6 @@ impl Event {
     }
 
     /// The entry that was there before.
-    #[cfg(any(test, feature = "contract-tests"))]
     pub(crate) fn previous(&self) -> Option<&Entry> {
         match self {
             Self::Put { previous, .. } => previous.as_ref(),
@@ -335,6 +339,18 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// The revision is not there yet.
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
+
+    /// Takes everything at the newest revision, for a backup. Writes go on meanwhile. Where times to live are not
+    /// known, entries have none.
+    ///
+    /// # Errors
+    ///
+    /// The backend failed.
+    async fn snapshot(&self) -> Result<Snapshot, ReadError> {
+        let page = self.list(List::all("")).await?;
+        let entries = page.entries.into_iter().map(|entry| (entry, 0));
+        Ok(Snapshot::new(page.revision, entries))
+    }
 
     /// Returns true if other processes write to the same store.
     fn is_shared(&self) -> bool {

@@ -45,7 +45,6 @@ impl Stored {
     }
 
     /// The revision the value was last changed at.
-    #[cfg(feature = "etcd")]
     pub(crate) fn revision(&self) -> Revision {
         match self {
             Self::Whole(entry) => entry.revision,
@@ -178,6 +177,15 @@ impl Change {
     }
 }
 
+/// A change of the past, by what it replaced.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    pub(crate) key: Arc<str>,
+    pub(crate) revision: Revision,
+    /// None for a creation.
+    pub(crate) before: Option<Entry>,
+}
+
 /// Most changes that are undone to find the keys of an earlier revision: as long as a fraction of a
 /// millisecond takes, and rare enough that what checkpoints do not share is little beside the changes.
 const CHECKPOINT: u64 = 1024;
@@ -199,6 +207,55 @@ impl State {
             history_bytes: 0,
             forms,
         }
+    }
+
+    /// The state with the changes that led to it, as much of them as the options ask for. None if they did not:
+    /// every revision is one change, and each is followed by the next.
+    pub(crate) fn with_history(
+        mut self,
+        changes: Vec<Undo>,
+        now: Instant,
+        options: &MemoryOptions,
+    ) -> Option<Self> {
+        let mut keys = self.keys.clone();
+        let mut next = self.revision;
+        for Undo {
+            key,
+            revision,
+            before,
+        } in changes.into_iter().rev()
+        {
+            let after = keys.get(&*key).cloned();
+            let follows = match &after {
+                Some(after) => after.revision() == revision,
+                None => before.is_some(),
+            };
+            if revision != next || !follows {
+                return None;
+            }
+            next = Revision(revision.0.checked_sub(1)?);
+            let before = before.map(|before| Stored::new(before, &self.forms));
+            match &before {
+                Some(before) => keys.insert(before.clone()),
+                None => keys.remove(&*key),
+            };
+            let change = Change {
+                revision,
+                now: after,
+                before,
+                at: now,
+                keys_before: (revision.0 / CHECKPOINT > next.0 / CHECKPOINT)
+                    .then(|| Box::new(keys.clone())),
+            };
+            let bytes = self.history_bytes + change.bytes();
+            if self.history.len() >= options.max_events || bytes > options.max_bytes {
+                break;
+            }
+            self.history_bytes = bytes;
+            self.history.push_front(Arc::new(change));
+            self.oldest = next;
+        }
+        Some(self)
     }
 
     /// Nothing yet.

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use crate::certs::{Authority, Identity};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Far longer than a member takes to start.
@@ -42,18 +43,56 @@ impl EtcdCluster {
     /// There is one, and it does not start.
     #[must_use]
     pub fn start(count: usize) -> Option<Self> {
+        Self::start_with(count, None)
+    }
+
+    /// The same, for clients with certificates of an authority.
+    ///
+    /// # Panics
+    ///
+    /// As above.
+    #[must_use]
+    pub fn start_with_tls(count: usize, authority: &Authority) -> Option<Self> {
+        Self::start_with(count, Some(authority))
+    }
+
+    fn start_with(count: usize, authority: Option<&Authority>) -> Option<Self> {
         let Some(binary) = binary() else {
             eprintln!("SKIPPED: there is no etcd in PATH and none in {VARIABLE}");
             return None;
         };
         let folder = tempfile::tempdir().expect("a folder for etcd's data");
+        let tls = authority.map(|authority| {
+            let Identity {
+                certificate_pem,
+                key_pem,
+            } = authority.issue(&["127.0.0.1", "localhost"]);
+            let files = [
+                ("ca.crt", authority.pem()),
+                ("etcd.crt", &certificate_pem),
+                ("etcd.key", &key_pem),
+            ];
+            let paths = files.map(|(name, pem)| {
+                let path = folder.path().join(name);
+                std::fs::write(&path, pem).expect("a file for etcd");
+                path.display().to_string()
+            });
+            let [ca, certificate, key] = paths;
+            [
+                String::from("--client-cert-auth"),
+                format!("--trusted-ca-file={ca}"),
+                format!("--cert-file={certificate}"),
+                format!("--key-file={key}"),
+            ]
+        });
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let ports: Vec<_> = (0..count).map(|_| (free_port(), free_port())).collect();
         let peers = ports.iter().enumerate();
         let peers = peers.map(|(index, (_, peer))| format!("m{index}=http://127.0.0.1:{peer}"));
         let peers = peers.collect::<Vec<_>>().join(",");
         let members = ports.iter().enumerate().map(|(index, (client, peer))| {
             let data = folder.path().join(index.to_string());
-            let client = format!("http://127.0.0.1:{client}");
+            let client = format!("{scheme}://127.0.0.1:{client}");
             let peer = format!("http://127.0.0.1:{peer}");
             let args = [
                 binary.display().to_string(),
@@ -68,8 +107,9 @@ impl EtcdCluster {
                 String::from("--heartbeat-interval=50"),
                 String::from("--election-timeout=500"),
             ];
+            let tls = tls.iter().flatten().cloned();
             Member {
-                args: args.to_vec(),
+                args: args.into_iter().chain(tls).collect(),
                 client,
                 child: None,
                 log: Arc::default(),

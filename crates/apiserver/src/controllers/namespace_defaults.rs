@@ -67,6 +67,23 @@ pub(super) fn namespace_of(key: &str) -> Option<&str> {
     rest.strip_suffix('/')
 }
 
+/// Returns true if a namespace has its default objects, whoever made them.
+pub(super) async fn are_there(context: &Context, namespace: &str) -> Outcome<bool> {
+    let writer = &context.writer;
+    let snapshot = writer.registry.snapshot();
+    for (plural, _, object) in objects(context.settings.enabled, namespace, "") {
+        let Some(resource) = snapshot.find("", "v1", plural) else {
+            continue;
+        };
+        let name = metadata::text(&object, "name");
+        let key = writer.storage.key(resource, namespace, name);
+        if writer.storage.entry(&key).await?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Makes what a namespace lacks. Returns whether it lacked anything.
 pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     let writer = &context.writer;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockgate_store::{Event, Filter, List, ReadAt, ReadError, Revision};
+use tokio::sync::watch;
 
 use super::owner_graph::{Graph, Meta};
 use super::work_queue::{Queue, Result as Came, Work};
@@ -43,12 +44,25 @@ const FLOW_CONTROL: &str = "/flowcontrol.apiserver.k8s.io/";
 
 /// Starts the controllers that are enabled. Definitions are always established, and by workers of their
 /// own: requests wait for them, and nothing slow may be in front of them.
-pub(crate) fn start(context: Context, tasks: &Tasks, threads: &Heavy) {
+///
+/// Of several servers on one store, the one that leads runs the rest.
+pub(crate) fn start(
+    context: Context,
+    leads: watch::Receiver<bool>,
+    tasks: &Tasks,
+    threads: &Heavy,
+) {
     let context = Arc::new(context);
     let on = context.settings.enabled;
+    let always = watch::channel(true).1;
     let controllers = |prefix| Controllers {
         context: Arc::clone(&context),
         prefix,
+        leads: match prefix {
+            EVERYTHING => leads.clone(),
+            _ => always.clone(),
+        },
+        acts: true,
         graph: Arc::default(),
         queue: Queue::default(),
         quotas: resource_quota::Namespaces::default(),
@@ -68,6 +82,9 @@ struct Controllers {
     context: Arc<Context>,
     /// The prefix of the keys that are watched.
     prefix: &'static str,
+    /// Says whether this server is the one that acts.
+    leads: watch::Receiver<bool>,
+    acts: bool,
     graph: Arc<Mutex<Graph>>,
     queue: Queue,
     quotas: resource_quota::Namespaces,
@@ -77,12 +94,31 @@ struct Controllers {
 impl Controllers {
     async fn run(mut self) {
         loop {
-            // A loop that fell behind the history of the store begins anew.
-            match self.follow().await {
-                ReadError::Compacted(_) => {}
-                error => {
+            let mut leads = self.leads.clone();
+            self.acts = *leads.borrow_and_update();
+            let changed = async {
+                // Where nobody can change it any more it stays.
+                if leads.changed().await.is_err() {
+                    std::future::pending().await
+                }
+            };
+            let ended = tokio::select! {
+                error = self.follow() => Some(error),
+                () = changed => None,
+            };
+            match ended {
+                // A loop that fell behind the history of the store begins anew.
+                Some(ReadError::Compacted(_)) => {}
+                Some(error) => {
                     tracing::warn!(%error, "the controllers cannot read the store");
                     tokio::time::sleep(STORAGE_PAUSE).await;
+                }
+                // What is under way is given up: another server does it.
+                None => {
+                    self.running = Workers::new();
+                    self.queue = Queue::default();
+                    self.quotas = resource_quota::Namespaces::default();
+                    self.graph = Arc::default();
                 }
             }
         }
@@ -90,12 +126,17 @@ impl Controllers {
 
     /// Reads everything, then watches until that fails.
     async fn follow(&mut self) -> ReadError {
-        let revision = match self.read_everything().await {
+        let store = Arc::clone(self.context.writer.storage.store());
+        let began = match self.acts {
+            true => self.read_everything().await,
+            false => store.revision().await.map_err(ReadError::from),
+        };
+        let revision = match began {
             Ok(revision) => revision,
             Err(error) => return error,
         };
-        let store = Arc::clone(self.context.writer.storage.store());
         // Loops that watch a few resources act on every change of them.
+        let concerns = if self.acts { concerns } else { is_waited_for };
         let filter = (self.prefix == EVERYTHING).then(|| Arc::new(concerns) as Filter);
         let watching = store.watch_if(self.prefix, revision, filter);
         let mut watch = match watching.await {
@@ -179,6 +220,10 @@ impl Controllers {
             return;
         }
         let on = self.context.settings.enabled;
+        if !self.acts {
+            self.observe_namespace(event);
+            return;
+        }
         if on.garbage_collector && !garbage_collector::is_ignored(key) {
             let look = {
                 let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,14 +257,22 @@ impl Controllers {
         if on.namespace {
             self.observe_deletion(event);
         }
-        if on.service_account || on.root_ca {
-            let namespace = match key.strip_prefix(NAMESPACES) {
-                Some(name) => matches!(event, Event::Put { .. }).then_some(name),
-                None => namespace_defaults::namespace_of(key),
-            };
-            if let Some(name) = namespace {
-                self.queue.add(Work::Namespace(name.into()));
-            }
+        self.observe_namespace(event);
+    }
+
+    /// A namespace gets its default objects, or somebody waits for them.
+    fn observe_namespace(&mut self, event: &Event) {
+        let on = self.context.settings.enabled;
+        if !on.service_account && !on.root_ca {
+            return;
+        }
+        let key = event.key();
+        let namespace = match key.strip_prefix(NAMESPACES) {
+            Some(name) => matches!(event, Event::Put { .. }).then_some(name),
+            None => namespace_defaults::namespace_of(key),
+        };
+        if let Some(name) = namespace {
+            self.queue.add(Work::Namespace(name.into()));
         }
     }
 
@@ -256,8 +309,9 @@ impl Controllers {
             && let Some(work) = self.queue.take(Instant::now())
         {
             let (context, graph) = (Arc::clone(&self.context), Arc::clone(&self.graph));
+            let acts = self.acts;
             self.running.start(work.clone(), async move {
-                match perform(&context, &graph, &work).await {
+                match perform(&context, &graph, &work, acts).await {
                     Ok(came) => came,
                     Err(failure) => {
                         let error = failure.0.message;
@@ -290,11 +344,18 @@ fn concerns(event: &Event) -> bool {
     }
 }
 
+/// Returns true for changes that writes on this server may wait for, while another one makes them.
+fn is_waited_for(event: &Event) -> bool {
+    let key = event.key();
+    key.starts_with(NAMESPACES) || namespace_defaults::namespace_of(key).is_some()
+}
+
 /// Does one piece of work, and tells those who wait for it, also when it failed.
 async fn perform(
     context: &Context,
     graph: &Mutex<Graph>,
     work: &Work,
+    acts: bool,
 ) -> Outcome<(Came, Vec<Arc<str>>)> {
     let storage = &context.writer.storage;
     let revision = storage.store().revision().await?;
@@ -304,6 +365,13 @@ async fn perform(
         Work::Collect(key) => {
             let look = garbage_collector::look(context, graph, key).await?;
             return Ok((Came::Done, look));
+        }
+        Work::Namespace(name) if !acts => {
+            if namespace_defaults::are_there(context, name).await? {
+                let key = format!("{NAMESPACES}{name}");
+                storage.settled().tell(&key, revision);
+            }
+            Ok(Came::Done)
         }
         Work::Namespace(name) => {
             let changed = namespace_defaults::look(context, name).await;

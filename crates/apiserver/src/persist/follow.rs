@@ -186,7 +186,7 @@ impl Follower {
         let object = encoding::parse_entry(entry, resource.type_meta());
         let effect = object.and_then(|object| effects::prepare_write(resource, object));
         match effect {
-            Ok(effect) => self.shared.effects.apply(effect),
+            Ok(effect) => self.shared.apply(effect),
             // What was in force stays so: that is safer than nothing.
             Err(Failure(status)) => {
                 let (key, error) = (&entry.key, status.message);
@@ -199,7 +199,7 @@ impl Follower {
         let resource = prefix(key).and_then(|prefix| self.resources.get(prefix));
         let effect = resource.and_then(|resource| effects::prepare_removal(resource, key));
         if let Some(effect) = effect {
-            self.shared.effects.apply(effect);
+            self.shared.apply(effect);
         }
     }
 }

@@ -48,7 +48,7 @@ use crate::config::{
     AuthorizationMode, Controllers, FeatureGates, RequestHeaders, ServiceMapping, ServiceRouting,
     Settings,
 };
-use crate::controllers;
+use crate::controllers::{self, Replica};
 use crate::conversion::Converter;
 use crate::error::Failure;
 use crate::flow_control::FlowControl;
@@ -57,6 +57,7 @@ use crate::host::ServedKinds;
 use crate::http::in_flight::{InFlight, ROOM, TREES};
 use crate::http::listen::Secure;
 use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
+use crate::in_order::InOrder;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
 use crate::non_resource::{Maker, NonResource, Parts};
@@ -148,6 +149,8 @@ pub struct Running {
     serving: JoinHandle<()>,
     /// The threads of the controllers.
     _controllers: Heavy,
+    replica: Replica,
+    shutdown_delay: Duration,
     tls: Arc<ServerConfig>,
 }
 
@@ -193,6 +196,7 @@ impl Running {
         let (connections, drain) = (settings.connections.clone(), settings.drain);
         let tasks = Tasks::new(watched.clone());
         let simulated = settings.simulate_workloads.clone();
+        let (advertised, shutdown_delay) = (settings.advertise_address, settings.shutdown_delay);
         let controllers = controllers::Settings {
             enabled: settings.controllers,
             request_timeout: settings.request_timeout,
@@ -211,10 +215,11 @@ impl Running {
             .await
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
         let for_workloads = simulated.is_some().then(|| writer.clone());
-        let context = controllers::Context::new(writer, controllers, quotas);
+        let context = controllers::Context::new(writer.clone(), controllers, quotas);
         // What they do follows what others write, and may be as much work as they like.
         let (handshakes, threads) = (threads(Work::Handshakes)?, threads(Work::Controllers)?);
-        controllers::start(context, &tasks, &threads);
+        let replica = Replica::join(writer, address, advertised, &tasks, &threads);
+        controllers::start(context, replica.leads(), &tasks, &threads);
         if let (Some(settings), Some(writer)) = (simulated, for_workloads) {
             let workloads = controllers::simulate(writer, identity.authority()?, settings);
             threads.spawn(tasks.until_stopped(workloads));
@@ -237,6 +242,8 @@ impl Running {
             phase,
             serving,
             _controllers: threads,
+            replica,
+            shutdown_delay,
             tls,
         })
     }
@@ -366,11 +373,16 @@ impl Running {
         lines.collect()
     }
 
-    /// Lets requests end, and stops.
-    pub async fn stop(self) {
+    /// Lets requests end, and stops. Those in front of the server are told first.
+    pub async fn stop(mut self) {
+        let _ = self.phase.send(Phase::Draining);
+        let delayed = tokio::time::sleep(self.shutdown_delay);
+        self.replica.withdraw().await;
+        delayed.await;
         let _ = self.phase.send(Phase::Closing);
         let _ = self.serving.await;
         self.pipeline.tasks.finish().await;
+        self.replica.release().await;
     }
 }
 
@@ -389,7 +401,7 @@ fn build(
         settings.feature_gates.kube_version,
         settings.descriptions,
     ));
-    let order = Arc::new(tokio::sync::Mutex::new(()));
+    let order = Arc::new(InOrder::default());
     let namespaces = Arc::new(NamespaceCache::new(Arc::clone(&order), &store));
     let rbac = Arc::new(Rbac::default());
     let mut nodes = None;
@@ -562,6 +574,7 @@ fn build(
             nodes,
         },
         order,
+        applying: Default::default(),
         namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
         settled: Default::default(),
         tasks: tasks.clone(),
@@ -604,6 +617,7 @@ fn build(
             address: address.to_string(),
             parts,
             maker: Maker::default(),
+            tasks: tasks.clone(),
         },
         writer,
         aggregator,

@@ -2,8 +2,6 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/create.go, pkg/registry/generic/registry/store.go
 
-use std::time::Duration;
-
 use lockgate_kinds::kind;
 use serde_json::Value;
 
@@ -22,8 +20,6 @@ use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
 /// Attempts to generate a name that is not taken.
 const NAME_ATTEMPTS: usize = 8;
-/// The lifetime of events.
-const EVENT_TTL: Duration = Duration::from_secs(3600);
 
 /// Creates an object.
 pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Outcome<Reply> {
@@ -173,8 +169,7 @@ impl<'i> Insertion<'i> {
                 None => Inserted::Created(forms.shown.into()),
             });
         }
-        let is_event = !resource.is_custom() && resource.storage.1 == "events";
-        let ttl = is_event.then_some(EVENT_TTL);
+        let ttl = encoding::time_to_live(&key);
         let (stored_as, object) = forms.stored(resource);
         match storage.insert(stored_as, &key, object, ttl).await {
             Ok(stored) => {

@@ -98,9 +98,13 @@ async fn an_owner_that_cannot_be_read_keeps_its_dependents() {
     server.stop().await;
 }
 
-/// A store whose creation of a namespace is published and does not return yet.
+/// A store whose creations of some keys are published and do not return yet.
 struct Late {
     store: MemoryStore,
+    /// The keys begin so.
+    late: &'static str,
+    /// Told of each of them.
+    created: Semaphore,
     /// A controller that looks at its work asks for the revision first.
     looked: Semaphore,
     released: Semaphore,
@@ -115,7 +119,8 @@ impl Store for Late {
         ttl: Option<Duration>,
     ) -> Result<Revision, WriteError> {
         let created = self.store.create(key, value, ttl).await;
-        if key == "/core/namespaces/shop" {
+        if key.starts_with(self.late) {
+            self.created.add_permits(1);
             self.released.acquire().await.unwrap().forget();
         }
         created
@@ -166,6 +171,8 @@ impl Store for Late {
 async fn a_namespace_whose_event_comes_before_its_effect_gets_its_default_objects() {
     let store = Arc::new(Late {
         store: MemoryStore::new(),
+        late: "/core/namespaces/shop",
+        created: Semaphore::new(0),
         looked: Semaphore::new(0),
         released: Semaphore::new(0),
     });
@@ -191,5 +198,39 @@ async fn a_namespace_whose_event_comes_before_its_effect_gets_its_default_object
     within(creating).await.unwrap();
     let accounts = "/api/v1/namespaces/shop/serviceaccounts";
     client.wait_until(accounts, "default", |_| true).await;
+    server.stop().await;
+}
+
+/// On a disk that is one sync for all of them.
+#[tokio::test]
+async fn writes_with_effects_do_not_wait_for_each_other() {
+    const COUNT: u32 = 20;
+    let store = Arc::new(Late {
+        store: MemoryStore::new(),
+        late: "/rbac.authorization.k8s.io/clusterroles/late-",
+        created: Semaphore::new(0),
+        looked: Semaphore::new(0),
+        released: Semaphore::new(0),
+    });
+    let server = run(&store, Controllers::all(false)).await;
+    let client = Client::admin(&server).await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let creating: Vec<_> = (0..COUNT)
+        .map(|number| {
+            let client = client.clone();
+            let role = json!({"metadata": {"name": format!("late-{number}")}, "rules": []});
+            tokio::spawn(async move { client.create(roles, role).await })
+        })
+        .collect();
+    // All are stored, and none has returned.
+    within(store.created.acquire_many(COUNT))
+        .await
+        .unwrap()
+        .forget();
+    assert!(creating.iter().all(|task| !task.is_finished()));
+    store.released.add_permits(usize::try_from(COUNT).unwrap());
+    for task in creating {
+        within(task).await.unwrap();
+    }
     server.stop().await;
 }

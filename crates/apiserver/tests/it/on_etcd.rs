@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lockgate_apiserver::{
     AdmissionConsistency, Controllers, KubernetesLayout, Running, Settings, SharedCertificates,
@@ -398,4 +399,196 @@ async fn adopts_what_kube_apiserver_stored() {
     let page = raw.list(List::all("/ranges/")).await.unwrap();
     assert_eq!(page.entries[0].value, "not an object");
     server.stop().await;
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const LEADER: &str = "lockgate-controller-manager";
+const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+
+fn holder(lease: &Value) -> &str {
+    lease["spec"]["holderIdentity"].as_str().unwrap()
+}
+
+fn addresses(endpoints: &Value) -> Vec<&str> {
+    let addresses = endpoints["subsets"][0]["addresses"].as_array();
+    let addresses = addresses.map(Vec::as_slice).unwrap_or_default().iter();
+    addresses.map(|it| it["ip"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replica_runs_the_controllers_and_all_are_endpoints() {
+    let Some(cluster) = EtcdCluster::start(1) else {
+        return;
+    };
+    let at = |last| Settings {
+        advertise_address: Some([10, 0, 0, last].into()),
+        ..Settings::default()
+    };
+    let one = replica(&cluster, at(1)).await;
+    let first = Client::admin(&one).await;
+    let lease = first
+        .wait_until(LEASES, LEADER, |lease| !holder(lease).is_empty())
+        .await;
+    let leader = holder(&lease).to_owned();
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
+    let other = replica(&cluster, at(2)).await;
+    let second = Client::connect(&other, admin(&one)).await;
+
+    // Identities, as kube-apiserver's.
+    let identities =
+        format!("{LEASES}?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver");
+    within(async { while names(&second.get(&identities).await.expect(200)).len() < 2 {} }).await;
+    let list = second.get(&identities).await.expect(200);
+    for lease in list["items"].as_array().unwrap() {
+        let name = lease["metadata"]["name"].as_str().unwrap();
+        assert!(name.starts_with("apiserver-"), "{lease}");
+        assert!(holder(lease).starts_with(&format!("{name}_")), "{lease}");
+        assert_eq!(lease["spec"]["leaseDurationSeconds"], 3600);
+    }
+
+    // Endpoints of both, once.
+    let both = |endpoints: &Value| addresses(endpoints) == ["10.0.0.1", "10.0.0.2"];
+    let endpoints = second.wait_until(ENDPOINTS, "kubernetes", both).await;
+    assert_eq!(endpoints["subsets"][0]["ports"][0]["name"], "https");
+    let skipped = "endpointslice.kubernetes.io/skip-mirror";
+    assert_eq!(endpoints["metadata"]["labels"][skipped], "true");
+    let slice = second
+        .wait_until(SLICES, "kubernetes", |slice| {
+            slice["endpoints"]
+                .as_array()
+                .is_some_and(|it| it.len() == 2)
+        })
+        .await;
+    assert_eq!(slice["addressType"], "IPv4");
+    assert_eq!(slice["endpoints"][1]["conditions"]["ready"], true);
+    assert_eq!(
+        slice["metadata"]["labels"]["kubernetes.io/service-name"],
+        "kubernetes"
+    );
+
+    // A namespace has its default objects when its creation returns, whoever makes them.
+    for (client, name) in [(&first, "led"), (&second, "followed")] {
+        client
+            .create("/api/v1/namespaces", json!({"metadata": {"name": name}}))
+            .await;
+        let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
+        second.wait_until(&accounts, "default", |_| true).await;
+    }
+    let lease = second.get(&format!("{LEASES}/{LEADER}")).await.expect(200);
+    assert_eq!(holder(&lease), leader, "the second one waits");
+
+    // One that stops is no endpoint any more, and lets the other run the controllers.
+    drop(first);
+    one.stop().await;
+    let endpoints = second
+        .get(&format!("{ENDPOINTS}/kubernetes"))
+        .await
+        .expect(200);
+    assert_eq!(addresses(&endpoints), ["10.0.0.2"]);
+    let taken = |lease: &Value| !holder(lease).is_empty() && holder(lease) != leader;
+    let lease = second.wait_until(LEASES, LEADER, taken).await;
+    assert_eq!(lease["spec"]["leaseTransitions"], 1);
+    second.delete("/api/v1/namespaces/led").await.expect(200);
+    second.wait_until_gone("/api/v1/namespaces", "led").await;
+    other.stop().await;
+}
+
+/// Clients that do what they are told never see a failure: `Connection: close` means to go elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_stops_fails_no_request() {
+    let Some(cluster) = EtcdCluster::start(1) else {
+        return;
+    };
+    let slowly = Settings {
+        shutdown_delay: std::time::Duration::from_secs(2),
+        ..settings()
+    };
+    let (one, other) = (
+        replica(&cluster, slowly).await,
+        replica(&cluster, settings()).await,
+    );
+    let addresses = [one.address(), other.address()];
+    let credentials = admin(&one);
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::new(AtomicUsize::new(0));
+    let loads: Vec<_> = (0..8)
+        .map(|number| {
+            let tls = tls(&one, &credentials, "http/1.1");
+            let (over, told) = (Arc::clone(&over), Arc::clone(&told));
+            tokio::spawn(async move {
+                let mut stored = 0;
+                let mut at = 0;
+                while !over.load(Ordering::SeqCst) {
+                    let stream = connect(&tls, addresses[at]).await;
+                    let (mut sender, connection) =
+                        hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream))
+                            .await
+                            .unwrap();
+                    tokio::spawn(connection);
+                    while !over.load(Ordering::SeqCst) {
+                        let object = json!({"metadata": {"name": format!("n-{number}-{stored}")}});
+                        let request = http::Request::post(CONFIG_MAPS)
+                            .header("host", "localhost")
+                            .header("content-type", "application/json")
+                            .body(body(object.to_string()))
+                            .unwrap();
+                        sender.ready().await.unwrap();
+                        let answer =
+                            read(within(sender.send_request(request)).await.unwrap()).await;
+                        assert_eq!(answer.code, 201, "{}", answer.text());
+                        stored += 1;
+                        if answer.header("connection") == "close" {
+                            told.fetch_add(1, Ordering::SeqCst);
+                            at = 1;
+                            break;
+                        }
+                    }
+                }
+                stored
+            })
+        })
+        .collect();
+    let probe = Client::admin(&one).await;
+    assert_eq!(probe.get("/readyz").await.code, 200);
+    let stopping = tokio::spawn(one.stop());
+    // Whoever asks is told, on connections that are open or new.
+    within(async {
+        let tls = tls(&other, &credentials, "http/1.1");
+        loop {
+            let stream = connect(&tls, addresses[0]).await;
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream))
+                    .await
+                    .unwrap();
+            tokio::spawn(connection);
+            let request = http::Request::get("/readyz").header("host", "localhost");
+            let request = request.body(body("")).unwrap();
+            let answer = read(sender.send_request(request).await.unwrap()).await;
+            if answer.code == 500 {
+                assert!(
+                    answer.text().contains("[-]shutdown failed"),
+                    "{}",
+                    answer.text()
+                );
+                break;
+            }
+        }
+    })
+    .await;
+    within(stopping).await.unwrap();
+    over.store(true, Ordering::SeqCst);
+    let mut stored = 0;
+    for load in loads {
+        stored += within(load).await.unwrap();
+    }
+    assert_eq!(told.load(Ordering::SeqCst), 8, "all went elsewhere");
+    let rest = Client::connect(&other, credentials).await;
+    let list = rest.get(CONFIG_MAPS).await.expect(200);
+    let found = names(&list)
+        .iter()
+        .filter(|name| name.starts_with("n-"))
+        .count();
+    assert_eq!(found, stored);
+    other.stop().await;
 }

@@ -13,15 +13,16 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
-    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubeVersion,
-    KubernetesLayout, Observer, RequestHeaders, Running, ServiceMapping, ServingFiles, Settings,
-    SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
+    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubeVersion, Observer,
+    RequestHeaders, Running, ServiceMapping, ServingFiles, Settings, SharedCertificates,
+    StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
-use lockgate_store::{DiskStore, EtcdError, EtcdOptions, EtcdStore, MemoryStore, OpenError, Store};
+use lockgate_store::{DiskStore, EtcdOptions, EtcdStore, MemoryStore, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::store::{EtcdArgs, explain_etcd, explain_open};
 use super::{CommandError, Stop};
 use crate::capture_file::{CaptureFile, now};
 use crate::exit_code::ExitCode;
@@ -71,6 +72,10 @@ pub struct ServeArgs {
     /// Port to listen on; 0 picks a free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
+    /// Address of the server in the endpoints of the Service kubernetes [default: with --etcd-servers, the one
+    /// that others reach]
+    #[arg(long, value_name = "IP")]
+    advertise_address: Option<IpAddr>,
     /// Directory for stored objects; created if missing, locked by one server [default: in memory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -83,44 +88,11 @@ pub struct ServeArgs {
         help_heading = "Etcd"
     )]
     etcd_servers: Vec<String>,
-    /// CA bundle for the certificates of etcd
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "etcd_servers",
-        help_heading = "Etcd"
-    )]
-    etcd_cafile: Option<PathBuf>,
-    /// Client certificate for etcd
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "etcd_keyfile",
-        help_heading = "Etcd"
-    )]
-    etcd_certfile: Option<PathBuf>,
-    /// Key of --etcd-certfile
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "etcd_certfile",
-        help_heading = "Etcd"
-    )]
-    etcd_keyfile: Option<PathBuf>,
-    /// Prefix of all keys in etcd
-    #[arg(
-        long,
-        default_value = "/registry",
-        value_name = "PATH",
-        help_heading = "Etcd"
-    )]
-    etcd_prefix: String,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// Interval of compaction; 0 leaves it to others
     #[arg(long, default_value = "5m", value_parser = parse_interval, value_name = "DURATION", help_heading = "Etcd")]
     etcd_compaction_interval: Duration,
-    /// Write below --etcd-prefix though another program, such as kube-apiserver, has
-    #[arg(long, requires = "etcd_servers", help_heading = "Etcd")]
-    etcd_adopt_prefix: bool,
     /// How new the objects are that writes are decided by, where other servers change them
     #[arg(
         long,
@@ -134,6 +106,20 @@ pub struct ServeArgs {
     /// in --data-dir, or in etcd]
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
+    /// Serving certificate, with its intermediates [default: issued by the CA of the server]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Key of --tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Further names and addresses in the serving certificate that is issued
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        conflicts_with = "tls_cert_file"
+    )]
+    tls_san: Vec<String>,
     /// CA bundle for client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
@@ -279,6 +265,9 @@ pub struct ServeArgs {
     /// Timeout of a request
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
+    /// Time to serve on after SIGTERM, while /readyz fails and clients go elsewhere
+    #[arg(long, default_value = "0", value_parser = parse_interval, value_name = "DURATION")]
+    shutdown_delay_duration: Duration,
     /// Route a Service to a local address: NS/NAME[:PORT]=HOST:PORT; * in NS or NAME is any text
     #[arg(long, value_name = "MAPPING")]
     map_service: Vec<Mapping>,
@@ -557,25 +546,8 @@ impl ServeArgs {
         if self.etcd_servers.is_empty() {
             return Ok(None);
         }
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map_err(|error| {
-                CommandError::failed(format!("cannot read `{}`: {error}", path.display()))
-            })
-        };
-        let identity_pem = match (&self.etcd_certfile, &self.etcd_keyfile) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
-        Ok(Some(EtcdOptions {
-            servers: self.etcd_servers.clone(),
-            ca_pem: self.etcd_cafile.as_ref().map(read).transpose()?,
-            identity_pem,
-            prefix: self.etcd_prefix.clone(),
-            layout: Arc::new(KubernetesLayout::new()),
-            adopt_prefix: self.etcd_adopt_prefix,
-            compaction_interval: self.etcd_compaction_interval,
-            history: store_options(),
-        }))
+        let interval = self.etcd_compaction_interval;
+        self.etcd.options(&self.etcd_servers, interval).map(Some)
     }
 
     /// Refuses gates that the version does not have.
@@ -620,13 +592,9 @@ impl ServeArgs {
                 group: self.requestheader_group_headers.clone(),
                 extra_prefix: self.requestheader_extra_headers_prefix.clone(),
             },
-            proxy_client_files: match (&self.proxy_client_cert_file, &self.proxy_client_key_file) {
-                (Some(certificate), Some(key)) => Some(ServingFiles {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                }),
-                _ => None,
-            },
+            proxy_client_files: files(&self.proxy_client_cert_file, &self.proxy_client_key_file),
+            serving_files: files(&self.tls_cert_file, &self.tls_private_key_file),
+            extra_hosts: self.tls_san.clone(),
             token_auth_file: self.token_auth_file.clone(),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
@@ -655,6 +623,8 @@ impl ServeArgs {
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
             request_timeout: self.request_timeout,
+            advertise_address: self.advertise_address,
+            shutdown_delay: self.shutdown_delay_duration,
             services: self
                 .map_service
                 .iter()
@@ -663,6 +633,14 @@ impl ServeArgs {
             ..Settings::default()
         }
     }
+}
+
+/// A certificate and its key, where both are named.
+fn files(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Option<ServingFiles> {
+    Some(ServingFiles {
+        certificate: certificate.clone()?,
+        key: key.clone()?,
+    })
 }
 
 /// Runs the server until SIGINT or SIGTERM.
@@ -881,35 +859,6 @@ async fn agree_on_certificates(store: &EtcdStore) -> Result<SharedCertificates, 
         ))
         .with_help("set --cert-dir to a directory with the same files for every server")
     })
-}
-
-fn explain_etcd(error: EtcdError) -> CommandError {
-    let failed = CommandError::failed(error.to_string());
-    match error {
-        EtcdError::ForeignPrefix { .. } => failed.with_help(
-            "set another --etcd-prefix, or --etcd-adopt-prefix to read and write those objects",
-        ),
-        EtcdError::Unavailable(_) => failed
-            .with_help("check --etcd-servers; etcd 3.5.13 or newer is needed, see docs/storage.md"),
-        _ => failed,
-    }
-}
-
-fn explain_open(error: OpenError) -> CommandError {
-    let failed = CommandError::failed(match std::error::Error::source(&error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    });
-    match error {
-        OpenError::InUse { .. } => failed.with_help("stop that process, or set another --data-dir"),
-        OpenError::Newer { .. } => {
-            failed.with_help("use the version that wrote it, or set another --data-dir")
-        }
-        OpenError::Damaged { .. } => failed.with_help(
-            "restore a backup of the directory, or set another --data-dir; see docs/storage.md",
-        ),
-        _ => failed,
-    }
 }
 
 /// Adds advice to the error of a server that does not start.

@@ -1,4 +1,4 @@
-//! The chart of the plugins, with the real Helm.
+//! The charts of the plugins and of the server, with the real Helm.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::served::{Client, Home, Served, tls};
+use crate::served::{Client, DEADLINE, Home, Served, tls};
 
 const RELEASE: &str = "lockgate-plugins";
 
@@ -15,8 +15,11 @@ fn root() -> PathBuf {
 }
 
 fn chart() -> String {
-    let folder = root().join("charts/lockgate-plugins");
-    folder.display().to_string()
+    chart_of("lockgate-plugins")
+}
+
+fn chart_of(name: &str) -> String {
+    root().join("charts").join(name).display().to_string()
 }
 
 /// The real Helm: of `LOCKGATE_HELM`, of the machine, or what `tools/need.sh` installs.
@@ -47,9 +50,14 @@ fn helm(arguments: &[&str]) -> Result<String, String> {
 
 /// The objects that the chart makes of these values.
 fn rendered(values: &[&str]) -> Result<Vec<Value>, String> {
-    let chart = chart();
+    rendered_of(RELEASE, values)
+}
+
+/// The objects that a chart makes of these values, as a release of its name.
+fn rendered_of(name: &str, values: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart_of(name);
     let arguments = [
-        &["template", RELEASE, &chart, "--namespace", "lockgate"],
+        &["template", name, &chart, "--namespace", "lockgate"],
         values,
     ]
     .concat();
@@ -211,4 +219,170 @@ async fn installed_by_helm_plugins_are_asked() {
     );
     plugins.stop();
     server.stop();
+}
+
+/// The values of a file beside the chart of the server.
+fn server_values(name: &str) -> String {
+    let file = root().join(format!("charts/lockgate/ci/{name}-values.yaml"));
+    file.display().to_string()
+}
+
+fn container(workload: &Value) -> &Value {
+    &workload["spec"]["template"]["spec"]["containers"][0]
+}
+
+fn arguments(workload: &Value) -> Vec<&str> {
+    let arguments = container(workload)["args"].as_array().unwrap().iter();
+    arguments.map(|it| it.as_str().unwrap()).collect()
+}
+
+#[test]
+fn servers_on_etcd_are_a_deployment() {
+    let values = server_values("etcd");
+    helm(&[
+        "lint",
+        "--strict",
+        &chart_of("lockgate"),
+        "--values",
+        &values,
+    ])
+    .unwrap();
+    let objects = rendered_of("lockgate", &["--values", &values]).unwrap();
+    let deployment = of_kind(&objects, "Deployment").unwrap();
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    assert_eq!(
+        deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"],
+        0
+    );
+    let found = arguments(deployment);
+    for wanted in [
+        "--etcd-servers=https://etcd-0.etcd:2379,https://etcd-1.etcd:2379,https://etcd-2.etcd:2379",
+        "--etcd-cafile=/etc/lockgate/etcd/ca.crt",
+        "--admission-consistency=linearizable",
+        "--shutdown-delay-duration=5s",
+        "--tls-cert-file=/etc/lockgate/tls/tls.crt",
+        "--token-auth-file=/etc/lockgate/tokens/tokens.csv",
+    ] {
+        assert!(found.contains(&wanted), "{wanted}: {found:?}");
+    }
+    assert!(
+        !found
+            .iter()
+            .any(|it| it.contains("console") || it.contains("data-dir"))
+    );
+    let container = container(deployment);
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    let budget = of_kind(&objects, "PodDisruptionBudget").unwrap();
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+    let policy = of_kind(&objects, "NetworkPolicy").unwrap();
+    assert_eq!(policy["spec"]["egress"][1]["ports"][0]["port"], 2379);
+    let monitor = of_kind(&objects, "ServiceMonitor").unwrap();
+    assert_eq!(
+        monitor["spec"]["endpoints"][0]["authorization"]["credentials"]["name"],
+        "scraper"
+    );
+    // Mounts and volumes are of the same names.
+    let names = |list: &Value| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let volumes = names(&deployment["spec"]["template"]["spec"]["volumes"]);
+    assert_eq!(names(&container["volumeMounts"]), volumes);
+    assert_eq!(volumes.len(), 5);
+}
+
+#[test]
+fn a_server_on_disk_is_a_stateful_set() {
+    let values = server_values("disk");
+    helm(&[
+        "lint",
+        "--strict",
+        &chart_of("lockgate"),
+        "--values",
+        &values,
+    ])
+    .unwrap();
+    let objects = rendered_of("lockgate", &["--values", &values]).unwrap();
+    let set = of_kind(&objects, "StatefulSet").unwrap();
+    let found = arguments(set);
+    assert!(
+        found.contains(&"--data-dir=/var/lib/lockgate/data"),
+        "{found:?}"
+    );
+    assert!(
+        found.contains(&"--tls-san=lockgate,lockgate.lockgate,lockgate.lockgate.svc"),
+        "{found:?}"
+    );
+    assert!(!found.iter().any(|it| it.contains("etcd")), "{found:?}");
+    assert_eq!(
+        set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"],
+        "data"
+    );
+    assert!(of_kind(&objects, "PodDisruptionBudget").is_none());
+    for (refused, why) in [
+        (
+            vec!["--values", &values, "--set", "replicaCount=2"],
+            "replicaCount must be 1",
+        ),
+        (
+            vec!["--set", "storage.type=etcd"],
+            "storage.etcd.servers is needed",
+        ),
+        (
+            vec!["--values", &values, "--set", "storage.type=tape"],
+            "type",
+        ),
+        (
+            vec!["--values", &values, "--set", "consol.enabled=true"],
+            "consol",
+        ),
+    ] {
+        let refused = rendered_of("lockgate", &refused).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+/// Every flag in the chart is one of the program, and what it starts serves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_arguments_of_the_chart_start_a_server() {
+    let values = server_values("disk");
+    let objects = rendered_of("lockgate", &["--values", &values]).unwrap();
+    let home = Home::new();
+    let folder = |path: &str| home.path().join(path).display().to_string();
+    let arguments = arguments(of_kind(&objects, "StatefulSet").unwrap()).into_iter();
+    let arguments = arguments.map(|argument| match argument.split_once('=') {
+        Some(("--secure-port", _)) => String::from("--secure-port=0"),
+        Some(("--advertise-address", _)) => String::from("--advertise-address=10.1.2.3"),
+        Some(("--shutdown-delay-duration", _)) => String::from("--shutdown-delay-duration=0"),
+        Some((flag @ "--data-dir", _)) => format!("{flag}={}", folder("data")),
+        Some((flag @ "--kubeconfig-out", _)) => format!("{flag}={}", folder("kubeconfig")),
+        Some((flag @ "--token-auth-file", _)) => format!("{flag}={}", folder("tokens.csv")),
+        _ => argument.to_owned(),
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command.args(arguments);
+    let mut server = Served::start(command);
+    let port = tokio::task::block_in_place(|| server.port());
+    let mut client = Client::connect(&tls(&home.data()), port).await.unwrap();
+    let (code, _) = client.send("GET", "/readyz", None).await.unwrap();
+    assert_eq!(code, 200);
+    let named = Client::connect_as(&tls(&home.data()), port, "lockgate.lockgate.svc").await;
+    assert!(
+        named.is_ok(),
+        "the certificate has the names of the Service"
+    );
+    let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";
+    let end = std::time::Instant::now() + DEADLINE;
+    loop {
+        let (code, found) = client.send("GET", endpoints, None).await.unwrap();
+        if code == 200 {
+            assert_eq!(found["subsets"][0]["addresses"][0]["ip"], "10.1.2.3");
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "{found}");
+    }
+    tokio::task::block_in_place(|| server.stop());
 }

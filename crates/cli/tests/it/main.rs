@@ -26,6 +26,7 @@ mod plugins;
 mod program;
 mod quotas;
 mod served;
+mod storage;
 mod workloads;
 
 use std::io::Write as _;

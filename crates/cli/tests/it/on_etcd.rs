@@ -1,23 +1,31 @@
-//! Several `lockgate serve` on one etcd cluster, while servers and members are killed and paused. What clients do and
-//! see is recorded and checked. Without an etcd these tests say so and do nothing.
+//! Three `lockgate serve` on three etcd members, while random faults happen to servers, members and the network between them.
+//! What clients do and see is recorded and checked. Without an etcd these tests say so and do nothing.
 //!
-//! `LOCKGATE_FAULT_ROUNDS` is the number of rounds of faults; the figures are printed at the end.
+//! `LOCKGATE_FAULT_ROUNDS` is the number of faults, `LOCKGATE_FAULT_SEED` chooses them; the figures are printed at the end.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use lockgate_store::history::{Answer, Before, Call, Change, Recorder, Seen, check};
 use lockgate_store::{Entry, ReadAt, Revision};
-use lockgate_testkit::EtcdCluster;
+use lockgate_testkit::{CutProxy, EtcdCluster, Network};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::served::{Client, DEADLINE, Home, Served, signal, trusting};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const WRITERS: usize = 3;
+const SERVERS: usize = 3;
+const WRITERS: usize = 2;
 const NAMES: usize = 7;
 
 /// A server of a cluster, which may be another process after a while.
@@ -25,29 +33,51 @@ struct Replica {
     home: Home,
     served: Option<Served>,
     port: Arc<AtomicU16>,
+    /// The way to each member.
+    network: Vec<CutProxy>,
 }
 
 impl Replica {
-    fn start(cluster: &EtcdCluster) -> Self {
+    async fn start(cluster: &EtcdCluster) -> Self {
+        let mut network = Vec::new();
+        for member in addresses(cluster) {
+            network.push(CutProxy::start(member).await);
+        }
         let mut replica = Self {
             home: Home::new(),
             served: None,
             port: Arc::default(),
+            network,
         };
-        replica.restart(cluster);
+        tokio::task::block_in_place(|| replica.restart());
         replica
     }
 
-    fn restart(&mut self, cluster: &EtcdCluster) {
+    fn restart(&mut self) {
         let arguments = self.home.arguments().into_iter();
         let arguments = arguments.filter(|argument| !argument.starts_with("--data-dir"));
+        let members = self.network.iter();
+        let members: Vec<String> = members
+            .map(|proxy| format!("http://{}", proxy.address()))
+            .collect();
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
         command
             .args(arguments)
-            .arg(format!("--etcd-servers={}", cluster.servers().join(",")));
+            .arg("--log-level=error")
+            .arg(format!("--etcd-servers={}", members.join(",")));
         let mut served = Served::start(command);
         self.port.store(served.port(), Ordering::SeqCst);
         self.served = Some(served);
+    }
+
+    fn pid(&self) -> u32 {
+        self.served.as_ref().unwrap().pid()
+    }
+
+    fn cut(&self, network: Network) {
+        for proxy in &self.network {
+            proxy.set(network);
+        }
     }
 
     fn kill(&mut self) {
@@ -249,67 +279,262 @@ fn entry(object: &Value) -> Option<Entry> {
     })
 }
 
+fn addresses(cluster: &EtcdCluster) -> Vec<SocketAddr> {
+    let servers = cluster.servers();
+    let addresses = servers.iter().map(|url| url.trim_start_matches("http://"));
+    addresses.map(|address| address.parse().unwrap()).collect()
+}
+
+/// Asks a member through its gateway for JSON. None if it does not answer.
+async fn ask(member: SocketAddr, path: &str, body: Value) -> Option<Value> {
+    let asking = async {
+        let socket = TcpStream::connect(member).await.ok()?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.ok()?;
+        tokio::spawn(connection);
+        let request = http::Request::post(path)
+            .header("host", "localhost")
+            .body(Full::<Bytes>::from(body.to_string()))
+            .unwrap();
+        let response = sender.send_request(request).await.ok()?;
+        let bytes = response.into_body().collect().await.ok()?.to_bytes();
+        serde_json::from_slice(&bytes).ok()
+    };
+    tokio::time::timeout(Duration::from_secs(5), asking)
+        .await
+        .ok()?
+}
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    KillServer,
+    StopServer,
+    PauseServer,
+    PartitionServer,
+    ResetConnections,
+    KillMember,
+    KillLeader,
+    PauseMember,
+    SlowMember,
+    NoQuorum,
+    Compaction,
+    NoSpace,
+}
+
+impl Fault {
+    const ALL: [Self; 12] = [
+        Self::KillServer,
+        Self::Compaction,
+        Self::KillLeader,
+        Self::PartitionServer,
+        Self::StopServer,
+        Self::PauseServer,
+        Self::ResetConnections,
+        Self::KillMember,
+        Self::PauseMember,
+        Self::SlowMember,
+        Self::NoQuorum,
+        Self::NoSpace,
+    ];
+}
+
+/// The cluster that faults happen to.
+struct Cluster {
+    members: EtcdCluster,
+    servers: Vec<Replica>,
+    load: Load,
+    /// Requests that failed while nothing could be written.
+    without_quorum: usize,
+}
+
+impl Cluster {
+    /// Waits until so many more writes are acknowledged.
+    async fn progress(&self, writes: usize) {
+        let end = Instant::now() + DEADLINE;
+        let before = self.load.acknowledged.load(Ordering::SeqCst);
+        while self.load.acknowledged.load(Ordering::SeqCst) < before + writes {
+            assert!(Instant::now() < end, "the load stands still");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until requests fail, since nothing can be written.
+    async fn failures(&mut self, requests: usize) {
+        let end = Instant::now() + DEADLINE;
+        let before = self.load.failed.load(Ordering::SeqCst);
+        while self.load.failed.load(Ordering::SeqCst) < before + requests {
+            assert!(Instant::now() < end, "nothing fails");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn leader(&self) -> usize {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            for (index, member) in addresses(&self.members).into_iter().enumerate() {
+                let status = ask(member, "/v3/maintenance/status", json!({})).await;
+                let status = status.unwrap_or_default();
+                if !status["leader"].is_null() && status["leader"] == status["header"]["member_id"]
+                {
+                    return index;
+                }
+            }
+            assert!(Instant::now() < end, "nobody leads");
+        }
+    }
+
+    async fn suffer(&mut self, fault: Fault, chance: usize) {
+        let (server, member) = (chance % SERVERS, chance / SERVERS % 3);
+        match fault {
+            Fault::KillServer => {
+                self.servers[server].kill();
+                self.progress(20).await;
+                tokio::task::block_in_place(|| self.servers[server].restart());
+            }
+            Fault::StopServer => {
+                let served = self.servers[server].served.take().unwrap();
+                tokio::task::block_in_place(|| served.stop());
+                self.progress(20).await;
+                tokio::task::block_in_place(|| self.servers[server].restart());
+            }
+            Fault::PauseServer => {
+                signal("STOP", self.servers[server].pid());
+                self.progress(20).await;
+                signal("CONT", self.servers[server].pid());
+            }
+            Fault::PartitionServer => {
+                self.servers[server].cut(Network::Silent);
+                self.progress(40).await;
+                self.servers[server].cut(Network::Open);
+            }
+            Fault::ResetConnections => {
+                for _ in 0..3 {
+                    self.servers[server].cut(Network::Closed);
+                    self.servers[server].cut(Network::Open);
+                    self.progress(10).await;
+                }
+            }
+            Fault::KillMember | Fault::KillLeader => {
+                let member = match fault {
+                    Fault::KillLeader => self.leader().await,
+                    _ => member,
+                };
+                self.members.kill(member);
+                self.progress(20).await;
+                tokio::task::block_in_place(|| self.members.restart(member));
+            }
+            Fault::PauseMember => {
+                self.members.pause(member);
+                self.progress(20).await;
+                self.members.resume(member);
+            }
+            // As one whose disk is slow: it works for a fifth of the time.
+            Fault::SlowMember => {
+                for _ in 0..20 {
+                    self.members.pause(member);
+                    tokio::time::sleep(Duration::from_millis(40)).await;
+                    self.members.resume(member);
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            Fault::NoQuorum => {
+                let before = self.load.failed.load(Ordering::SeqCst);
+                self.members.kill(member);
+                self.members.kill((member + 1) % 3);
+                self.failures(3).await;
+                tokio::task::block_in_place(|| self.members.restart_all());
+                self.progress(1).await;
+                self.without_quorum += self.load.failed.load(Ordering::SeqCst) - before;
+            }
+            Fault::Compaction => {
+                let address = addresses(&self.members)[member];
+                let status = ask(address, "/v3/maintenance/status", json!({})).await;
+                let revision = status.unwrap_or_default()["header"]["revision"].clone();
+                ask(address, "/v3/kv/compaction", json!({"revision": revision})).await;
+            }
+            Fault::NoSpace => {
+                let before = self.load.failed.load(Ordering::SeqCst);
+                let address = addresses(&self.members)[member];
+                let status = ask(address, "/v3/maintenance/status", json!({})).await;
+                let id = status.unwrap_or_default()["header"]["member_id"].clone();
+                let alarm =
+                    |action: &str| json!({"action": action, "memberID": id, "alarm": "NOSPACE"});
+                ask(address, "/v3/maintenance/alarm", alarm("ACTIVATE"))
+                    .await
+                    .unwrap();
+                self.failures(3).await;
+                ask(address, "/v3/maintenance/alarm", alarm("DEACTIVATE"))
+                    .await
+                    .unwrap();
+                self.progress(1).await;
+                self.without_quorum += self.load.failed.load(Ordering::SeqCst) - before;
+            }
+        }
+        self.progress(30).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_paused_servers_and_members_lose_nothing() {
-    let Some(mut cluster) = EtcdCluster::start(3) else {
+async fn random_faults_of_servers_members_and_network_lose_nothing() {
+    let Some(members) = EtcdCluster::start(3) else {
         return;
     };
-    let rounds = std::env::var("LOCKGATE_FAULT_ROUNDS");
-    let rounds: usize = rounds.map_or(1, |rounds| rounds.parse().unwrap());
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let rounds: usize = number("LOCKGATE_FAULT_ROUNDS").unwrap_or(4);
+    let seed: usize = number("LOCKGATE_FAULT_SEED").unwrap_or(1);
+    let mut seed = u64::try_from(seed).unwrap() + 0x9e37_79b9_7f4a_7c15;
     let start = Instant::now();
-    let mut replicas = [Replica::start(&cluster), Replica::start(&cluster)];
+    let mut servers = Vec::new();
+    for _ in 0..SERVERS {
+        servers.push(Replica::start(&members).await);
+    }
     let load = Load {
         recorder: Recorder::new(),
         // The authority of the first is that of all.
-        tls: replicas[0].tls(),
+        tls: servers[0].tls(),
         over: Arc::default(),
         acknowledged: Arc::default(),
         failed: Arc::default(),
     };
-    let mut first = load.connect(&replicas[1].port).await.unwrap();
+    let mut first = load.connect(&servers[1].port).await.unwrap();
     let (_, list) = first.send("GET", CONFIG_MAPS, None).await.unwrap();
     let resumed = Arc::new(AtomicUsize::new(0));
     let mut clients = Vec::new();
-    for (index, replica) in replicas.iter().enumerate() {
+    for (index, server) in servers.iter().enumerate() {
         for writer in 0..WRITERS {
-            let port = Arc::clone(&replica.port);
+            let port = Arc::clone(&server.port);
             let writer = index * WRITERS + writer;
             clients.push(tokio::spawn(load.clone().write(port, writer)));
         }
-        let port = Arc::clone(&replica.port);
+        let port = Arc::clone(&server.port);
         let watch = load
             .clone()
             .watch(port, Arc::clone(&resumed), version(&list));
         tokio::spawn(watch);
     }
-    let progress = async |writes: usize| {
-        let end = Instant::now() + DEADLINE;
-        let before = load.acknowledged.load(Ordering::SeqCst);
-        while load.acknowledged.load(Ordering::SeqCst) < before + writes {
-            assert!(Instant::now() < end, "the load stands still");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let mut cluster = Cluster {
+        members,
+        servers,
+        load,
+        without_quorum: 0,
     };
-    for round in 0..rounds {
-        let (replica, member) = (round % 2, round % 3);
-        progress(60).await;
-        replicas[replica].kill();
-        progress(30).await;
-        tokio::task::block_in_place(|| replicas[replica].restart(&cluster));
-        progress(30).await;
-        cluster.kill(member);
-        progress(30).await;
-        tokio::task::block_in_place(|| cluster.restart(member));
-        progress(30).await;
-        // Where they are, with their connections open.
-        let paused = replicas[1 - replica].served.as_ref().unwrap().pid();
-        signal("STOP", paused);
-        cluster.pause(member);
-        progress(30).await;
-        cluster.resume(member);
-        signal("CONT", paused);
-        progress(30).await;
+    let mut counts: BTreeMap<Fault, usize> = BTreeMap::new();
+    cluster.progress(60).await;
+    for _ in 0..rounds {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let chance = usize::try_from(seed >> 16).unwrap();
+        let fault = Fault::ALL[chance % Fault::ALL.len()];
+        *counts.entry(fault).or_default() += 1;
+        cluster.suffer(fault, chance / Fault::ALL.len()).await;
     }
+    let Cluster {
+        servers,
+        load,
+        without_quorum,
+        ..
+    } = &mut cluster;
     load.over.store(true, Ordering::SeqCst);
     for client in clients {
         client.await.unwrap();
@@ -320,13 +545,14 @@ async fn killed_and_paused_servers_and_members_lose_nothing() {
         load.failed.load(Ordering::SeqCst),
     );
     eprintln!(
-        "{rounds} rounds in {:.1?}: {acknowledged} writes acknowledged, {failed} requests failed, {} operations, {} watches",
+        "{rounds} faults in {:.1?}: {acknowledged} writes acknowledged, {failed} requests failed, {without_quorum} of them while \
+         nothing could be written, {} operations, {} watches; {counts:?}",
         start.elapsed(),
         history.operations.len(),
         resumed.load(Ordering::SeqCst),
     );
     assert_eq!(check(&history), []);
-    for replica in replicas {
-        replica.served.unwrap().stop();
+    for server in servers {
+        server.served.take().unwrap().stop();
     }
 }

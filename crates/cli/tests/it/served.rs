@@ -190,10 +190,19 @@ pub(crate) struct Gone;
 
 impl Client {
     pub(crate) async fn connect(tls: &TlsConnector, port: u16) -> Result<Self, Gone> {
+        Self::connect_as(tls, port, "localhost").await
+    }
+
+    /// The same, where the server has another name.
+    pub(crate) async fn connect_as(
+        tls: &TlsConnector,
+        port: u16,
+        name: &'static str,
+    ) -> Result<Self, Gone> {
         let connecting = async {
             let socket = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
             socket.set_nodelay(true).ok()?;
-            let name = ServerName::try_from("localhost").ok()?;
+            let name = ServerName::try_from(name).ok()?;
             let stream = tls.connect(name, socket).await.ok()?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
             tokio::spawn(connection);

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::Instant;
 
-use super::file::{Changes, DataFile, Loaded};
-use super::record::{Deadline, Summary};
+use super::file::{Changes, Commit, DataFile, Loaded};
 use crate::published::Published;
-use crate::state::State;
-use crate::{Entry, Event, MemoryOptions, ReadError, Revision, Unavailable, WriteError};
+use crate::record::{Deadline, Summary};
+use crate::state::{State, Undo};
+use crate::{Entry, Event, MemoryOptions, ReadError, Revision, Snapshot, Unavailable, WriteError};
 
 /// The most writes that share a sync, lest the first of them wait for too many others.
 const MOST_WRITES: usize = 2048;
@@ -57,6 +57,7 @@ pub(super) enum Request {
     /// The permit is the writer's place in the queue.
     Write(Write, OwnedSemaphorePermit),
     Compact(Revision, oneshot::Sender<Result<(), ReadError>>),
+    Snapshot(oneshot::Sender<Snapshot>),
     Close,
 }
 
@@ -108,6 +109,7 @@ pub(super) struct Committer {
 struct Batch {
     state: State,
     changes: Changes,
+    history: Vec<Undo>,
     answers: Vec<Reply>,
 }
 
@@ -121,7 +123,9 @@ impl Committer {
         failure: watch::Sender<Option<Unavailable>>,
         options: MemoryOptions,
     ) -> Self {
-        let Loaded { state, deadlines } = loaded;
+        let Loaded {
+            state, deadlines, ..
+        } = loaded;
         let endings = deadlines.iter().filter_map(|(key, &deadline)| {
             let stored = state.keys.get(&**key)?;
             Some(Reverse((deadline, Arc::clone(key), stored.created())))
@@ -175,11 +179,25 @@ impl Committer {
                 Some(Request::Compact(oldest, answer)) => {
                     let _ = answer.send(self.published.compact(oldest));
                 }
+                Some(Request::Snapshot(answer)) => {
+                    let _ = answer.send(self.snapshot());
+                }
                 Some(Request::Close) => break,
                 Some(Request::Write(..)) | None => {}
             }
         }
         self.file.close(self.published.revision());
+    }
+
+    /// Everything that is on the disk. The keys are shared with the state, and read as the snapshot is.
+    fn snapshot(&self) -> Snapshot {
+        let state = self.published.current();
+        let deadlines = self.deadlines.clone();
+        let entries = state.keys.clone().into_iter().map(move |(key, stored)| {
+            let deadline = deadlines.get(&key).copied().unwrap_or_default();
+            (stored.entry(&key), deadline)
+        });
+        Snapshot::new(state.revision, entries)
     }
 
     /// The time until the next deadline.
@@ -200,6 +218,7 @@ impl Committer {
         Batch {
             state: State::clone(&self.published.current()),
             changes: Changes::new(),
+            history: Vec::new(),
             answers: Vec::new(),
         }
     }
@@ -267,6 +286,11 @@ impl Committer {
                 None
             }
         };
+        batch.history.push(Undo {
+            key: Arc::clone(&key),
+            revision,
+            before: event.previous().cloned(),
+        });
         batch.changes.insert(key, change);
         batch.state = batch.state.after(event, Instant::now(), &self.options);
         revision
@@ -294,25 +318,32 @@ impl Committer {
         let Batch {
             state,
             changes,
+            history,
             answers,
         } = batch;
         // What was found without a change is on the disk; nothing has to be written to say so.
         let failure = if changes.is_empty() {
             None
         } else {
-            self.commit(state, &changes).err()
+            self.commit(state, &changes, &history).err()
         };
         for answer in answers {
             answer(failure.as_ref());
         }
     }
 
-    fn commit(&self, state: State, changes: &Changes) -> Result<(), Unavailable> {
+    fn commit(&self, state: State, changes: &Changes, history: &[Undo]) -> Result<(), Unavailable> {
         let summary = Summary {
             revision: state.revision,
             entries: u64::try_from(state.keys.len()).unwrap_or(u64::MAX),
         };
-        match self.file.commit(changes, summary) {
+        let commit = Commit {
+            changes,
+            history,
+            oldest: state.oldest(),
+            summary,
+        };
+        match self.file.commit(commit) {
             Ok(()) => {
                 self.published.publish(state);
                 Ok(())

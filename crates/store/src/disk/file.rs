@@ -1,27 +1,34 @@
-//! The data file: a redb database with two tables.
+//! The data file: a redb database with three tables.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{
-    Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError,
+    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition,
+    TableError,
 };
+use tokio::time::Instant;
 
-use super::OpenError;
 use super::folder::Folder;
-use super::record::{self, Deadline, Summary};
+use super::{OpenError, RestoreError, RestoreOptions};
 use crate::form::Forms;
-use crate::state::{Keys, State, Stored};
-use crate::{Entry, MemoryOptions, Revision};
+use crate::record::{self, Deadline, Summary};
+use crate::state::{Keys, State, Stored, Undo};
+use crate::{Entry, MemoryOptions, Revision, SnapshotEntry, SnapshotReader};
 
 /// The format this version writes, and the newest it reads.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
+
+/// The first format with history.
+const HISTORY_SINCE: u64 = 2;
 
 /// Entries by key, as [`record`] has them.
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
+/// The last changes by their revisions, as [`record`] has them. Since format 2.
+const HISTORY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("history");
 /// Facts about the whole store.
 const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 const FORMAT_KEY: &str = "format";
@@ -31,8 +38,22 @@ const SUMMARY_KEY: &str = "summary";
 /// write touches: the upper levels of the tree, and the leaves of a batch.
 const CACHE: usize = 16 << 20;
 
+/// The entries of a snapshot that are written at once.
+const RESTORED: usize = 10_000;
+
 /// The changes of one commit: the new entry of each key, or none if it is deleted.
 pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
+
+/// What is written at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Commit<'c> {
+    pub(super) changes: &'c Changes,
+    /// The same changes one by one, in order.
+    pub(super) history: &'c [Undo],
+    /// The oldest revision that history leads back to.
+    pub(super) oldest: Revision,
+    pub(super) summary: Summary,
+}
 
 /// The data file, open.
 #[derive(Debug)]
@@ -48,6 +69,8 @@ pub(super) struct Loaded {
     pub(super) state: State,
     /// The entries that end, and when.
     pub(super) deadlines: HashMap<Arc<str>, Deadline>,
+    /// The format it was in.
+    format: u64,
 }
 
 impl DataFile {
@@ -58,13 +81,11 @@ impl DataFile {
     ) -> Result<(Self, Loaded), OpenError> {
         let path = folder.data();
         if !path.try_exists().map_err(|error| io_failed(&path, error))? {
-            let fill = |file| {
-                let database = builder().create_file(file)?;
-                initialize(&database)
-            };
-            folder
-                .make_data(fill)
-                .map_err(|error: redb::Error| failed(&path, error))?;
+            folder.make_data(|file| {
+                let database = builder().create_file(file);
+                let database = database.map_err(|error| failed(&path, error.into()))?;
+                initialize(&database).map_err(|error| failed(&path, error))
+            })?;
         }
         let mut database = builder();
         let repaired = Arc::new(AtomicBool::new(false));
@@ -85,6 +106,7 @@ impl DataFile {
             }
         }
         let loaded = load(&database, &path, options)?;
+        upgrade(&database, &loaded).map_err(|error| failed(&path, error))?;
         match folder.closed_at() {
             Ok(Some(closed)) if loaded.state.revision < closed => {
                 return Err(damaged(&path, "it is older than when it was closed"));
@@ -115,12 +137,19 @@ impl DataFile {
             initialize(&database).map_err(|error| failed(path, error))?;
         }
         let loaded = load(&database, path, &MemoryOptions::default())?;
+        upgrade(&database, &loaded).map_err(|error| failed(path, error))?;
         let folder = None;
         Ok((Self { database, folder }, loaded))
     }
 
     /// Writes changes, and returns when they are on the disk.
-    pub(super) fn commit(&self, changes: &Changes, summary: Summary) -> Result<(), redb::Error> {
+    pub(super) fn commit(&self, commit: Commit<'_>) -> Result<(), redb::Error> {
+        let Commit {
+            changes,
+            history,
+            oldest,
+            summary,
+        } = commit;
         let transaction = self.database.begin_write()?;
         {
             let mut entries = transaction.open_table(ENTRIES)?;
@@ -134,6 +163,17 @@ impl DataFile {
                         entries.remove(key.as_bytes())?;
                     }
                 }
+            }
+            let mut kept = transaction.open_table(HISTORY)?;
+            for undo in history.iter().filter(|undo| undo.revision > oldest) {
+                let bytes = record::encode_change(undo.revision, &undo.key, undo.before.as_ref());
+                kept.insert(undo.revision.0, bytes.as_slice())?;
+            }
+            while kept
+                .first()?
+                .is_some_and(|(first, _)| first.value() <= oldest.0)
+            {
+                kept.pop_first()?;
             }
             let mut store = transaction.open_table(STORE)?;
             store.insert(SUMMARY_KEY, summary.encode().as_slice())?;
@@ -153,6 +193,68 @@ impl DataFile {
     }
 }
 
+/// Makes the data file of a folder from a snapshot.
+pub(super) fn restore(
+    folder: &Folder,
+    mut snapshot: SnapshotReader<impl Read>,
+    options: RestoreOptions,
+    told: &mut dyn FnMut(u64),
+) -> Result<Revision, RestoreError> {
+    let path = folder.data();
+    let unusable = |error| RestoreError::Folder(io_failed(&path, error));
+    if path.try_exists().map_err(unusable)? && !options.overwrite {
+        return Err(RestoreError::Exists(folder.path().to_owned()));
+    }
+    let failed = |error: redb::Error| RestoreError::Folder(failed(&path, error));
+    let revision = Revision(snapshot.revision().0.saturating_add(options.bump));
+    let summary = Summary {
+        revision,
+        entries: snapshot.total(),
+    };
+    let fill = |file| -> Result<(), RestoreError> {
+        let database = builder().create_file(file);
+        let database = database.map_err(|error| failed(error.into()))?;
+        initialize(&database).map_err(failed)?;
+        let mut written = 0;
+        loop {
+            let part = snapshot.by_ref().take(RESTORED);
+            let part: Vec<SnapshotEntry> = part.collect::<Result<_, _>>()?;
+            let is_last = part.len() < RESTORED;
+            put(&database, &part, is_last.then_some(summary)).map_err(failed)?;
+            written += u64::try_from(part.len()).unwrap_or(u64::MAX);
+            told(written);
+            if is_last {
+                return Ok(());
+            }
+        }
+    };
+    // The note is about the store before.
+    folder.forget_closed().map_err(unusable)?;
+    folder.make_data(fill)?;
+    Ok(revision)
+}
+
+fn put(
+    database: &Database,
+    part: &[SnapshotEntry],
+    summary: Option<Summary>,
+) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for SnapshotEntry { entry, deadline } in part {
+            let bytes = record::encode(entry, *deadline);
+            entries.insert(entry.key.as_bytes(), bytes.as_slice())?;
+        }
+        if let Some(summary) = summary {
+            let mut store = transaction.open_table(STORE)?;
+            store.insert(SUMMARY_KEY, summary.encode().as_slice())?;
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
 fn builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE);
@@ -164,6 +266,7 @@ fn initialize(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
         transaction.open_table(ENTRIES)?;
+        transaction.open_table(HISTORY)?;
         let mut store = transaction.open_table(STORE)?;
         store.insert(FORMAT_KEY, FORMAT.to_le_bytes().as_slice())?;
         let summary = Summary {
@@ -171,6 +274,21 @@ fn initialize(database: &Database) -> Result<(), redb::Error> {
             entries: 0,
         };
         store.insert(SUMMARY_KEY, summary.encode().as_slice())?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Brings a file of an earlier version to the format that is written.
+fn upgrade(database: &Database, loaded: &Loaded) -> Result<(), redb::Error> {
+    if loaded.format == FORMAT {
+        return Ok(());
+    }
+    let transaction = database.begin_write()?;
+    {
+        transaction.open_table(HISTORY)?;
+        let mut store = transaction.open_table(STORE)?;
+        store.insert(FORMAT_KEY, FORMAT.to_le_bytes().as_slice())?;
     }
     transaction.commit()?;
     Ok(())
@@ -229,10 +347,36 @@ fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loa
         let why = format!("{} of {} entries are there", keys.len(), summary.entries);
         return Err(damaged(path, &why));
     }
+    let mut state = State::new(summary.revision, keys, forms);
+    if format >= HISTORY_SINCE {
+        let changes = load_history(&transaction, path)?;
+        state = state
+            .with_history(changes, Instant::now(), options)
+            .ok_or_else(|| damaged(path, "its history does not lead to its entries"))?;
+    }
     Ok(Loaded {
-        state: State::new(summary.revision, keys, forms),
+        state,
         deadlines,
+        format,
     })
+}
+
+fn load_history(transaction: &ReadTransaction, path: &Path) -> Result<Vec<Undo>, OpenError> {
+    let failed = |error: redb::Error| failed(path, error);
+    let table = transaction
+        .open_table(HISTORY)
+        .map_err(|error| failed(error.into()))?;
+    let mut changes = Vec::new();
+    for item in table.iter().map_err(|error| failed(error.into()))? {
+        let (revision, bytes) = item.map_err(|error| failed(error.into()))?;
+        let revision = Revision(revision.value());
+        let change = record::decode_change(revision, bytes.value());
+        changes.push(change.ok_or_else(|| {
+            let why = format!("the change at revision {revision} is not as it was written");
+            damaged(path, &why)
+        })?);
+    }
+    Ok(changes)
 }
 
 fn damaged(path: &Path, why: &str) -> OpenError {

@@ -86,16 +86,31 @@ impl Folder {
         self.path.join(DATA)
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes the data file by `fill`, so that it is there whole or not at all.
-    pub(super) fn make_data<E: From<io::Error>>(
-        &self,
-        fill: impl FnOnce(File) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn make_data<E>(&self, fill: impl FnOnce(File) -> Result<(), E>) -> Result<(), E>
+    where
+        E: From<OpenError>,
+    {
         let new = self.path.join(NEW);
-        fill(private(&new, true)?)?;
-        std::fs::rename(&new, self.data())?;
-        sync_name(&self.data())?;
-        Ok(())
+        let unusable = |source| OpenError::File {
+            path: new.clone(),
+            source,
+        };
+        fill(private(&new, true).map_err(unusable)?)?;
+        let placed = std::fs::rename(&new, self.data()).and_then(|()| sync_name(&self.data()));
+        Ok(placed.map_err(unusable)?)
+    }
+
+    /// Forgets at which revision the store was closed.
+    pub(super) fn forget_closed(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join(CLOSED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Notes at which revision the store was closed.

@@ -10,6 +10,7 @@ use redb::StorageBackend;
 
 use super::file::DataFile;
 use super::*;
+use crate::Event;
 
 /// A disk in memory, of which one can see what a loss of power would leave.
 #[derive(Debug, Clone, Default)]
@@ -363,6 +364,18 @@ proptest! {
             assert_eq!(found, acknowledged);
             let (one, _) = store.get("/one", ReadAt::Latest).await.unwrap();
             assert_eq!(page.revision.0, revision.0 + u64::from(one.is_some()));
+            // The changes that are remembered lead there, from the first.
+            let mut watch = store.watch("/", Revision::START).await.unwrap();
+            let mut replayed = BTreeMap::new();
+            while watch.progress() < page.revision {
+                match watch.next().await.unwrap() {
+                    Event::Put { entry, .. } => replayed.insert(entry.key.to_string(), entry.revision),
+                    Event::Delete { previous, .. } => replayed.remove(&*previous.key),
+                };
+            }
+            let all = store.list(List::all("/")).await.unwrap();
+            let want = all.entries.iter().map(|entry| (entry.key.to_string(), entry.revision));
+            assert_eq!(replayed, want.collect());
         });
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockgate_store::{
-    DiskStore, Entry, Event, List, MemoryStore, OpenError, ReadAt, ReadError, Revision, Store,
-    contract,
+    DiskStore, Entry, Event, List, MemoryOptions, MemoryStore, OpenError, ReadAt, ReadError,
+    RestoreError, RestoreOptions, Revision, Snapshot, SnapshotReader, Store, contract,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -62,19 +62,219 @@ async fn entries_and_revisions_outlive_the_store() {
     let store = DiskStore::open(folder.path()).unwrap();
     let after = everything(&store).await;
     assert_eq!(after, before);
-    // A watch goes on from where the store was, and no earlier state is half there.
+    // A watch goes on from where it was, and earlier states can be read.
     let revision = after.1;
-    let mut watch = store.watch("/", revision).await.unwrap();
-    for result in [
-        store.watch("/", one).await.map(|_| ()),
-        store.get("/a", ReadAt::Exact(one)).await.map(|_| ()),
-    ] {
-        assert!(matches!(result, Err(ReadError::Compacted(_))), "{result:?}");
+    let (earlier, _) = store.get("/a", ReadAt::Exact(one)).await.unwrap();
+    assert_eq!(earlier.unwrap().value, "1");
+    let mut watch = store.watch("/", one).await.unwrap();
+    for missed in one.0 + 1..=revision.0 {
+        assert_eq!(watch.next().await.unwrap().revision(), Revision(missed));
     }
     let next = store.create("/b", "1".into(), None).await.unwrap();
     assert!(next > revision);
     let event = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
     assert_eq!(event.unwrap().revision(), next);
+}
+
+/// Every change that is remembered.
+async fn changes(store: &impl Store, after: Revision) -> Vec<Event> {
+    let newest = store.revision().await.unwrap();
+    let mut watch = store.watch("", after).await.unwrap();
+    let mut changes = Vec::new();
+    while watch.progress() < newest {
+        let event = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
+        changes.push(event.unwrap());
+    }
+    changes
+}
+
+/// The rows of history in the file.
+fn rows(folder: &Path) -> u64 {
+    use redb::{ReadableDatabase as _, ReadableTableMetadata as _};
+    let database = redb::Database::open(folder.join("store.redb")).unwrap();
+    let table = redb::TableDefinition::<u64, &[u8]>::new("history");
+    let transaction = database.begin_read().unwrap();
+    transaction.open_table(table).unwrap().len().unwrap()
+}
+
+#[tokio::test]
+async fn history_on_disk_is_as_short_as_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = MemoryOptions {
+        max_events: 3,
+        ..MemoryOptions::default()
+    };
+    let open = || DiskStore::open_with(folder.path(), options).unwrap();
+    let store = open();
+    for number in 0..600 {
+        let key = format!("/{number}");
+        store.create(&key, "1".into(), None).await.unwrap();
+    }
+    let want = changes(&store, Revision(597)).await;
+    store.close().await;
+    assert_eq!(rows(folder.path()), 3);
+
+    let store = open();
+    assert_eq!(changes(&store, Revision(597)).await, want);
+    let gone = store.watch("/", Revision(596)).await.map(|_| ());
+    assert!(matches!(gone, Err(ReadError::Compacted(_))), "{gone:?}");
+    // What is forgotten on purpose is gone with the next write.
+    store.compact(Revision(599)).await.unwrap();
+    store.create("/next", "1".into(), None).await.unwrap();
+    store.close().await;
+    assert_eq!(rows(folder.path()), 2);
+    // A store that is to remember less does.
+    let less = MemoryOptions {
+        max_events: 1,
+        ..options
+    };
+    let store = DiskStore::open_with(folder.path(), less).unwrap();
+    assert_eq!(changes(&store, Revision(600)).await.len(), 1);
+    assert!(store.watch("/", Revision(599)).await.is_err());
+}
+
+#[tokio::test]
+async fn the_first_format_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path()).unwrap();
+    let kept = store.create("/a", "1".into(), None).await.unwrap();
+    store.close().await;
+    {
+        let database = redb::Database::open(folder.path().join("store.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let table = redb::TableDefinition::<&str, &[u8]>::new("store");
+        transaction
+            .open_table(table)
+            .unwrap()
+            .insert("format", 1_u64.to_le_bytes().as_slice())
+            .unwrap();
+        let history = redb::TableDefinition::<u64, &[u8]>::new("history");
+        transaction.delete_table(history).unwrap();
+        transaction.commit().unwrap();
+    }
+    for _ in 0..2 {
+        let store = DiskStore::open(folder.path()).unwrap();
+        assert_eq!(everything(&store).await.0[0].revision, kept);
+        assert!(store.watch("/", Revision::START).await.is_err());
+        assert_eq!(changes(&store, kept).await, []);
+    }
+    let store = DiskStore::open(folder.path()).unwrap();
+    store.create("/b", "1".into(), None).await.unwrap();
+    let want = changes(&store, kept).await;
+    drop(store);
+    let store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(changes(&store, kept).await, want);
+    assert_eq!(want.len(), 1);
+}
+
+/// A change that is missing would be one that watches never see.
+#[tokio::test]
+async fn refuses_a_history_with_a_gap() {
+    for gap in [1_u64, 2, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = DiskStore::open(folder.path()).unwrap();
+        for key in ["/a", "/b", "/c"] {
+            store.create(key, "1".into(), None).await.unwrap();
+        }
+        store.close().await;
+        {
+            let database = redb::Database::open(folder.path().join("store.redb")).unwrap();
+            let transaction = database.begin_write().unwrap();
+            let history = redb::TableDefinition::<u64, &[u8]>::new("history");
+            transaction
+                .open_table(history)
+                .unwrap()
+                .remove(gap)
+                .unwrap();
+            transaction.commit().unwrap();
+        }
+        match DiskStore::open(folder.path()) {
+            // The oldest: it is as if it were forgotten.
+            Ok(store) if gap == 1 => assert!(store.watch("/", Revision::START).await.is_err()),
+            Err(OpenError::Damaged { why, .. }) if gap > 1 => {
+                assert_eq!(why, "its history does not lead to its entries");
+            }
+            other => panic!("{gap}: {other:?}"),
+        }
+    }
+}
+
+fn bytes(snapshot: Snapshot) -> Vec<u8> {
+    let mut bytes = snapshot.bytes();
+    let pieces = std::iter::from_fn(|| bytes.next_piece(1000));
+    pieces.flatten().collect()
+}
+
+fn restore(folder: &Path, bytes: &[u8], options: RestoreOptions) -> Result<Revision, RestoreError> {
+    let reader = SnapshotReader::open(bytes)?;
+    DiskStore::restore(folder, reader, options, &mut |_| {})
+}
+
+#[tokio::test]
+async fn a_snapshot_is_one_state_and_is_restored_as_it_was() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let store = DiskStore::open(&folder).unwrap();
+    let hour = Some(Duration::from_secs(3600));
+    for number in 0..50 {
+        let key = format!("/k/{number}");
+        store.create(&key, key.clone().into(), None).await.unwrap();
+    }
+    store.create("/events/a", "1".into(), hour).await.unwrap();
+    let want = everything(&store).await;
+    let snapshot = store.snapshot().await.unwrap();
+    assert_eq!((snapshot.revision(), snapshot.count()), (want.1, 51));
+    // What is written after it was taken is not in it, whenever it is read.
+    for entry in &want.0 {
+        store.delete(&entry.key, entry.revision).await.unwrap();
+    }
+    let snapshot = bytes(snapshot);
+    store.close().await;
+
+    // There is something already, and it stays.
+    let kept = restore(&folder, &snapshot, RestoreOptions::default());
+    assert!(matches!(kept, Err(RestoreError::Exists(_))), "{kept:?}");
+    let overwrite = RestoreOptions {
+        overwrite: true,
+        bump: 1000,
+    };
+    let mut damaged = snapshot.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let refused = restore(&folder, &damaged, overwrite);
+    assert!(
+        matches!(refused, Err(RestoreError::Snapshot(_))),
+        "{refused:?}"
+    );
+    let store = DiskStore::open(&folder).unwrap();
+    assert_eq!(everything(&store).await.0, []);
+    let in_use = restore(&folder, &snapshot, overwrite);
+    assert!(matches!(
+        in_use,
+        Err(RestoreError::Folder(OpenError::InUse { .. }))
+    ));
+    let seen = store.revision().await.unwrap();
+    store.close().await;
+
+    let other = folders.next();
+    assert_eq!(
+        restore(&folder, &snapshot, overwrite).unwrap().0,
+        want.1.0 + 1000
+    );
+    restore(&other, &snapshot, RestoreOptions::default()).unwrap();
+    for folder in [&folder, &other] {
+        let store = DiskStore::open(folder).unwrap();
+        assert_eq!(everything(&store).await.0, want.0);
+        let again = store.snapshot().await.unwrap().entries();
+        let deadlines = again.filter(|it| it.deadline != 0);
+        let deadlines: Vec<_> = deadlines.map(|it| it.entry.key.to_string()).collect();
+        assert_eq!(deadlines, ["/events/a"]);
+    }
+    // Nobody can go on from what happened after the snapshot, and nothing gets its revisions.
+    let store = DiskStore::open(&folder).unwrap();
+    let gone = store.watch("/", seen).await.map(|_| ());
+    assert!(matches!(gone, Err(ReadError::Compacted(_))), "{gone:?}");
+    let next = store.create("/next", "1".into(), None).await.unwrap();
+    assert_eq!(next.0, want.1.0 + 1001);
 }
 
 #[tokio::test]
@@ -213,7 +413,7 @@ fn refuses_a_newer_format() {
     assert_eq!(
         error.to_string(),
         format!(
-            "`{}` has format 7, and this version reads formats up to 1",
+            "`{}` has format 7, and this version reads formats up to 2",
             path.display()
         )
     );
@@ -384,6 +584,8 @@ proptest! {
                 write(&memory, &step).await;
                 write(&disk, &step).await;
                 assert_eq!(everything(&disk).await, everything(&memory).await);
+                let start = Revision::START;
+                assert_eq!(changes(&disk, start).await, changes(&memory, start).await);
             }
         });
     }

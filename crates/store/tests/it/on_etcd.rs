@@ -13,6 +13,7 @@ use lockgate_store::{
     EtcdError, EtcdOptions, EtcdStore, Event, List, ReadAt, ReadError, Revision, Store, WriteError,
     contract,
 };
+use lockgate_testkit::certs::{Authority, Identity};
 use lockgate_testkit::{CutProxy, EtcdCluster, Network};
 
 /// Far longer than any step takes.
@@ -421,4 +422,62 @@ async fn large_values_are_refused_and_many_are_read() {
         .map(|entry| entry.key.to_string())
         .collect();
     assert_eq!(found, keys);
+}
+
+#[tokio::test]
+async fn clients_and_members_verify_each_other() {
+    let authority = Authority::new("etcd-ca");
+    let Some(cluster) = EtcdCluster::start_with_tls(3, &authority) else {
+        return;
+    };
+    let identity = |authority: &Authority| {
+        let Identity {
+            certificate_pem,
+            key_pem,
+        } = authority.issue_for_clients(&["lockgate"]);
+        (certificate_pem, key_pem)
+    };
+    let with = |ca: &Authority, identity: Option<(String, String)>| EtcdOptions {
+        ca_pem: Some(ca.pem().to_owned()),
+        identity_pem: identity,
+        ..options(cluster.servers(), "/registry")
+    };
+    let other = Authority::new("other-ca");
+    // Members of others, clients of others, and clients that show nothing.
+    for refused in [
+        with(&other, Some(identity(&authority))),
+        with(&authority, Some(identity(&other))),
+        with(&authority, None),
+    ] {
+        let opened = EtcdStore::open(refused);
+        let opened = tokio::time::timeout(DEADLINE, opened).await.unwrap();
+        assert!(
+            matches!(opened, Err(EtcdError::Unavailable(_))),
+            "{opened:?}"
+        );
+    }
+    let store = EtcdStore::open(with(&authority, Some(identity(&authority)))).await;
+    let store = store.unwrap();
+    let start = store.revision().await.unwrap();
+    let mut watch = store.watch("/", start).await.unwrap();
+    let made = store.create("/a", "1".into(), None).await.unwrap();
+    let event = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap();
+    assert_eq!(event.unwrap().revision(), made);
+    assert_eq!(store.list(List::all("/")).await.unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn reaches_a_revision() {
+    let Some(cluster) = EtcdCluster::start(1) else {
+        return;
+    };
+    let store = open(&cluster, "/registry").await;
+    let now = store.revision().await.unwrap();
+    let wanted = Revision(now.0 + 1000);
+    store.reach(wanted).await.unwrap();
+    assert!(store.create("/a", "1".into(), None).await.unwrap() > wanted);
+    // What was reached is reached.
+    let now = store.revision().await.unwrap();
+    store.reach(wanted).await.unwrap();
+    assert_eq!(store.revision().await.unwrap(), now);
 }

@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::state::Undo;
 use crate::{Entry, Revision};
 
 /// Checksum, revision of creation, revision, deadline. All numbers are little-endian.
 const HEADER: usize = 4 + 8 + 8 + 8;
 
 /// The time an entry expires, in milliseconds since 1970; zero is never.
-pub(super) type Deadline = u64;
+pub(crate) type Deadline = u64;
 
 /// An entry as bytes. The key is not part of them, but of their checksum.
-pub(super) fn encode(entry: &Entry, deadline: Deadline) -> Vec<u8> {
+pub(crate) fn encode(entry: &Entry, deadline: Deadline) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + entry.value.len());
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&entry.created.0.to_le_bytes());
@@ -29,7 +30,7 @@ pub(super) fn encode(entry: &Entry, deadline: Deadline) -> Vec<u8> {
 }
 
 /// The entry in some bytes, if they are as they were written.
-pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
+pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
     let (stored, rest) = bytes.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*stored) != checksum(key, rest) {
         return None;
@@ -46,17 +47,64 @@ pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
     Some((entry, u64::from_le_bytes(*deadline)))
 }
 
+/// A change as history keeps it: the entry that it replaced, by which it is undone. The revision is not part of the
+/// bytes, but of their checksum.
+pub(crate) fn encode_change(revision: Revision, key: &str, before: Option<&Entry>) -> Vec<u8> {
+    let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
+    let mut bytes = vec![0; 4];
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(key.as_bytes());
+    if let Some(before) = before {
+        bytes.extend_from_slice(&before.created.0.to_le_bytes());
+        bytes.extend_from_slice(&before.revision.0.to_le_bytes());
+        bytes.extend_from_slice(&before.value);
+    }
+    let checksum = checksum(&revision.0.to_le_bytes(), &bytes[4..]);
+    bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The change in some bytes, if they are as they were written.
+pub(crate) fn decode_change(revision: Revision, bytes: &[u8]) -> Option<Undo> {
+    let (stored, rest) = bytes.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*stored) != checksum(&revision.0.to_le_bytes(), rest) {
+        return None;
+    }
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    let (key, rest) = rest.split_at_checked(length)?;
+    let key: Arc<str> = Arc::from(str::from_utf8(key).ok()?);
+    let before = match rest {
+        [] => None,
+        rest => {
+            let (created, rest) = rest.split_first_chunk::<8>()?;
+            let (changed, value) = rest.split_first_chunk::<8>()?;
+            Some(Entry {
+                key: Arc::clone(&key),
+                value: Bytes::copy_from_slice(value),
+                created: Revision(u64::from_le_bytes(*created)),
+                revision: Revision(u64::from_le_bytes(*changed)),
+            })
+        }
+    };
+    Some(Undo {
+        key,
+        revision,
+        before,
+    })
+}
+
 /// Facts about the store as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Summary {
+pub(crate) struct Summary {
     /// The newest revision.
-    pub(super) revision: Revision,
+    pub(crate) revision: Revision,
     /// The number of entries.
-    pub(super) entries: u64,
+    pub(crate) entries: u64,
 }
 
 impl Summary {
-    pub(super) fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = vec![0; 4];
         bytes.extend_from_slice(&self.revision.0.to_le_bytes());
         bytes.extend_from_slice(&self.entries.to_le_bytes());
@@ -65,7 +113,7 @@ impl Summary {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (stored, rest) = bytes.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*stored) != checksum(&[], rest) {
             return None;
@@ -98,13 +146,24 @@ mod tests {
             revision: Revision(1 << 40),
         };
         let bytes = encode(&entry, 99);
-        assert_eq!(decode(b"/pods/a", &bytes), Some((entry, 99)));
+        assert_eq!(decode(b"/pods/a", &bytes), Some((entry.clone(), 99)));
         assert_eq!(decode(b"/pods/b", &bytes), None);
         assert_eq!(decode(b"/pods/a", &bytes[..20]), None);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(decode(b"/pods/a", &flipped), None, "bit {bit}");
+        }
+        for before in [None, Some(entry)] {
+            let bytes = encode_change(Revision(9), "/pods/a", before.as_ref());
+            let undo = decode_change(Revision(9), &bytes).unwrap();
+            assert_eq!((&*undo.key, undo.before), ("/pods/a", before));
+            assert!(decode_change(Revision(8), &bytes).is_none());
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode_change(Revision(9), &flipped).is_none(), "bit {bit}");
+            }
         }
         let summary = Summary {
             revision: Revision(8),

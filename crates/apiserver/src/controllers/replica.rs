@@ -1,0 +1,141 @@
+//! A server among several on one store: it has a Lease, its address is an endpoint of the Service `kubernetes`, and one of
+//! them runs the controllers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::identity_lease::{self, Identity};
+use super::kubernetes_service::Advertised;
+use super::leader_election::{self, Candidate, Times};
+use crate::heavy::Heavy;
+use crate::tasks::Tasks;
+use crate::write::Writer;
+
+/// The longest that a server that stops waits for the store.
+///
+/// UPSTREAM: kubernetes pkg/controlplane/controller/kubernetesservice/controller.go (Stop)
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server among several.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    writer: Writer,
+    /// None where the store is this server's alone.
+    identity: Option<Identity>,
+    /// The endpoint, and the task that keeps it.
+    advertised: Option<(Advertised, JoinHandle<()>)>,
+    leads: watch::Receiver<bool>,
+}
+
+impl Replica {
+    /// Joins the others. `address` is that of the server, and `advertised` the one that others reach it at.
+    pub(crate) fn join(
+        writer: Writer,
+        address: SocketAddr,
+        advertised: Option<IpAddr>,
+        tasks: &Tasks,
+        threads: &Heavy,
+    ) -> Self {
+        let is_shared = writer.storage.store().is_shared();
+        let (leader, leads) = watch::channel(!is_shared);
+        let identity = is_shared.then(|| Identity::new(&hostname(), &address.to_string()));
+        if let Some(identity) = &identity {
+            let candidate = Candidate::new(&identity.holder, Times::default());
+            threads.spawn(tasks.until_stopped(candidate.run(writer.clone(), leader)));
+            threads.spawn(tasks.until_stopped(identity.clone().keep(writer.clone())));
+            threads.spawn(tasks.until_stopped(identity_lease::collect(writer.clone())));
+        }
+        let ip = match advertised {
+            None if is_shared => reachable(address.ip()),
+            advertised => advertised,
+        };
+        let advertised = ip.map(|ip| {
+            let advertised = Advertised(SocketAddr::new(ip, address.port()));
+            let keeping = tasks.until_draining(advertised.keep(writer.clone()));
+            (advertised, threads.spawn(keeping))
+        });
+        Self {
+            writer,
+            identity,
+            advertised,
+            leads,
+        }
+    }
+
+    /// Says whether this server runs the controllers.
+    pub(crate) fn leads(&self) -> watch::Receiver<bool> {
+        self.leads.clone()
+    }
+
+    /// Tells clients to go elsewhere, while the server still serves.
+    pub(crate) async fn withdraw(&mut self) {
+        let Some((advertised, keeping)) = self.advertised.take() else {
+            return;
+        };
+        let removing = async {
+            let _ = keeping.await;
+            advertised.remove(&self.writer).await
+        };
+        match tokio::time::timeout(PATIENCE, removing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => {
+                tracing::warn!(
+                    error = failure.0.message,
+                    "the endpoint stays until it expires"
+                );
+            }
+            Err(_) => {
+                tracing::warn!("the endpoint stays until it expires: the store does not answer")
+            }
+        }
+    }
+
+    /// Lets another server run the controllers, after they ended here.
+    pub(crate) async fn release(&self) {
+        let Some(identity) = &self.identity else {
+            return;
+        };
+        let releasing = leader_election::release(&self.writer, &identity.holder);
+        if !matches!(tokio::time::timeout(PATIENCE, releasing).await, Ok(Ok(()))) {
+            tracing::warn!("the lease of the controllers stays until it expires");
+        }
+    }
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = name.ok().or_else(|| std::env::var("HOSTNAME").ok());
+    let name = name
+        .as_deref()
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    name.unwrap_or("localhost").to_owned()
+}
+
+/// The address that others reach a server at: that of the way out, if it listens on all addresses or on the loopback.
+/// None if there is none.
+///
+/// UPSTREAM: apimachinery pkg/util/net/interface.go (ResolveBindAddress)
+fn reachable(bound: IpAddr) -> Option<IpAddr> {
+    if !bound.is_unspecified() && !bound.is_loopback() {
+        return Some(bound);
+    }
+    // Nothing is sent: these addresses are for documentation.
+    let (any, far): (SocketAddr, SocketAddr) = match bound {
+        IpAddr::V4(_) => (
+            (Ipv4Addr::UNSPECIFIED, 0).into(),
+            (Ipv4Addr::new(192, 0, 2, 1), 9).into(),
+        ),
+        IpAddr::V6(_) => (
+            (Ipv6Addr::UNSPECIFIED, 0).into(),
+            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into(),
+        ),
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(far).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_unspecified() && !own.is_loopback()).then_some(own)
+}
