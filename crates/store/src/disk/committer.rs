@@ -193,9 +193,10 @@ impl Committer {
     fn snapshot(&self) -> Snapshot {
         let state = self.published.current();
         let deadlines = self.deadlines.clone();
-        let entries = state.keys.clone().into_iter().map(move |(key, stored)| {
-            let deadline = deadlines.get(&key).copied().unwrap_or_default();
-            (stored.entry(&key), deadline)
+        let entries = state.keys.clone().into_iter().map(move |stored| {
+            let entry = stored.entry();
+            let deadline = deadlines.get(&entry.key).copied().unwrap_or_default();
+            (entry, deadline)
         });
         Snapshot::new(state.revision, entries)
     }
