@@ -51,14 +51,14 @@ fn aim() -> Aim {
 
 /// A server to run a transcript with.
 enum Place {
-    Own(TestServer),
+    Own(Box<TestServer>),
     Other(Child, PathBuf),
 }
 
 impl Place {
     async fn start(aim: &Aim) -> Self {
         let Aim::Record(program) = aim else {
-            return Self::Own(bare_server().await);
+            return Self::Own(Box::new(bare_server().await));
         };
         let mut child = Command::new(program)
             .stdin(Stdio::piped())

@@ -25,6 +25,9 @@ fn changing(change: fn(&mut Value)) -> Script {
     })
 }
 
+/// Spoils what a conversion webhook returns.
+type Spoil = fn(&mut Value);
+
 #[tokio::test]
 async fn a_conversion_changes_neither_what_an_object_is_nor_what_was_validated() {
     let server = start().await;
@@ -42,7 +45,8 @@ async fn a_conversion_changes_neither_what_an_object_is_nor_what_was_validated()
     let stored = client.create(WIDGETS, widget("v1", "a")).await;
     let uid = stored["metadata"]["uid"].as_str().unwrap();
     let same_uid = format!("returned invalid object: must have the same UID: {uid} != evil");
-    let cases: [(fn(&mut Value), &str); 8] = [
+
+    let cases: [(Spoil, &str); 8] = [
         (
             |it| it["metadata"]["name"] = "evil".into(),
             "returned invalid object: must have the same name: a != evil",
