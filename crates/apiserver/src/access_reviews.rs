@@ -79,7 +79,8 @@ impl Reviewer {
                     _ => format!("[{error}, unknown]"),
                 };
                 let told = |member: &str| review.pointer("/status").and_then(|it| it.get(member));
-                let mut status = json!({"user": told("user").cloned().unwrap_or(json!({}))});
+                let mut status =
+                    json!({"user": told("user").cloned().unwrap_or_else(|| json!({}))});
                 if let Some(audiences) = told("audiences") {
                     status["audiences"] = audiences.clone();
                 }
