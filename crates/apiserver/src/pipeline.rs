@@ -72,6 +72,8 @@ const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// The header by which an answer is found in the audit log.
 const AUDIT_ID: &str = "audit-id";
+/// A longer number that a client gives its request is not taken.
+const MAX_AUDIT_ID: usize = 128;
 
 /// The header with the trace that a client is in, as W3C Trace Context has it.
 const TRACEPARENT: &str = "traceparent";
@@ -231,7 +233,10 @@ impl Received {
             headers,
             ..
         } = &self.head;
-        let id = RandomIds.uid();
+        // UPSTREAM: apiserver pkg/endpoints/filters/audit_init.go takes the number a client gives.
+        let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
+        let given = given.filter(|id| !id.is_empty() && id.len() <= MAX_AUDIT_ID);
+        let id = given.map_or_else(|| RandomIds.uid(), str::to_owned);
         let mut event = self
             .pipeline
             .audit

@@ -160,6 +160,10 @@ impl ProgramCache {
         }
         let program = Arc::new(compile(expression)?);
         let mut programs = lock();
+        // Somebody else may have been as quick: then there is one all the same.
+        if let Some(program) = programs.get(expression).and_then(Weak::upgrade) {
+            return Ok(program);
+        }
         if programs.len() >= SWEEP_AT && programs.len().is_power_of_two() {
             programs.retain(|_, program| program.strong_count() > 0);
         }

@@ -1578,3 +1578,39 @@ async fn definitions_are_stored_without_empty_lists() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn requests_keep_the_number_a_client_gives_them() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let long = "x".repeat(129);
+    for (given, is_taken) in [("some-number", true), (long.as_str(), false)] {
+        let answer = client.with("audit-id", given).get("/version").await;
+        assert_eq!(answer.header("audit-id") == given, is_taken, "{given}");
+        assert!(!answer.header("audit-id").is_empty());
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn quotas_of_more_requests_than_limits_are_warned_about() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let path = "/api/v1/namespaces/default/resourcequotas?dryRun=All";
+    for (hard, warnings) in [
+        (
+            json!({"cpu": "3", "limits.cpu": "0"}),
+            vec!["ResourceQuota cpu (3) should be less than limits.cpu (0)"],
+        ),
+        (
+            json!({"cpu": "3", "requests.cpu": "1", "limits.cpu": "2", "requests.memory": "2Gi", "limits.memory": "1Gi"}),
+            vec!["ResourceQuota requests.memory (2Gi) should be less than limits.memory (1Gi)"],
+        ),
+        (json!({"storage": "3", "limits.storage": "1"}), vec![]),
+    ] {
+        let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
+        let answer = client.post(path, &quota).await;
+        assert_eq!(answer.warnings(), warnings, "{hard}");
+    }
+    server.stop().await;
+}

@@ -46,6 +46,26 @@ pub(super) const LIMIT_RANGES: Resource = namespaced(
 pub(super) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
+    /// UPSTREAM: kubernetes pkg/registry/core/resourcequota/strategy.go (WarningsOnCreate)
+    fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
+        let spec = At::root(new.object(), "spec");
+        let hard = spec.at("hard");
+        let amount = |name: &str| Quantity::parse(hard.at(name).text()).ok();
+        let names = ["cpu", "memory", "storage", "ephemeral-storage"];
+        let warnings = names.into_iter().filter_map(|name| {
+            let (told, limited) = (format!("requests.{name}"), format!("limits.{name}"));
+            let bare = || matches!(name, "cpu" | "memory").then_some(name.to_owned());
+            let request = amount(&told).map(|found| (told, found));
+            let request =
+                request.or_else(|| bare().and_then(|it| Some((it.clone(), amount(&it)?))));
+            let ((name, request), limit) = (request?, amount(&limited)?);
+            request.compare(&limit).is_gt().then(|| {
+                format!("ResourceQuota {name} ({request}) should be less than {limited} ({limit})")
+            })
+        });
+        warnings.collect()
+    }
+
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
         let at = At::root(new.object(), "status");
         for part in ["hard", "used"] {
