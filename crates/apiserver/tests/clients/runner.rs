@@ -52,7 +52,7 @@ fn aim() -> Aim {
 /// A server to run a transcript with.
 enum Place {
     Own(Box<TestServer>),
-    Other(Child, PathBuf),
+    Other(Box<Child>, PathBuf),
 }
 
 impl Place {
@@ -67,7 +67,7 @@ impl Place {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         let path = lines.lines().next_line().await.unwrap().unwrap();
-        Self::Other(child, path.into())
+        Self::Other(Box::new(child), path.into())
     }
 
     fn kubeconfig(&self) -> PathBuf {
