@@ -60,7 +60,6 @@ impl Alike {
         self.revisions().0
     }
 
-    #[cfg(feature = "etcd")]
     pub(crate) fn revision(&self) -> Revision {
         self.revisions().1
     }

@@ -205,11 +205,16 @@ impl Browser {
 
     /// Clicks into the middle of the element that an expression finds, once it is there.
     pub fn click(&mut self, expression: &str) {
+        // Only where the element is on top and has come to rest: a page that still lays itself out would get the click
+        // on what stood there before.
         let place = self.wait(&format!(
             "(() => {{ const element = {expression}; if (!element) return null;
                 element.scrollIntoView({{block: 'nearest'}});
                 const box = element.getBoundingClientRect();
-                return box.width && [box.x + box.width / 2, box.y + box.height / 2]; }})()"
+                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+                const rests = window.restingPlace === `${{x}} ${{y}}`;
+                window.restingPlace = `${{x}} ${{y}}`;
+                return rests && box.width && element.contains(document.elementFromPoint(x, y)) && [x, y]; }})()"
         ));
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});

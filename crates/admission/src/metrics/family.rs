@@ -150,7 +150,7 @@ impl Family<i64> {
 
 impl Family<Histogram> {
     /// Adds an observation. The bounds of a family are always the same. Returns the position of its series,
-    /// for [`observe_at`](Self::observe_at).
+    /// for `observe_at`.
     pub fn observe(
         &mut self,
         values: &[&str],

@@ -11,8 +11,9 @@ use super::fixtures;
 
 /// Parts of commands that are not run here: they need a cluster, another program or a network, or run until they are
 /// stopped. What they name is tested elsewhere.
-const NOT_RUN: [&str; 17] = [
+const NOT_RUN: [&str; 19] = [
     "--context",
+    "lockgate snapshot",
     "helm ",
     "kubectl ",
     "cargo ",
@@ -21,6 +22,7 @@ const NOT_RUN: [&str; 17] = [
     "lockgate dev",
     "lockgate demo",
     "lockgate plugins serve",
+    "lockgate store copy",
     "capture webhook",
     "envtest start",
     "envtest install",

@@ -23,6 +23,14 @@ pub(crate) fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
         .unwrap_or_default()
 }
 
+/// The value of an annotation.
+pub(crate) fn annotation<'v>(object: &'v Value, name: &str) -> &'v str {
+    at(object, "/metadata/annotations")
+        .and_then(|annotations| annotations.get(name))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
 /// The text at a pointer, or what stands for none.
 pub(crate) fn text_or(object: &Value, pointer: &str, none: &str) -> String {
     match text(object, pointer) {

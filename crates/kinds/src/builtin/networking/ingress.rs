@@ -215,11 +215,10 @@ fn class_row(object: &Value, common: &Common<'_>) -> Row {
         }
         _ => String::from("<none>"),
     };
-    let annotation = "/metadata/annotations/ingressclass.kubernetes.io~1is-default-class";
     Row::of(vec![
         cell(read::with_default(
             common.name,
-            read::text(object, annotation) == "true",
+            read::annotation(object, "ingressclass.kubernetes.io/is-default-class") == "true",
         )),
         cell(read::text(object, "/spec/controller")),
         cell(parameters),

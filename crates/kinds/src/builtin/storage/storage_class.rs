@@ -140,8 +140,7 @@ fn defaults(object: &mut Object) {
 
 fn class_row(object: &Value, common: &Common<'_>) -> Row {
     let is_default = ["storageclass", "storageclass.beta"].iter().any(|prefix| {
-        let annotation = format!("/metadata/annotations/{prefix}.kubernetes.io~1is-default-class");
-        read::text(object, &annotation) == "true"
+        read::annotation(object, &format!("{prefix}.kubernetes.io/is-default-class")) == "true"
     });
     Row::of(vec![
         cell(read::with_default(common.name, is_default)),
