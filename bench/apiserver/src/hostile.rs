@@ -106,8 +106,17 @@ impl Report {
     }
 }
 
-/// Measures Lockgate with so many hostile clients.
-pub async fn measure(binary: &Path, clients: usize, seconds: u64) -> Result<Report> {
+/// Measures Lockgate with so many hostile clients; of these kinds, by number, unless there are none.
+pub async fn measure(
+    binary: &Path,
+    clients: usize,
+    kinds: &[usize],
+    seconds: u64,
+) -> Result<Report> {
+    let kinds: Vec<usize> = match kinds {
+        [] => (0..KINDS.len()).collect(),
+        some => some.iter().map(|kind| kind % KINDS.len()).collect(),
+    };
     let running = Lockgate::new(binary).start().await?;
     prepare(running.port).await?;
     let load_average = process::load_average();
@@ -127,8 +136,8 @@ pub async fn measure(binary: &Path, clients: usize, seconds: u64) -> Result<Repo
         .context("a runtime of hostile clients")?;
     for number in 0..clients {
         let (counts, bodies, port) = (Arc::clone(&counts), Arc::clone(&bodies), running.port);
+        let kind = kinds[number % kinds.len()];
         crowd.spawn(async move {
-            let kind = number % KINDS.len();
             loop {
                 if hostile(kind, number, port, &bodies).await.is_ok() {
                     counts[kind].fetch_add(1, Ordering::Relaxed);

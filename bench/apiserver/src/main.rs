@@ -63,6 +63,14 @@ struct Args {
     /// otherwise
     #[arg(long, value_name = "CLIENTS")]
     hostile: Option<usize>,
+    /// Only these kinds of hostile clients, by their number in the report, from 0
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        value_delimiter = ',',
+        requires = "hostile"
+    )]
+    kinds: Vec<usize>,
     /// Measure admission policies instead; 100 for all of them, less for a quick look
     #[arg(long, value_name = "PERCENT")]
     policies: Option<usize>,
@@ -111,7 +119,7 @@ async fn main() -> Result<()> {
     if let Some(clients) = args.hostile {
         let seconds = args.seconds.unwrap_or(60);
         let report = tokio::select! {
-            report = hostile::measure(&args.lockgate, clients, seconds) => report?,
+            report = hostile::measure(&args.lockgate, clients, &args.kinds, seconds) => report?,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
         };
         match args.output {

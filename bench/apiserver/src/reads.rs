@@ -128,7 +128,10 @@ async fn cost(
     request: &Request,
     duration: Duration,
 ) -> Result<f64> {
-    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..request.connections {
         let mut client = Client::connect(running.port).await?;
@@ -138,7 +141,12 @@ async fn cost(
         senders.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let (status, answer) = client
-                    .send_with(method.clone(), &path, Bytes::from_static(body.as_bytes()), headers)
+                    .send_with(
+                        method.clone(),
+                        &path,
+                        Bytes::from_static(body.as_bytes()),
+                        headers,
+                    )
                     .await?;
                 if !status.is_success() {
                     bail!("{path}: {status} {}", String::from_utf8_lossy(&answer));
