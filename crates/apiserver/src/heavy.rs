@@ -20,10 +20,10 @@ pub(crate) struct Heavy {
     runtime: OnceLock<Option<Runtime>>,
 }
 
-/// How much nicer these threads are than those that serve. They have a third of their weight, and so still get
+/// How much nicer these threads are than those that serve. They have a tenth of their weight, and so still get
 /// on where a machine is busy, and give back what they have locked.
 #[cfg(target_os = "linux")]
-const NICER: i32 = 5;
+const NICER: i32 = 10;
 
 /// The work of a runtime.
 #[derive(Debug, Clone, Copy)]

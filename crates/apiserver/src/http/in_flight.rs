@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
 /// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
-pub(crate) const ROOM: usize = 128 << 20;
+pub(crate) const ROOM: usize = 64 << 20;
 
 /// Room for the trees of large writes while they are worked on, in bytes.
-pub(crate) const TREES: usize = 64 << 20;
+pub(crate) const TREES: usize = 32 << 20;
 
 /// How much more than its text an object takes while it is worked on.
 pub(crate) const TREE: usize = 4;
