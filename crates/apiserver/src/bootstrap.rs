@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::flow_control as suggested;
 use lockgate_store::{Entry, List, Revision};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -17,7 +18,6 @@ use crate::config::Controllers;
 use crate::controllers::{flow_control, namespace_defaults, role_aggregation};
 use crate::encoding;
 use crate::error::{Outcome, internal, read_failed};
-use crate::flow_control::suggested;
 use crate::metadata;
 use crate::persist::{PersistError, Storage};
 use crate::registry::{Resource, Snapshot};

@@ -7,14 +7,13 @@
 //! ```
 //!
 //! Schemas and levels are compiled when they are written; a request reads a snapshot, and allocates
-//! nothing to be classified. The server's own objects are in `suggested`.
+//! nothing to be classified. The server's own objects are in `lockgate_kinds::flow_control`.
 //!
 //! UPSTREAM: apiserver pkg/util/flowcontrol/apf_controller.go, pkg/server/filters/priority-and-fairness.go
 
 mod retry;
 mod schema;
 mod seats;
-pub(crate) mod suggested;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,6 +26,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use http::header::{HeaderMap, HeaderName};
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::flow_control::{self as suggested, CATCH_ALL};
 use serde_json::Value;
 
 use retry::Dropped;
@@ -36,10 +36,6 @@ use seats::{Entry, Limits, Queues, Refusal, Seat, Seats};
 
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
-
-/// The schema and the level that are there whatever is stored.
-const EXEMPT: &str = "exempt";
-const CATCH_ALL: &str = "catch-all";
 
 /// Puts requests into priority levels, and bounds how many of each are served.
 #[derive(Debug)]

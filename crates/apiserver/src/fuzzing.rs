@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 use lockgate_api::access::FixedAuthorizer;
 use lockgate_api::admission::UserInfo;
+use lockgate_kinds::flow_control as suggested;
 use lockgate_store::{MemoryStore, Store as _};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use crate::authn::service_account::{Claims, Signer};
 use crate::authn::tokens::Tokens;
 use crate::authn::{ANONYMOUS, Authenticator, impersonation};
 use crate::encoding;
-use crate::flow_control::{Asked, FlowControl, suggested};
+use crate::flow_control::{Asked, FlowControl};
 use crate::http::listen::Peer;
 use crate::http::negotiate::{self, Offer, Sent};
 use crate::http::query::Query;

@@ -1,16 +1,23 @@
-//! The schemas and levels that every server has: those that must be there, and those that are suggested.
+//! The FlowSchemas and priority levels that every server has: those that must be there, and those that are suggested.
 //!
 //! UPSTREAM: apiserver pkg/apis/flowcontrol/bootstrap/default.go
 
-use lockgate_go::quote::quote;
 use serde_json::{Value, json};
 
-pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-pub(crate) const SCHEMAS: &str = "flowschemas";
-pub(crate) const LEVELS: &str = "prioritylevelconfigurations";
+/// The group of both kinds.
+pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+/// The plural of FlowSchemas.
+pub const SCHEMAS: &str = "flowschemas";
+/// The plural of PriorityLevelConfigurations.
+pub const LEVELS: &str = "prioritylevelconfigurations";
 
 /// The annotation of objects whose spec the server keeps as it is here.
-pub(crate) const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+
+/// The level of requests that are not limited, and its schema.
+pub const EXEMPT: &str = "exempt";
+/// The level of requests that no other schema matches, and its schema.
+pub const CATCH_ALL: &str = "catch-all";
 
 const EVERYBODY: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -18,15 +25,18 @@ const SCHEDULER: &str = "system:kube-scheduler";
 
 /// An object that the server makes, and keeps as it is.
 #[derive(Debug)]
-pub(crate) struct Suggested {
-    pub(crate) plural: &'static str,
-    pub(crate) object: Value,
+pub struct Suggested {
+    /// The plural of its kind.
+    pub plural: &'static str,
+    /// The object.
+    pub object: Value,
     /// True for what nobody may change.
-    pub(crate) is_mandatory: bool,
+    pub is_mandatory: bool,
 }
 
 /// All of them, levels first.
-pub(crate) fn all() -> Vec<Suggested> {
+#[must_use]
+pub fn all() -> Vec<Suggested> {
     let of = |plural, is_mandatory| {
         move |object| Suggested {
             plural,
@@ -42,15 +52,17 @@ pub(crate) fn all() -> Vec<Suggested> {
         .collect()
 }
 
-pub(super) fn mandatory_levels() -> Vec<Value> {
+/// The levels that every server has.
+#[must_use]
+pub fn mandatory_levels() -> Vec<Value> {
     let exempt = json!({
         "type": "Exempt",
         "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0},
     });
     let catch_all = limited(5, 0, json!({"type": "Reject"}));
     vec![
-        object("PriorityLevelConfiguration", super::EXEMPT, exempt),
-        object("PriorityLevelConfiguration", super::CATCH_ALL, catch_all),
+        object("PriorityLevelConfiguration", EXEMPT, exempt),
+        object("PriorityLevelConfiguration", CATCH_ALL, catch_all),
     ]
 }
 
@@ -85,15 +97,17 @@ fn limited(shares: i32, lendable: i32, response: Value) -> Value {
     })
 }
 
-pub(super) fn mandatory_schemas() -> Vec<Value> {
+/// The FlowSchemas that every server has.
+#[must_use]
+pub fn mandatory_schemas() -> Vec<Value> {
     vec![
         schema(
-            (super::EXEMPT, super::EXEMPT, 1, ""),
+            (EXEMPT, EXEMPT, 1, ""),
             groups(&["system:masters"]),
             &everything(),
         ),
         schema(
-            (super::CATCH_ALL, super::CATCH_ALL, 10_000, "ByUser"),
+            (CATCH_ALL, CATCH_ALL, 10_000, "ByUser"),
             groups(&EVERYBODY),
             &everything(),
         ),
@@ -226,22 +240,4 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
         "metadata": {"name": name, "annotations": {AUTO_UPDATE: "true"}},
         "spec": spec,
     })
-}
-
-/// The condition that tells whether the level of a schema is there: its status, reason and message.
-pub(crate) fn dangling(level: &str, is_there: bool) -> [(&'static str, String); 3] {
-    let (status, reason, rest) = if is_there {
-        ("False", "Found", "and it exists")
-    } else {
-        ("True", "NotFound", "but there is no such object")
-    };
-    let message = format!(
-        "This FlowSchema references the PriorityLevelConfiguration object named {} {rest}",
-        quote(level)
-    );
-    [
-        ("status", status.to_owned()),
-        ("reason", reason.to_owned()),
-        ("message", message),
-    ]
 }

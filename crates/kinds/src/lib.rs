@@ -56,6 +56,7 @@ mod checks;
 
 mod at;
 
+pub mod flow_control;
 pub mod kind;
 
 mod builtin;

@@ -7,6 +7,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use lockgate_go::quote::quote;
+use lockgate_kinds::flow_control::{
+    self as suggested, AUTO_UPDATE, GROUP, LEVELS, SCHEMAS, Suggested,
+};
 use lockgate_store::List;
 use serde_json::{Value, json};
 
@@ -16,7 +20,6 @@ use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
 use crate::error::{Outcome, read_failed};
-use crate::flow_control::suggested::{self, AUTO_UPDATE, GROUP, LEVELS, SCHEMAS, Suggested};
 use crate::http::request_info::Verb;
 use crate::metadata;
 use crate::registry::Resource;
@@ -156,7 +159,7 @@ fn level_of(schema: &Value) -> &str {
 
 /// Sets the condition that tells whether the level of a schema is there. Returns false if it was right.
 pub(crate) fn set_condition(schema: &mut Value, is_there: bool) -> bool {
-    let wanted = suggested::dangling(level_of(schema), is_there);
+    let wanted = dangling(level_of(schema), is_there);
     let mut condition = json!({
         "type": DANGLING, "lastTransitionTime": metadata::now().to_string(),
     });
@@ -184,4 +187,22 @@ pub(crate) fn set_condition(schema: &mut Value, is_there: bool) -> bool {
     }
     *found = condition;
     true
+}
+
+/// The condition that tells whether the level of a schema is there: its status, reason and message.
+fn dangling(level: &str, is_there: bool) -> [(&'static str, String); 3] {
+    let (status, reason, rest) = if is_there {
+        ("False", "Found", "and it exists")
+    } else {
+        ("True", "NotFound", "but there is no such object")
+    };
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {} {rest}",
+        quote(level)
+    );
+    [
+        ("status", status.to_owned()),
+        ("reason", reason.to_owned()),
+        ("message", message),
+    ]
 }

@@ -4,13 +4,14 @@ use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{check_label, take_over};
 use crate::equality::semantically_equal;
+use crate::flow_control::{EXEMPT, mandatory_levels, mandatory_schemas};
 use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, ServerPart, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, fill_number, get_mut, open, with};
 use crate::typed::{internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Shown};
 use lockgate_api::meta::names::check_subdomain;
 use lockgate_go::json::to_string;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub(super) const FLOW_SCHEMAS: Resource = cluster(
@@ -300,43 +301,15 @@ fn flow_schema(errors: &mut FieldErrors, new: &Written<'_>) {
 }
 
 /// The spec that an object must have which every server needs. Of the level `exempt` much may be changed.
-///
-/// UPSTREAM: apiserver pkg/apis/flowcontrol/bootstrap/default.go (MandatoryFlowSchemas,
-/// MandatoryPriorityLevelConfigurations)
 fn fixed_spec(kind: &str, name: &str) -> Option<Value> {
-    let schema = |precedence: i32, groups: &[&str]| {
-        let subject = |group: &&str| json!({"kind": "Group", "group": {"name": group}});
-        let subjects: Vec<Value> = groups.iter().map(subject).collect();
-        json!({
-            "priorityLevelConfiguration": {"name": name},
-            "matchingPrecedence": precedence,
-            "rules": [{
-                "subjects": subjects,
-                "resourceRules": [{
-                    "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
-                    "namespaces": ["*"],
-                }],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            }],
-        })
+    let mandatory = match (kind, name) {
+        ("PriorityLevelConfiguration", EXEMPT) => return None,
+        ("PriorityLevelConfiguration", _) => mandatory_levels(),
+        _ => mandatory_schemas(),
     };
-    match (kind, name) {
-        ("FlowSchema", "exempt") => Some(schema(1, &["system:masters"])),
-        ("FlowSchema", "catch-all") => {
-            let everybody = ["system:unauthenticated", "system:authenticated"];
-            let mut spec = schema(10_000, &everybody);
-            spec["distinguisherMethod"] = json!({"type": "ByUser"});
-            Some(spec)
-        }
-        ("PriorityLevelConfiguration", "catch-all") => Some(json!({
-            "type": "Limited",
-            "limited": {
-                "nominalConcurrencyShares": 5, "lendablePercent": 0,
-                "limitResponse": {"type": "Reject"},
-            },
-        })),
-        _ => None,
-    }
+    let mut mandatory = mandatory.into_iter();
+    let mut found = mandatory.find(|object| object["metadata"]["name"] == name)?;
+    Some(found["spec"].take())
 }
 
 /// Nobody changes what every server needs, not even for a moment.
