@@ -159,6 +159,7 @@ impl Subject<'_> {
         })?;
         match (mutation.patch_type, &value) {
             (PatchType::ApplyConfiguration, Value::Object(object)) => {
+                value.json_bytes(MAX_BYTES).ok_or(Failure::TooLarge)?;
                 check_names(object)?;
                 Ok(Made::Configuration(object.to_tree()?))
             }
@@ -166,14 +167,10 @@ impl Subject<'_> {
                 Err(Failure::NotAnObject(other.type_name().to_owned()))
             }
             (PatchType::JsonPatch, list) if list.is_list() => {
-                let (mut operations, mut size) = (Vec::new(), 0);
+                let (mut operations, mut room) = (Vec::new(), MAX_BYTES);
                 for element in list.elements() {
-                    let operation = operation(&element)?;
-                    size += bytes(&operation);
-                    if size > MAX_BYTES {
-                        return Err(Failure::TooLarge);
-                    }
-                    operations.push(operation);
+                    room -= element.json_bytes(room).ok_or(Failure::TooLarge)?;
+                    operations.push(operation(&element)?);
                 }
                 let operations = Json::Array(operations);
                 Ok(Made::Patch(

@@ -161,8 +161,27 @@ async fn mutations_do_not_grow_an_object_without_end() {
             "[JSONPatch{{op: 'add', path: '{path}', value: object.data.a}}]"
         ))
     });
+    // 26 GB, of which an expression holds one copy.
+    let repeated = "lists.range(20000).map(i, object.data.a)";
+    let finalizers = format!("Object{{metadata: Object.metadata{{finalizers: {repeated}}}}}");
+    let configuration = json!({
+        "patchType": "ApplyConfiguration", "applyConfiguration": {"expression": finalizers},
+    });
+    let operation = patch(&format!(
+        "[JSONPatch{{op: 'add', path: '/metadata/finalizers', value: {repeated}}}]"
+    ));
     // Ten bytes doubled 17 times are 1.3 MB.
     let cases = [
+        (
+            17,
+            vec![configuration],
+            "the mutation makes more than 16777216 bytes",
+        ),
+        (
+            17,
+            vec![operation],
+            "the mutation makes more than 16777216 bytes",
+        ),
         (40, Vec::new(), "actual cost limit exceeded"),
         (
             17,

@@ -74,6 +74,38 @@ impl Value<'_> {
         )
     }
 
+    /// About how many bytes the value has as JSON; none if it has more than `most`. Values share what they hold, and
+    /// JSON does not: a list may be small, and its text large.
+    #[must_use]
+    pub fn json_bytes(&self, most: usize) -> Option<usize> {
+        let mut room = most;
+        self.take_room(&mut room)?;
+        Some(most - room)
+    }
+
+    fn take_room(&self, room: &mut usize) -> Option<()> {
+        take(room, 2)?;
+        match self {
+            Value::Json(json) | Value::Typed(json, _) => take_room_for_tree(json, room),
+            Value::Bytes(bytes) => take(room, bytes.len().saturating_mul(4) / 3),
+            Value::Str(_) | Value::String(_) => take(room, self.as_str().map_or(0, str::len)),
+            Value::Object(object) => object.fields.iter().try_for_each(|(name, value)| {
+                take(room, name.len() + 4)?;
+                value.take_room(room)
+            }),
+            Value::Optional(Some(inner)) => inner.take_room(room),
+            _ if self.is_list() => self
+                .elements()
+                .try_for_each(|element| element.take_room(room)),
+            _ if self.is_map() => self.entries().try_for_each(|(key, value)| {
+                take(room, 4)?;
+                key.take_room(room)?;
+                value.take_room(room)
+            }),
+            _ => take(room, 4),
+        }
+    }
+
     /// The value as plain JSON, where it has a form in JSON.
     #[must_use]
     pub fn to_json(&self) -> Option<Json> {
@@ -113,6 +145,31 @@ impl Value<'_> {
             ),
         })
     }
+}
+
+fn take(room: &mut usize, bytes: usize) -> Option<()> {
+    *room = room.checked_sub(bytes)?;
+    Some(())
+}
+
+/// The same for what a document holds, which may be deep.
+fn take_room_for_tree(tree: &Json, room: &mut usize) -> Option<()> {
+    let mut open = vec![tree];
+    while let Some(value) = open.pop() {
+        take(room, 2)?;
+        match value {
+            Json::String(text) => take(room, text.len())?,
+            Json::Array(items) => open.extend(items),
+            Json::Object(members) => {
+                for (name, value) in members {
+                    take(room, name.len() + 4)?;
+                    open.push(value);
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => take(room, 4)?,
+        }
+    }
+    Some(())
 }
 
 fn without_empty(name: &str, values: Vec<Json>) -> Json {
