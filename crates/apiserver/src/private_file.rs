@@ -136,16 +136,30 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Makes a folder that only its owner uses, or takes the right to write from others if it is there.
+/// Makes a folder that only its owner uses, or takes all rights from others if it is there.
+///
+/// # Errors
+///
+/// It cannot be made, or belongs to somebody else who lets others use it.
+pub fn private_folder(path: &Path) -> io::Result<()> {
+    folder_without(path, OTHERS)
+}
+
+/// Makes a folder that only its owner uses, or takes the right to write from others if it is there: some of the files in
+/// it may be for others to read.
 ///
 /// # Errors
 ///
 /// It cannot be made, or belongs to somebody else who lets others write to it.
-pub fn secure_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn secure_folder(path: &Path) -> io::Result<()> {
+    folder_without(path, OTHERS_WRITE)
+}
+
+fn folder_without(path: &Path, rights: u32) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(path)?;
     let found = std::fs::metadata(path)?;
-    repair(path, &found, OTHERS_WRITE, |mode| {
+    repair(path, &found, rights, |mode| {
         std::fs::set_permissions(path, Permissions::from_mode(mode))
     })
 }
@@ -212,6 +226,8 @@ mod tests {
         std::fs::set_permissions(&loose, Permissions::from_mode(0o777)).unwrap();
         secure_folder(&loose).unwrap();
         assert_eq!(mode(&loose), 0o755);
+        private_folder(&loose).unwrap();
+        assert_eq!(mode(&loose), 0o700);
         let fresh = folder.path().join("a/b");
         secure_folder(&fresh).unwrap();
         assert_eq!(mode(&fresh), 0o700);

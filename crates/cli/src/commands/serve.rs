@@ -670,7 +670,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     let sources = read_all(&args.filename)?;
     let started = Instant::now();
     if let Some(folder) = &args.data_dir {
-        private_file::secure_folder(folder).map_err(|error| {
+        private_file::private_folder(folder).map_err(|error| {
             CommandError::failed(format!("cannot use `{}`: {error}", folder.display()))
         })?;
     }

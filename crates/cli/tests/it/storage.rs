@@ -333,3 +333,22 @@ async fn objects_move_from_disk_to_etcd_and_back() {
     );
     tokio::task::block_in_place(|| served.stop());
 }
+
+/// The directory holds Secrets in clear text: one that others may read is not left so.
+#[test]
+fn a_directory_that_others_can_read_is_closed_with_a_warning() {
+    let home = Home::new();
+    std::fs::create_dir(home.data()).unwrap();
+    std::fs::set_permissions(home.data(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (served, _) = home.start_ready();
+    let mode = std::fs::metadata(home.data()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let log = served.stop();
+    assert!(
+        log.contains("permissions too open, repaired") && log.contains("755"),
+        "{log}"
+    );
+    let (served, _) = home.start_ready();
+    let log = served.stop();
+    assert!(!log.contains("too open"), "{log}");
+}
