@@ -469,39 +469,12 @@ fn pods_fail_on_demand() {
 #[test]
 fn approved_certificates_are_signed() {
     let cluster = Cluster::start(&[]);
-    let request = Command::new("openssl")
-        .args([
-            "req",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ])
-        .args(["-subj", "/O=dev/CN=jane", "-keyout"])
-        .arg(cluster.home.path().join("jane.key"))
-        .stderr(Stdio::null())
-        .output()
-        .unwrap();
-    let mut encoder = Command::new("base64")
-        .arg("-w0")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    encoder
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(&request.stdout)
-        .unwrap();
-    let encoded = encoder.wait_with_output().unwrap();
-    let encoded = String::from_utf8(encoded.stdout).unwrap();
-    let object = json!({
-        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"name": "jane"},
-        "spec": {"request": encoded, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]},
-    });
+    let object = signing_request(
+        &cluster,
+        "jane",
+        &["-subj", "/O=dev/CN=jane"],
+        ("kubernetes.io/kube-apiserver-client", &["client auth"]),
+    );
     cluster.apply(&object.to_string());
     assert_eq!(
         cluster.kubectl("get csr jane -o jsonpath={.status.certificate}"),
@@ -520,6 +493,115 @@ fn approved_certificates_are_signed() {
     ));
     let who = "auth whoami --user=jane -o jsonpath={.status.userInfo.username}";
     assert_eq!(cluster.kubectl(who), "jane");
+}
+
+/// A CertificateSigningRequest with a key of its own, for a signer with usages.
+fn signing_request(
+    cluster: &Cluster,
+    name: &str,
+    arguments: &[&str],
+    (signer, usages): (&str, &[&str]),
+) -> Value {
+    let request = Command::new("openssl")
+        .args(["req", "-newkey", "ec", "-pkeyopt"])
+        .args(["ec_paramgen_curve:P-256", "-nodes", "-keyout"])
+        .arg(cluster.home.path().join(format!("{name}.key")))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(request.status.success(), "{request:?}");
+    let encoded = lockgate_go::base64::encode(&request.stdout);
+    json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {"request": encoded, "signerName": signer, "usages": usages},
+    })
+}
+
+/// Certificates of kubelets are for nodes: nobody else becomes one by asking for it.
+#[test]
+fn certificates_of_kubelets_are_for_nodes() {
+    let cluster = Cluster::start(&[]);
+    let client = "kubernetes.io/kube-apiserver-client-kubelet";
+    let serving = "kubernetes.io/kubelet-serving";
+    let as_client = ["digital signature", "client auth"];
+    let as_server = ["digital signature", "server auth"];
+    let node = ["-subj", "/O=system:nodes/CN=system:node:one"];
+    let names = [
+        &node[..],
+        &["-addext", "subjectAltName=DNS:one,IP:10.0.0.1"],
+    ]
+    .concat();
+    let mail = [
+        &node[..],
+        &["-addext", "subjectAltName=DNS:one,email:a@b.c"],
+    ]
+    .concat();
+    let refused = [
+        (
+            "jane",
+            &["-subj", "/O=dev/CN=jane"][..],
+            (client, &as_client),
+            "subject organization is not system:nodes",
+        ),
+        (
+            "named",
+            &["-subj", "/O=system:nodes/CN=jane"],
+            (client, &as_client),
+            "subject common name does not begin with system:node:",
+        ),
+        (
+            "dns",
+            &names,
+            (client, &as_client),
+            "DNS subjectAltNames are not allowed",
+        ),
+        (
+            "bare",
+            &node,
+            (serving, &as_server),
+            "DNS or IP subjectAltName is required",
+        ),
+        (
+            "mail",
+            &mail,
+            (serving, &as_server),
+            "Email subjectAltNames are not allowed",
+        ),
+        (
+            "usages",
+            &names,
+            (serving, &as_client),
+            "usages did not match [digital signature key encipherment server auth]",
+        ),
+    ];
+    for (name, arguments, (signer, usages), message) in refused {
+        let object = signing_request(&cluster, name, arguments, (signer, usages));
+        cluster.apply(&object.to_string());
+        cluster.kubectl(&format!("certificate approve {name}"));
+        cluster.kubectl(&format!(
+            "wait csr/{name} --for=condition=Failed --timeout=60s"
+        ));
+        let of = "-o jsonpath={.status.conditions[?(@.type=='Failed')].reason}:{.status.conditions[?(@.type=='Failed')].message}:{.status.certificate}";
+        let told = cluster.kubectl(&format!("get csr {name} {of}"));
+        assert_eq!(
+            told,
+            format!("SignerValidationFailure:{message}:"),
+            "{name}"
+        );
+    }
+    for (name, arguments, signed) in [
+        ("kubelet", &node[..], (client, &as_client)),
+        ("server", &names, (serving, &as_server)),
+    ] {
+        let (signer, usages) = signed;
+        let object = signing_request(&cluster, name, arguments, (signer, usages));
+        cluster.apply(&object.to_string());
+        cluster.kubectl(&format!("certificate approve {name}"));
+        cluster.kubectl(&format!(
+            "wait csr/{name} --for=jsonpath={{.status.certificate}} --timeout=60s"
+        ));
+    }
 }
 
 #[test]
