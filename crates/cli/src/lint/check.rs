@@ -33,6 +33,8 @@ use crate::text::Source;
 
 /// Lists inside lists are followed this deep.
 const MAX_LIST_DEPTH: usize = 8;
+/// Decoding errors of one object that are told, at most.
+const MAX_DECODE_ERRORS: usize = 20;
 
 /// The checkers of CEL expressions.
 #[derive(Clone, Copy)]
@@ -441,7 +443,9 @@ impl<'d> Checker<'_, 'd> {
             locator: Locator::new(value),
         };
         match decoded {
-            Err(error) => self.undecodable(&about, error),
+            Err(error) => self.undecodable(&about, error, &|value| {
+                codec::decode_without_defaults(value, kind, version).map(|it| it.findings)
+            }),
             Ok(decoded) => {
                 for strict in &decoded.findings {
                     self.add(about.strict(strict));
@@ -455,12 +459,47 @@ impl<'d> Checker<'_, 'd> {
         }
     }
 
-    fn undecodable(&mut self, about: &ObjectChecker<'_>, error: DecodeError) {
-        let help = self.quoting_help(&error);
-        let mut finding =
-            about.finding(Rule::Decode, Severity::Error, error.message, "", error.span);
-        finding.help = help;
-        self.add(finding);
+    /// Finds what keeps an object from being decoded. An API server tells the first of it; what follows is found by
+    /// leaving that out and decoding again.
+    fn undecodable(
+        &mut self,
+        about: &ObjectChecker<'_>,
+        mut error: DecodeError,
+        decode: &dyn Fn(Value<'_>) -> Result<Vec<StrictFinding>, DecodeError>,
+    ) {
+        let whole = about.locator.root().span();
+        let text = self.text.get(self.base..);
+        let text = text.and_then(|text| text.get(..whole.end as usize));
+        let mut text = text.unwrap_or_default().to_owned();
+        for _ in 0..MAX_DECODE_ERRORS {
+            let place = error.span;
+            let help = self.quoting_help(&error);
+            let mut finding =
+                about.finding(Rule::Decode, Severity::Error, error.message, "", place);
+            finding.help = help;
+            self.add(finding);
+            let Some(blanked) = without(&text, place) else {
+                return;
+            };
+            text = blanked;
+            let Ok(document) = yaml::parse(&text) else {
+                return;
+            };
+            // An item of a list is no document of its own.
+            if document.root().span().start != whole.start {
+                return;
+            }
+            match decode(document.root()) {
+                Err(next) if next.span == place => return,
+                Err(next) => error = next,
+                Ok(findings) => {
+                    for strict in &findings {
+                        self.add(about.strict(strict));
+                    }
+                    return;
+                }
+            }
+        }
     }
 
     /// Checks a policy or a binding.
@@ -495,7 +534,10 @@ impl<'d> Checker<'_, 'd> {
             }),
         };
         match checked {
-            Err(error) => self.undecodable(&about, error),
+            Err(error) => self.undecodable(&about, error, &|value| match what {
+                Registered::Policy(kind) => decode_policy(value, kind).map(|it| it.findings),
+                Registered::Binding(kind) => decode_binding(value, kind).map(|it| it.findings),
+            }),
             Ok((findings, errors, name)) => {
                 if self.set.is_some() {
                     self.locate(value, Some(about.index));
@@ -766,4 +808,13 @@ fn json_stream(source: &[u8]) -> Result<Vec<Document>, SyntaxError> {
         documents.push(document);
         at = end;
     }
+}
+
+/// A text with spaces in place of a value, which YAML reads as null. Places of everything else stay.
+fn without(text: &str, value: Span) -> Option<String> {
+    let range = value.range();
+    let (before, after) = (text.get(..range.start)?, text.get(range.end..)?);
+    let blank = |byte: u8| if byte == b'\n' { '\n' } else { ' ' };
+    let blanks: String = text.get(range)?.bytes().map(blank).collect();
+    Some(format!("{before}{blanks}{after}"))
 }

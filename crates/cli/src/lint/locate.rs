@@ -134,7 +134,7 @@ enum Segment<'p> {
     Index(usize),
 }
 
-/// Cuts `webhooks[0].name` into its parts.
+/// Cuts `webhooks[0].name` and `properties[spec].type` into their parts.
 fn segments(path: &str) -> impl Iterator<Item = Segment<'_>> {
     path.split('.')
         .filter(|part| !part.is_empty())
@@ -143,8 +143,9 @@ fn segments(path: &str) -> impl Iterator<Item = Segment<'_>> {
             let indices = indices
                 .split('[')
                 .filter_map(|index| index.strip_suffix(']'));
-            std::iter::once(Segment::Name(name))
-                .chain(indices.filter_map(|index| index.parse().ok().map(Segment::Index)))
+            std::iter::once(Segment::Name(name)).chain(
+                indices.map(|index| index.parse().map_or(Segment::Name(index), Segment::Index)),
+            )
         })
 }
 
@@ -167,6 +168,7 @@ mod tests {
             ("metadata.labels", "\"a b\"", "'a b'"),
             ("metadata.labels", "\"d e\"", "'d e'"),
             ("metadata.name", "", "metadata"),
+            ("metadata.labels[c]", "", "'d e'"),
             ("nothing", "", "metadata"),
         ] {
             let span = Locator::new(document.root()).locate(path, shown);

@@ -424,3 +424,73 @@ async fn a_cluster_is_read_as_files_are() {
         run.stderr
     );
 }
+
+/// An API server tells the first value that it cannot decode. Whoever mends a file wants them all.
+#[test]
+fn tells_every_value_that_cannot_be_decoded() {
+    let text = "\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: 5, labels: [a]}
+webhoks: []
+webhooks:
+- name: 3
+  timeoutSeconds: soon
+  rules:
+    operations: CREATE
+- sideEffects: 1.5
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: 7, validationActions: Deny, matchResource: {}}
+";
+    let run = lockgate_with_stdin(
+        &["lint", "-f", "-", "-o", "json", "--profile", "none"],
+        text,
+    );
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    let findings = told["findings"].as_array().unwrap().iter();
+    let mut places: Vec<(u64, &str)> = findings
+        .map(|it| (it["line"].as_u64().unwrap(), it["rule"].as_str().unwrap()))
+        .collect();
+    places.sort_unstable();
+    let decode = [3, 3, 6, 7, 9, 10, 15, 15].map(|line| (line, "decode"));
+    let unknown = [(4, "unknown-field"), (15, "unknown-field")];
+    let mut wanted: Vec<(u64, &str)> = decode.into_iter().chain(unknown).collect();
+    wanted.sort_unstable();
+    assert_eq!(places, wanted, "{told:#}");
+}
+
+/// A rule in the schema of a CustomResourceDefinition is underlined where it is written.
+#[test]
+fn underlines_rules_of_schemas() {
+    let text = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: carts.shop.example}
+spec:
+  group: shop.example
+  scope: Namespaced
+  names: {plural: carts, kind: Cart, singular: cart, listKind: CartList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            x-kubernetes-validations:
+            - rule: self.siz > 1
+            properties: {size: {type: integer}}
+";
+    let run = lockgate_with_stdin(&["lint", "-f", "-", "-o", "json"], text);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["findings"][0]["rule"], "W048", "{told:#}");
+    assert_eq!(told["findings"][0]["line"], 19, "{told:#}");
+}
