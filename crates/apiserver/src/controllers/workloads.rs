@@ -1,7 +1,6 @@
 //! The way of the workload controllers to the recipes of the verbs: their writes are requests like any
 //! other, and pass admission.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use lockgate_api::admission::GroupVersionKind;
 use lockgate_certs::{Authority, Terms};
 use lockgate_workloads::{Api, Author, Edit, Kind, Refused, Settings, SigningTerms, Target};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::decode::body;
 use crate::decode::options::{DeleteOptions, Preconditions, WriteOptions};
@@ -22,15 +22,32 @@ use crate::write::delete::Deletion;
 use crate::write::update::Change;
 use crate::write::{Writer, bind, create};
 
-/// Runs the workload controllers and the simulated cluster until it is dropped.
-pub(crate) fn simulate(
+/// Runs the workload controllers and the simulated cluster until it is dropped. Of several servers on one store, the one that
+/// leads does.
+pub(crate) async fn simulate(
     writer: Writer,
     authority: Authority,
     settings: Settings,
-) -> impl Future<Output = ()> + Send + 'static {
+    mut leads: watch::Receiver<bool>,
+) {
     let store = Arc::clone(writer.storage.store());
     let api = Arc::new(Recipes { writer, authority });
-    lockgate_workloads::run(api, store, settings)
+    loop {
+        until(&mut leads, true).await;
+        let (api, store) = (Arc::clone(&api), Arc::clone(&store));
+        tokio::select! {
+            () = lockgate_workloads::run(api, store, settings.clone()) => {}
+            // What is under way is given up: another server does it.
+            () = until(&mut leads, false) => {}
+        }
+    }
+}
+
+async fn until(leads: &mut watch::Receiver<bool>, wanted: bool) {
+    if leads.wait_for(|leads| *leads == wanted).await.is_err() {
+        // Where nobody can change it any more it stays.
+        std::future::pending().await
+    }
 }
 
 /// The recipes of the verbs, for controllers.

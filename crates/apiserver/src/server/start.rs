@@ -221,7 +221,8 @@ impl Running {
         let replica = Replica::join(writer, address, advertised, &tasks, &threads);
         controllers::start(context, replica.leads(), &tasks, &threads);
         if let (Some(settings), Some(writer)) = (simulated, for_workloads) {
-            let workloads = controllers::simulate(writer, identity.authority()?, settings);
+            let (authority, leads) = (identity.authority()?, replica.leads());
+            let workloads = controllers::simulate(writer, authority, settings, leads);
             threads.spawn(tasks.until_stopped(workloads));
         }
         let tls = Arc::clone(&config);

@@ -24,6 +24,10 @@ use tokio_rustls::TlsConnector;
 use crate::served::{Client, DEADLINE, Home, Served, signal, trusting};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVERS: usize = 3;
 const WRITERS: usize = 2;
 const NAMES: usize = 7;
@@ -35,10 +39,12 @@ struct Replica {
     port: Arc<AtomicU16>,
     /// The way to each member.
     network: Vec<CutProxy>,
+    /// Further arguments.
+    arguments: &'static [&'static str],
 }
 
 impl Replica {
-    async fn start(cluster: &EtcdCluster) -> Self {
+    async fn start(cluster: &EtcdCluster, arguments: &'static [&'static str]) -> Self {
         let mut network = Vec::new();
         for member in addresses(cluster) {
             network.push(CutProxy::start(member).await);
@@ -48,6 +54,7 @@ impl Replica {
             served: None,
             port: Arc::default(),
             network,
+            arguments,
         };
         tokio::task::block_in_place(|| replica.restart());
         replica
@@ -64,6 +71,7 @@ impl Replica {
         command
             .args(arguments)
             .arg("--log-level=error")
+            .args(self.arguments)
             .arg(format!("--etcd-servers={}", members.join(",")));
         let mut served = Served::start(command);
         self.port.store(served.port(), Ordering::SeqCst);
@@ -103,6 +111,24 @@ struct Load {
     over: Arc<AtomicBool>,
     acknowledged: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
+    /// Requests that a policy denied on another server than the one that had just acknowledged it, and those that it did not.
+    honoured: Arc<AtomicUsize>,
+    stale: Arc<AtomicUsize>,
+}
+
+/// A policy that denies config maps of an earlier epoch than this.
+fn gate(epoch: usize) -> Value {
+    let version = "admissionregistration.k8s.io/v1";
+    json!({
+        "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "gate"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
+            }]},
+            "matchConditions": [{"name": "stale", "expression": "object.metadata.name.startsWith('stale-')"}],
+            "validations": [{"expression": format!("int(object.data.epoch) >= {epoch}"), "message": "earlier epoch"}],
+        },
+    })
 }
 
 impl Load {
@@ -131,6 +157,50 @@ impl Load {
                 }
             }
         }
+    }
+
+    /// Tightens a policy on one server, and sends the next one what the policy denies since then.
+    async fn govern(self, ports: Vec<Arc<AtomicU16>>) {
+        let mut epoch = 0;
+        while !self.is_over() {
+            epoch += 1;
+            let (one, other) = (
+                &ports[epoch % ports.len()],
+                &ports[(epoch + 1) % ports.len()],
+            );
+            let Some(mut client) = self.connect(one).await else {
+                return;
+            };
+            if self.tighten(&mut client, epoch).await != Some(200) {
+                continue;
+            }
+            let Some(mut client) = self.connect(other).await else {
+                return;
+            };
+            let name = format!("stale-{epoch}");
+            let object = json!({
+                "metadata": {"name": name}, "data": {"epoch": (epoch - 1).to_string()},
+            });
+            match client.send("POST", CONFIG_MAPS, Some(&object)).await {
+                Ok((422, status)) if status.to_string().contains("earlier epoch") => {
+                    self.honoured.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok((200..300, _)) => {
+                    eprintln!("admitted although denied since before: {name}");
+                    self.stale.fetch_add(1, Ordering::SeqCst);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn tighten(&self, client: &mut Client, epoch: usize) -> Option<u16> {
+        let path = format!("{POLICIES}/gate");
+        let (_, known) = client.send("GET", &path, None).await.ok()?;
+        let mut policy = gate(epoch);
+        policy["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+        let (code, _) = client.send("PUT", &path, Some(&policy)).await.ok()?;
+        Some(code)
     }
 
     /// Lists, and changes something. None if the connection is lost.
@@ -486,7 +556,7 @@ async fn random_faults_of_servers_members_and_network_lose_nothing() {
     let start = Instant::now();
     let mut servers = Vec::new();
     for _ in 0..SERVERS {
-        servers.push(Replica::start(&members).await);
+        servers.push(Replica::start(&members, &["--admission-consistency=linearizable"]).await);
     }
     let load = Load {
         recorder: Recorder::new(),
@@ -495,11 +565,22 @@ async fn random_faults_of_servers_members_and_network_lose_nothing() {
         over: Arc::default(),
         acknowledged: Arc::default(),
         failed: Arc::default(),
+        honoured: Arc::default(),
+        stale: Arc::default(),
     };
     let mut first = load.connect(&servers[1].port).await.unwrap();
     let (_, list) = first.send("GET", CONFIG_MAPS, None).await.unwrap();
     let resumed = Arc::new(AtomicUsize::new(0));
-    let mut clients = Vec::new();
+    let (code, status) = first.send("POST", POLICIES, Some(&gate(0))).await.unwrap();
+    assert_eq!(code, 201, "{status}");
+    let binding = json!({
+        "metadata": {"name": "gate"}, "spec": {"policyName": "gate", "validationActions": ["Deny"]},
+    });
+    let bindings = POLICIES.replace("policies", "policybindings");
+    let (code, status) = first.send("POST", &bindings, Some(&binding)).await.unwrap();
+    assert_eq!(code, 201, "{status}");
+    let ports = servers.iter().map(|server| Arc::clone(&server.port));
+    let mut clients = vec![tokio::spawn(load.clone().govern(ports.collect()))];
     for (index, server) in servers.iter().enumerate() {
         for writer in 0..WRITERS {
             let port = Arc::clone(&server.port);
@@ -546,13 +627,111 @@ async fn random_faults_of_servers_members_and_network_lose_nothing() {
     );
     eprintln!(
         "{rounds} faults in {:.1?}: {acknowledged} writes acknowledged, {failed} requests failed, {without_quorum} of them while \
-         nothing could be written, {} operations, {} watches; {counts:?}",
+         nothing could be written, {} operations, {} watches, {} times a policy was honoured by the next server and {} times not; {counts:?}",
         start.elapsed(),
         history.operations.len(),
         resumed.load(Ordering::SeqCst),
+        load.honoured.load(Ordering::SeqCst),
+        load.stale.load(Ordering::SeqCst),
     );
     assert_eq!(check(&history), []);
+    assert_eq!(load.stale.load(Ordering::SeqCst), 0);
+    assert!(load.honoured.load(Ordering::SeqCst) > 0);
     for server in servers {
         server.served.take().unwrap().stop();
     }
+}
+
+/// The object of the first event of a watch that is like this, after a revision or from what there is.
+async fn first(
+    client: Client,
+    collection: &str,
+    after: Option<Revision>,
+    wanted: impl Fn(&Value) -> bool,
+) -> Value {
+    let after = after.map_or_else(|| String::from("0"), |after| after.to_string());
+    let path = format!("{collection}?watch=true&resourceVersion={after}");
+    let mut events = client.watch(&path).await.unwrap();
+    loop {
+        let next = tokio::time::timeout(DEADLINE, events.next()).await;
+        let event = next.expect("nothing happens").expect("the watch ends");
+        if wanted(&event["object"]) {
+            return event["object"].clone();
+        }
+    }
+}
+
+fn holder(lease: &Value) -> &str {
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default()
+}
+
+/// One server runs the controllers and the simulated cluster. When it is killed, another one takes over once the Lease has
+/// expired, and nobody acts in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_server_takes_over_when_the_leader_is_killed() {
+    let Some(members) = EtcdCluster::start(1) else {
+        return;
+    };
+    const SIMULATING: &[&str] = &["--simulate=workloads"];
+    let mut leader = Replica::start(&members, SIMULATING).await;
+    let tls = leader.tls();
+    let connect = async |replica: &Replica| {
+        let port = replica.port.load(Ordering::SeqCst);
+        Client::connect(&tls, port).await.unwrap()
+    };
+    let name = "lockgate-controller-manager";
+    let is_held = |lease: &Value| lease["metadata"]["name"] == name && !holder(lease).is_empty();
+    let lease = first(connect(&leader).await, LEASES, None, is_held).await;
+    let old = holder(&lease).to_owned();
+    let others = [
+        Replica::start(&members, SIMULATING).await,
+        Replica::start(&members, SIMULATING).await,
+    ];
+    let mut client = connect(&others[0]).await;
+    let deployment = |name: &str| {
+        let labels = json!({"app": name});
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": 3, "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "c", "image": "web"}]},
+                },
+            },
+        })
+    };
+    let is_ready = |object: &Value| object["status"]["readyReplicas"] == 3;
+    let (code, before) = client
+        .send("POST", DEPLOYMENTS, Some(&deployment("before")))
+        .await
+        .unwrap();
+    assert_eq!(code, 201, "{before}");
+    let started = Some(version(&before));
+    first(connect(&others[1]).await, DEPLOYMENTS, started, is_ready).await;
+
+    leader.kill();
+    let path = format!("{LEASES}/{name}");
+    let (_, lease) = client.send("GET", &path, None).await.unwrap();
+    assert_eq!(holder(&lease), old, "it is killed and gives nothing back");
+    let (code, after) = client
+        .send("POST", DEPLOYMENTS, Some(&deployment("after")))
+        .await
+        .unwrap();
+    assert_eq!(code, 201, "{after}");
+    let created = Some(version(&after));
+    let is_taken = |lease: &Value| is_held(lease) && holder(lease) != old;
+    let taken = first(connect(&others[1]).await, LEASES, created, is_taken).await;
+    let transitions = |lease: &Value| lease["spec"]["leaseTransitions"].as_i64().unwrap();
+    assert_eq!(transitions(&taken), transitions(&lease) + 1, "{taken}");
+    let is_after = |object: &Value| object["metadata"]["labels"]["app"] == "after";
+    let pod = first(connect(&others[0]).await, PODS, created, is_after).await;
+    assert!(
+        version(&pod) > version(&taken),
+        "somebody acted who did not lead: {pod}"
+    );
+    let is_complete = |object: &Value| object["metadata"]["name"] == "after" && is_ready(object);
+    first(connect(&others[0]).await, DEPLOYMENTS, created, is_complete).await;
+    let (_, pods) = client.send("GET", PODS, None).await.unwrap();
+    assert_eq!(pods["items"].as_array().unwrap().len(), 6, "{pods}");
 }
