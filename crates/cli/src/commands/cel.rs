@@ -1,5 +1,6 @@
 //! `lockgate cel`
 
+mod missing;
 mod mistake;
 mod policy;
 mod rule;
@@ -237,13 +238,13 @@ fn check(what: &ExpressionArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         let path = what.path.as_deref().unwrap_or_default();
         let subject = rule::Subject::of_definition(&definition, path, None, None, what.old_self())?;
         let describe = |text: &str| subject.describe(text, false);
-        return run_each(what, subject.environment(), printer, describe);
+        return run_each(what, &subject.known(), printer, describe);
     }
     let nothing = |_: &str, _: &Program| Outcome::default();
     if let Some(composition) = what.composition()? {
         let names = composition.environment();
         let compile = |text: &str| composition.compile_expression(text, None);
-        return run_each(what, names, printer, compiled(compile, nothing));
+        return run_each(what, &Known::of(names), printer, compiled(compile, nothing));
     }
     if let Some(file) = &what.policy {
         let policy = policy::read(file)?;
@@ -253,7 +254,7 @@ fn check(what: &ExpressionArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         let composition = policy::composition(&policy);
         let compile = |text: &str| composition.compile_expression(text, None);
         let names = composition.environment();
-        return run_each(what, names, printer, compiled(compile, nothing));
+        return run_each(what, &Known::of(names), printer, compiled(compile, nothing));
     }
     let environment = what.environment();
     // Batches are for comparing expressions of any type with recordings.
@@ -262,7 +263,12 @@ fn check(what: &ExpressionArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         None => Some(&Type::Bool),
     };
     let compile = |text: &str| compile(text, &environment, expected);
-    run_each(what, &environment, printer, compiled(compile, nothing))
+    run_each(
+        what,
+        &Known::of(&environment),
+        printer,
+        compiled(compile, nothing),
+    )
 }
 
 fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
@@ -283,14 +289,15 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         let subject =
             rule::Subject::of_definition(&definition, path, object, old, what.old_self())?;
         let describe = |text: &str| subject.describe(text, args.explain);
-        return run_each(what, subject.environment(), printer, describe);
+        return run_each(what, &subject.known(), printer, describe);
     }
     if let Some(file) = &args.self_value {
         let old = args.old_self.as_deref().map(read_object).transpose()?;
         let subject = rule::Subject::of_values(read_object(file)?, old, what.old_self())?;
         let describe = |text: &str| subject.describe(text, args.explain);
-        return run_each(what, subject.environment(), printer, describe);
+        return run_each(what, &subject.known(), printer, describe);
     }
+    let known_variables = inputs.known();
     let variables = inputs.variables(args.authorizer);
     let extra = policy::Extra {
         namespace: inputs.namespace.as_ref(),
@@ -316,7 +323,11 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
             let recording = args.explain.then_some(recording);
             told(expression, Evaluation { cost, ..evaluation }, recording)
         });
-        return run_each(what, composition.environment(), printer, describe);
+        let known = Known {
+            names: composition.environment(),
+            variables: known_variables,
+        };
+        return run_each(what, &known, printer, describe);
     }
     if extra.namespace.is_some() || extra.params.is_some() {
         return Err(
@@ -339,7 +350,11 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         let (evaluation, recording) = evaluate_recorded(program, inputs, Limits::default());
         told(expression, evaluation, Some(recording))
     });
-    run_each(what, &environment, printer, describe)
+    let known = Known {
+        names: &environment,
+        variables: known_variables,
+    };
+    run_each(what, &known, printer, describe)
 }
 
 impl ExpressionArgs {
@@ -499,15 +514,31 @@ impl Outcome {
     }
 }
 
+/// The names that an expression can use, for advice on those that it gets wrong.
+struct Known<'k> {
+    names: &'k Environment,
+    /// The variables that have a value.
+    variables: Vec<(&'static str, &'k Json)>,
+}
+
+impl<'k> Known<'k> {
+    fn of(names: &'k Environment) -> Self {
+        Self {
+            names,
+            variables: Vec::new(),
+        }
+    }
+}
+
 fn run_each(
     what: &ExpressionArgs,
-    names: &Environment,
+    known: &Known<'_>,
     printer: &mut Printer,
     describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
     match (&what.batch, &what.expression) {
         (Some(batch), _) => run_batch(batch, printer, describe),
-        (None, Some(expression)) => run_one(expression, what.output, names, printer, describe),
+        (None, Some(expression)) => run_one(expression, what.output, known, printer, describe),
         (None, None) => Err(CommandError::usage("no expression").into()),
     }
 }
@@ -515,12 +546,12 @@ fn run_each(
 fn run_one(
     expression: &str,
     output: OutputFormat,
-    names: &Environment,
+    known: &Known<'_>,
     printer: &mut Printer,
     describe: impl Fn(&str) -> Result<Outcome, CompileError>,
 ) -> Result<ExitCode, Stop> {
     let Outcome {
-        fields,
+        mut fields,
         shown,
         explanation,
     } = match describe(expression) {
@@ -532,15 +563,19 @@ fn run_one(
             return Ok(ExitCode::InvalidInput);
         }
         Err(error) => {
-            printer.text(&draw(expression, &error, names, printer.color()))?;
+            printer.text(&draw(expression, &error, known.names, printer.color()))?;
             return Ok(ExitCode::InvalidInput);
         }
     };
-    let code = if fields.contains_key("EvalError") {
-        ExitCode::Failed
-    } else {
-        ExitCode::Done
+    let error = fields.get("EvalError").and_then(Json::as_str);
+    let code = match error {
+        Some(_) => ExitCode::Failed,
+        None => ExitCode::Done,
     };
+    let help = error.and_then(|error| missing::help(error, expression, &known.variables));
+    if let Some(help) = &help {
+        fields.insert(String::from("Help"), json!(help));
+    }
     if output == OutputFormat::Json {
         printer.line(&to_string_plain(&fields))?;
         return Ok(code);
@@ -561,6 +596,9 @@ fn run_one(
         .filter_map(|(header, value)| Some((header, value?)))
         .unzip();
     printer.text(&table::render(&headers, &[row]))?;
+    if let Some(help) = help {
+        printer.line(&format!("help: {help}"))?;
+    }
     if let Some(explanation) = explanation {
         printer.text(&format!("\n{explanation}"))?;
     }
@@ -687,6 +725,21 @@ impl Inputs {
             namespace,
             params,
         })
+    }
+
+    /// The variables that were given.
+    fn known(&self) -> Vec<(&'static str, &Json)> {
+        let given = [
+            ("object", self.object.as_ref()),
+            ("oldObject", self.old_object.as_ref()),
+            ("request", Some(&self.request)),
+            ("namespaceObject", self.namespace.as_ref()),
+            ("params", self.params.as_ref()),
+        ];
+        let given = given.into_iter();
+        given
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
     }
 
     fn variables(&self, answer: AuthorizerArg) -> Variables<'_> {

@@ -74,7 +74,41 @@ fn an_evaluation_error_is_a_failure() {
     assert_eq!(run.code, Some(1));
     assert_eq!(
         run.stdout,
-        "TYPE   COST   ERROR\ndyn    2      no such key: nope\n"
+        "TYPE   COST   ERROR\ndyn    2      no such key: nope\n\
+         help: if it may be absent, test for it with `has(object.nope)`\n"
+    );
+}
+
+/// The fields of objects are known when the expression is evaluated, and not before.
+#[test]
+fn a_field_that_is_not_there_is_corrected() {
+    let eval = |expression: &str, more: &[&str]| {
+        let args = ["cel", "eval", expression, "--object", "good.yaml"];
+        lockgate(&[&args[..], more].concat())
+    };
+    let run = eval("object.metadata.nmae == 'a'", &[]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(
+        run.stdout
+            .ends_with("no such key: nmae\nhelp: did you mean `name`?\n"),
+        "{}",
+        run.stdout
+    );
+    let run = eval(
+        "object.webhooks.all(w, w.rulez.size() > 0)",
+        &["-o", "json"],
+    );
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["Help"], "did you mean `rules`?", "{told}");
+    let variables = ["--variable", "meta=object.metadta"];
+    let run = eval("variables.meta.name == 'a'", &variables);
+    assert!(!run.stdout.contains("panicked"), "{}", run.stdout);
+    assert_eq!(run.code, Some(1), "{}", run.stdout);
+    let run = eval("object.metadta.name == 'a'", &["--mode", "policy"]);
+    assert!(
+        run.stdout.ends_with("help: did you mean `metadata`?\n"),
+        "{}",
+        run.stdout
     );
 }
 

@@ -99,7 +99,7 @@ pub(super) fn locate(expression: &str, issue: &Issue, names: &Environment) -> Mi
     word(token_at(expression, offset))
 }
 
-fn did_you_mean(name: &str) -> String {
+pub(super) fn did_you_mean(name: &str) -> String {
     format!("did you mean `{name}`?")
 }
 

@@ -10,7 +10,7 @@ use lockgate_cel::schema::Schema;
 use lockgate_go::json::to_string_plain;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Outcome, OutputFormat, explained, explanation, outcome};
+use super::{Known, Outcome, OutputFormat, explained, explanation, outcome};
 use crate::commands::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::input;
@@ -165,8 +165,15 @@ impl Subject {
     }
 
     /// The names that rules can use.
-    pub(super) fn environment(&self) -> &lockgate_cel::check::Environment {
-        self.scope.environment(self.old_self)
+    pub(super) fn known(&self) -> Known<'_> {
+        let values = [("self", &self.value), ("oldSelf", &self.old)];
+        let values = values.into_iter();
+        Known {
+            names: self.scope.environment(self.old_self),
+            variables: values
+                .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+                .collect(),
+        }
     }
 
     /// Compiles a rule, and evaluates it if there is a value.
