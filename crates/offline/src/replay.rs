@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use lockgate_admission::host::Kinds as _;
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_api::registration::hub::ClientConfig;
+use lockgate_kinds::resource as rows;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -85,6 +87,13 @@ pub enum Change {
         /// Warnings that are new.
         added: Vec<String>,
     },
+    /// The Kubernetes version that is replayed on does not serve the resource.
+    NotServed {
+        /// The resource, with its group and version.
+        resource: String,
+        /// The version of Kubernetes.
+        kube_version: String,
+    },
     /// The request cannot be replayed.
     Error {
         /// Why.
@@ -102,6 +111,8 @@ pub struct Report {
     pub newly_denied: usize,
     /// The number of those that were denied and are allowed now.
     pub newly_allowed: usize,
+    /// The number of those whose resource is not served.
+    pub not_served: usize,
     /// The requests whose outcome changed, in order.
     pub changed: Vec<Changed>,
 }
@@ -117,6 +128,7 @@ impl Report {
             match change {
                 Change::Denied { .. } => self.newly_denied += 1,
                 Change::Allowed { .. } => self.newly_allowed += 1,
+                Change::NotServed { .. } => self.not_served += 1,
                 _ => {}
             }
         }
@@ -146,6 +158,7 @@ pub struct Replay {
     /// The chain that outcomes are compared with; without it, those of the capture.
     baseline: Option<Chain>,
     kinds: Arc<OfflineKinds>,
+    version: KubeVersion,
 }
 
 /// Answers that were recorded; a request that nobody recorded is allowed.
@@ -169,7 +182,14 @@ impl Replay {
             chain: chain(cluster),
             baseline: baseline.map(chain),
             kinds: Arc::clone(&cluster.kinds),
+            version: KubeVersion::REFERENCE,
         }
+    }
+
+    /// Replays on a server of this version of Kubernetes.
+    #[must_use]
+    pub fn at(self, version: KubeVersion) -> Self {
+        Self { version, ..self }
     }
 
     /// Replays on one webhook. Outcomes are compared with the recorded answers of the webhook.
@@ -208,6 +228,7 @@ impl Replay {
             chain: Chain::new(&cluster, live),
             baseline: Some(Chain::new(&cluster, before)),
             kinds: Arc::clone(&cluster.kinds),
+            version: KubeVersion::REFERENCE,
         })
     }
 
@@ -227,6 +248,9 @@ impl Replay {
     }
 
     async fn changes(&self, record: &Record) -> std::result::Result<Vec<Change>, RequestError> {
+        if let Some(change) = self.not_served(&record.request) {
+            return Ok(vec![change]);
+        }
         let request = from_review(&record.request, &self.kinds)?;
         let before = match &self.baseline {
             Some(chain) => {
@@ -249,6 +273,22 @@ impl Replay {
         };
         let same = |one: &Value, other: &Value| self.kinds.semantically_equal(&kind, one, other);
         Ok(compare(&before, &after, &same))
+    }
+}
+
+impl Replay {
+    /// A server that does not serve what the client asked for answers 404 before admission.
+    fn not_served(&self, request: &Value) -> Option<Change> {
+        let asked = ["requestResource", "resource"];
+        let mut asked = asked.into_iter().map(|name| &request[name]);
+        let asked = asked.find(|it| it.is_object())?;
+        let text = |name: &str| asked[name].as_str().unwrap_or_default();
+        let (group, version, resource) = (text("group"), text("version"), text("resource"));
+        let row = rows::find(group, version, resource)?;
+        (!rows::is_served(row, self.version)).then(|| Change::NotServed {
+            resource: format!("{resource}.{version}.{group}"),
+            kube_version: self.version.to_string(),
+        })
     }
 }
 
@@ -384,6 +424,12 @@ impl Report {
                             let _ = writeln!(text, "+ warning: {warning}");
                         }
                     }
+                    Change::NotServed {
+                        resource,
+                        kube_version,
+                    } => {
+                        let _ = writeln!(text, "+ {resource} is not served by {kube_version}");
+                    }
                     Change::Error { message } => {
                         let _ = writeln!(text, "! {message}");
                     }
@@ -391,7 +437,7 @@ impl Report {
             }
             text.push('\n');
         }
-        let _ = writeln!(
+        let _ = write!(
             text,
             "{} requests, {} changed: {} denied now, {} allowed now",
             self.requests,
@@ -399,6 +445,10 @@ impl Report {
             self.newly_denied,
             self.newly_allowed
         );
+        if self.not_served > 0 {
+            let _ = write!(text, ", {} not served", self.not_served);
+        }
+        text.push('\n');
         text
     }
 }

@@ -90,6 +90,13 @@ fn write(
         let message = format!("`{}` exists already", folder.display());
         return Err(CommandError::usage(message).with_help("name another one with --directory"));
     }
+    if let Some(source) = source
+        && !source.join("crates/webhook/Cargo.toml").is_file()
+    {
+        let message = format!("`{}` is no checkout of Lockgate", source.display());
+        return Err(CommandError::usage(message)
+            .with_help("set --source to a directory that has `crates/webhook`"));
+    }
     let source = match source {
         Some(source) => Some(std::path::absolute(source).map_err(|error| failed(source, &error))?),
         None => None,
@@ -102,7 +109,10 @@ fn write(
     let making = tempfile::Builder::new()
         .prefix(".lockgate-init")
         .tempdir_in(parent);
-    let making = making.map_err(|error| failed(parent, &error))?;
+    let making = making.map_err(|error| {
+        let message = format!("cannot write to `{}`: {}", parent.display(), error.kind());
+        CommandError::failed(message).with_help("name a directory that can be written to")
+    })?;
     for (path, text) in templates {
         let path = making.path().join(fill(path, name));
         if let Some(parent) = path.parent() {

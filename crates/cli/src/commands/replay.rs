@@ -23,6 +23,7 @@ Examples:
   lockgate replay capture.jsonl -f deploy/
   lockgate replay capture.jsonl -f new/ --baseline old/ -o json
   lockgate replay capture.jsonl -f policies/ --policies
+  lockgate replay capture.jsonl -f deploy/ --kube-version 1.34
   lockgate replay capture.jsonl --webhook https://localhost:9443/validate --ca-file ca.crt --name pods.example.com
 
 Exit codes: 0 nothing changes, 1 a file cannot be read, 2 usage, 3 something changes, 4 invalid input.")]
@@ -31,7 +32,8 @@ Replay captured requests and show what would change
 
 Runs each request of a capture through other webhook configurations and policies (-f, or a live cluster), or through one
 webhook (--webhook), and compares decisions, messages, objects and warnings with what the capture has, or with
-those of --baseline. Webhooks of configurations answer as the capture has it.")]
+those of --baseline. Webhooks of configurations answer as the capture has it. With --kube-version, files that a
+server of that version refuses are errors, and requests for resources that it does not serve are shown.")]
 pub struct ReplayArgs {
     /// Capture: a file of `serve --capture` or `lockgate capture`, or AdmissionReviews in JSON lines
     #[arg(value_name = "FILE|-")]
@@ -105,7 +107,8 @@ async fn replay(args: &ReplayArgs, printer: &mut Printer) -> Result<ExitCode, St
             "pass a file of `lockgate serve --capture`, `lockgate capture`, or AdmissionReviews in JSON lines",
         )
     })?;
-    let replay = Arc::new(prepare(args, &capture).await?);
+    let replay = prepare(args, &capture).await?;
+    let replay = Arc::new(replay.at(args.cluster.kube_version));
     let report = run_all(args, replay, capture).await?;
     match args.output {
         Format::Diff => printer.text(&report.to_text())?,

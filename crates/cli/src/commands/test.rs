@@ -71,8 +71,8 @@ pub struct TestArgs {
     watch: bool,
 
     /// Cases to run at a time; by default, one for each core
-    #[arg(short, long, value_name = "N")]
-    jobs: Option<usize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
 
     /// Fail if there are fewer cases than this
     #[arg(long, default_value_t = 1, hide_default_value = true, value_name = "N")]
@@ -225,11 +225,8 @@ fn run_once(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 /// Runs the cases on several threads. The outcomes are in the order of the cases.
 fn run_all(args: &TestArgs, suites: &Suites) -> Result<Vec<Outcome>, CommandError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = args
-        .jobs
-        .unwrap_or(cores)
-        .clamp(1, 256)
-        .min(suites.cases.len().max(1));
+    let jobs = args.jobs.map_or(cores, usize::from).min(256);
+    let jobs = jobs.min(suites.cases.len().max(1));
     let tracing = if args.coverage {
         Tracing::Explained
     } else {

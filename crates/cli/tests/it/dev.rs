@@ -165,6 +165,38 @@ async fn a_rendered_chart_is_taken_as_it_is_and_followed() {
     assert!(!log.contains("cannot play"), "{log}");
 }
 
+/// A webhook that does not start is started again once its source has changed.
+#[test]
+fn a_watched_webhook_is_mended_by_a_change_of_its_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(file("source")).unwrap();
+    std::fs::write(file("source/run.sh"), "echo begun\nexit 7\n").unwrap();
+    std::fs::write(file("mark.yaml"), CONFIGURATION).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command
+        .args(["dev", "--secure-port=0", "--webhook-port", &port])
+        .args(["--kubeconfig-out", &file("kubeconfig")])
+        .args([
+            &format!("--watch={}", file("source")),
+            "-f",
+            &file("mark.yaml"),
+        ])
+        .args(["--", "sh", &file("source/run.sh")]);
+    let mut dev = Served::start(command);
+    while dev.line() != "begun" {}
+    let itself = std::env::current_exe().unwrap().display().to_string();
+    let mended = format!("exec '{itself}' --ignored --exact dev::webhook\n");
+    std::fs::write(file("source/run.sh"), mended).unwrap();
+    let ready = format!("Webhook ready on port {port} ");
+    while !dev.line().starts_with(&ready) {}
+    let log = dev.stop();
+    assert!(log.contains("run.sh` changed, restarting"), "{log}");
+}
+
 #[test]
 fn another_program_on_the_port_is_not_the_webhook() {
     let folder = tempfile::tempdir().unwrap();

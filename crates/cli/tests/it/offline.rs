@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::served::{Home, Served};
+use super::served::{Home, Served, signal};
 use super::{lockgate, lockgate_with_stdin};
 
 /// Runs without panicking, with this exit code and one clear message.
@@ -103,6 +103,27 @@ fn bad_input_gets_one_clear_message_and_its_exit_code() {
         2,
         "cannot be the name of a project",
     );
+    complains(
+        &[
+            "init",
+            "webhook",
+            "x",
+            "--directory",
+            "new",
+            "--source",
+            "folder",
+        ],
+        "",
+        2,
+        "`folder` is no checkout of Lockgate",
+    );
+    complains(
+        &["init", "policy", "x", "--directory", "nowhere/x"],
+        "",
+        1,
+        "cannot write to `nowhere`",
+    );
+    complains(&["test", "--jobs", "0", "."], "", 2, "0 is not in 1..=256");
     complains(
         &["init", "policy", "x", "--directory", "folder"],
         "",
@@ -214,6 +235,93 @@ fn a_server_is_explained_captured_and_replayed() {
     ]);
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+}
+
+/// An expression that only newer versions take is invalid input in an older one, and so is a kind it does not serve.
+#[test]
+fn replays_on_another_kubernetes_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "operation": "CREATE",
+        "name": "m", "namespace": "shop", "userInfo": {"username": "ann"},
+        "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}},
+    }});
+    std::fs::write(file("capture.jsonl"), format!("{review}\n")).unwrap();
+    let sorted = POLICY.replace(
+        "object.data.size() < 2",
+        "object.data.map(k, k).sort().size() < 2",
+    );
+    std::fs::write(file("policy.yaml"), sorted).unwrap();
+    let mutating = "{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, \
+                    metadata: {name: m}, spec: {policyName: m}}";
+    std::fs::write(file("mutating.yaml"), mutating).unwrap();
+    let (capture, policy) = (file("capture.jsonl"), file("policy.yaml"));
+    let replay = |more: &[&str]| lockgate(&[&["replay", &capture, "-f"], more].concat());
+    for version in ["1.36", "1.35"] {
+        let run = replay(&[&policy, "--kube-version", version]);
+        assert_eq!(run.code, Some(0), "{version}: {}{}", run.stdout, run.stderr);
+    }
+    for (file, version, message) in [
+        (&policy, "1.34", "undeclared reference to 'sort'"),
+        (
+            &file("mutating.yaml"),
+            "1.35",
+            "no matches for kind \"MutatingAdmissionPolicyBinding\"",
+        ),
+        (
+            &policy,
+            "1.20",
+            "is no Kubernetes version from 1.33 to 1.37",
+        ),
+    ] {
+        let run = replay(&[file, "--kube-version", version]);
+        let code = if version == "1.20" { 2 } else { 4 };
+        assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
+        assert!(run.stderr.contains(message), "{}", run.stderr);
+    }
+}
+
+/// The cases run again when a file changes, whatever became of them before.
+#[test]
+fn watched_tests_run_again_when_a_file_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join("p");
+    let made = lockgate(&[
+        "init",
+        "policy",
+        "my-policy",
+        "--directory",
+        project.to_str().unwrap(),
+    ]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+    command.args(["test", "--watch"]).arg(&project);
+    let mut watching = Served::start(command);
+    let mut until = |summary: &str| while !watching.line().contains(summary) {};
+    until("2 cases, 2 passed");
+    let denied = project.join("tests/my-policy.unsigned.deny.object.yaml");
+    let allowed = project.join("tests/my-policy.signed.allow.object.yaml");
+    let text = std::fs::read_to_string(&denied).unwrap();
+    std::fs::copy(&allowed, &denied).unwrap();
+    until("2 cases, 1 passed, 1 failed");
+    // A suite that cannot be read ends nothing.
+    std::fs::write(project.join("policy.yaml.new"), "a: [").unwrap();
+    let policy = std::fs::read_to_string(project.join("policy.yaml")).unwrap();
+    std::fs::rename(project.join("policy.yaml.new"), project.join("policy.yaml")).unwrap();
+    std::fs::write(&denied, text).unwrap();
+    std::fs::write(project.join("policy.yaml"), policy).unwrap();
+    until("2 cases, 2 passed");
+    // A new file is one that changes.
+    std::fs::copy(
+        &allowed,
+        project.join("tests/my-policy.again.allow.object.yaml"),
+    )
+    .unwrap();
+    until("3 cases, 3 passed");
+    signal("INT", watching.pid());
+    assert_eq!(watching.exit_code(), Some(130));
 }
 
 #[test]

@@ -124,6 +124,11 @@ impl Served {
         self.child.id()
     }
 
+    /// Waits for its end.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     /// What it wrote to standard error, after it was ended.
     pub(crate) fn complaint(&mut self) -> String {
         self.kill();

@@ -1,5 +1,6 @@
 //! Replays of captures.
 
+use lockgate_api::kube_version::KubeVersion;
 use lockgate_offline::capture::{Capture, Record, RecordedCall, RecordedDecision, header};
 use lockgate_offline::replay::{Change, Replay, Report};
 use serde_json::{Value, json};
@@ -98,6 +99,41 @@ async fn shows_what_a_policy_would_change() {
     let baseline = cluster(&policy(2));
     let compared = Replay::on_cluster(&cluster(&policy(4)), Some(&baseline), &capture);
     assert_eq!(report(&compared, &capture).await.newly_allowed, 1);
+}
+
+#[tokio::test]
+async fn resources_that_a_version_does_not_serve_are_shown() {
+    let mut claim = record(1, allowed());
+    let resource =
+        json!({"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"});
+    claim.request["resource"] = resource.clone();
+    claim.request["kind"] =
+        json!({"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"});
+    claim.request["object"]["apiVersion"] = json!("resource.k8s.io/v1");
+    claim.request["object"]["kind"] = json!("ResourceClaim");
+    // The webhook was sent a version that the client did not ask for.
+    let mut converted = record(1, allowed());
+    converted.request["requestResource"] = resource;
+    let capture = Capture {
+        header: header("serve"),
+        records: vec![record(1, allowed()), claim, converted],
+    };
+    let of = |version| Replay::on_cluster(&cluster(&policy(3)), None, &capture).at(version);
+    let current = report(&of(KubeVersion::V1_36), &capture).await;
+    assert_eq!(current.not_served, 0, "{}", current.to_text());
+    let older = report(&of(KubeVersion::V1_33), &capture).await;
+    assert_eq!((older.requests, older.not_served), (3, 2));
+    let numbers: Vec<_> = older.changed.iter().map(|it| it.record).collect();
+    assert_eq!(numbers, [2, 3]);
+    let text = older.to_text();
+    assert!(
+        text.contains("+ resourceclaims.v1.resource.k8s.io is not served by 1.33\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("3 requests, 2 changed: 0 denied now, 0 allowed now, 2 not served\n"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
