@@ -527,3 +527,52 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
         assert!(run.stderr.contains(message), "{}", run.stderr);
     }
 }
+
+/// The project of `init webhook` compiles and passes its tests, against the crates of this repository. It shares
+/// their target folder and their lock file, so that it needs no network and builds little.
+#[test]
+fn a_new_webhook_compiles_and_passes_its_tests() {
+    let scratch = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = tempfile::tempdir_in(scratch).unwrap();
+    let project = folder.path().join("teams");
+    let made = lockgate(&[
+        "init",
+        "webhook",
+        "teams",
+        "--directory",
+        project.to_str().unwrap(),
+        "--source",
+        root.to_str().unwrap(),
+    ]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    std::fs::copy(root.join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+    // The profile of this repository, so that what it has compiled is used: it optimizes what others wrote.
+    std::fs::create_dir(project.join(".cargo")).unwrap();
+    let mut profile = String::from(
+        "[profile.dev]\ndebug = \"line-tables-only\"\n[profile.dev.package.\"*\"]\nopt-level = 1\ndebug = false\n",
+    );
+    let own = std::fs::read_dir(root.join("crates")).unwrap();
+    let own = own.map(|folder| format!("lockgate-{}", folder.unwrap().file_name().display()));
+    for name in own.chain([String::from("k8s-openapi")]) {
+        profile.push_str(&format!("[profile.dev.package.{name}]\nopt-level = 0\n"));
+    }
+    std::fs::write(project.join(".cargo/config.toml"), profile).unwrap();
+    let tested = Command::new(env!("CARGO"))
+        .args(["test", "--offline", "--quiet"])
+        .current_dir(&project)
+        .env("CARGO_TARGET_DIR", scratch.parent().unwrap())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&tested.stdout);
+    let complained = String::from_utf8_lossy(&tested.stderr);
+    assert!(tested.status.success(), "{told}{complained}");
+    let passed = told.split("test result: ok. ").skip(1);
+    let passed = passed.filter_map(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    let written = include_str!("../../src/scaffold/webhook/webhook.rs.txt");
+    let written = written.matches("#[test]").count() + written.matches("#[tokio::test").count();
+    assert!(
+        written > 0 && passed.sum::<u32>() as usize >= written,
+        "{told}"
+    );
+}
