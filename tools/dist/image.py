@@ -69,6 +69,8 @@ def main(out: str, version: str, platform: str, path: str, name: str = "lockgate
                 "User": f"{USER}:{USER}",
                 "WorkingDir": "/data",
                 "Entrypoint": [f"/{name}"],
+                # As in packages/image/Containerfile.
+                "Env": ["MIMALLOC_PURGE_DELAY=10"],
                 "ExposedPorts": {f"{port}/tcp": {} for port in ports or ("6443",)},
                 "Labels": labels,
             },
