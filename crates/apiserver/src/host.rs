@@ -288,7 +288,13 @@ impl Kinds for ServedKinds {
     fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         check_is_object(&value)?;
         match self.shape(kind) {
-            Some(Shape::Custom(_)) | None => {
+            Some(Shape::Custom(_)) => {
+                check_type(&value)?;
+                let mut value = read_custom(value)?;
+                drop_null_metadata(&mut value);
+                Ok(value)
+            }
+            None => {
                 let mut value = value;
                 drop_null_metadata(&mut value);
                 Ok(value)

@@ -352,6 +352,9 @@ impl NonResource {
         ]
         .map(String::from)
         .to_vec();
+        for (check, of) in CHECKS {
+            paths.extend(of.iter().map(|name| format!("/{name}/{check}")));
+        }
         for resource in snapshot
             .resources()
             .iter()

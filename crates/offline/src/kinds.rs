@@ -420,7 +420,7 @@ impl Kinds for OfflineKinds {
                 }
                 Ok(object)
             }
-            Shape::Custom(..) | Shape::Unknown => Ok(value),
+            Shape::Custom(..) | Shape::Unknown => self.decode(value, of),
         }
     }
 

@@ -126,7 +126,10 @@ impl RequestInfo {
             _ => {
                 let own = path.strip_prefix('/').unwrap_or(&path);
                 let own = own.strip_suffix('/').unwrap_or(own);
-                let segments = own.split('/').map(str::to_owned).collect();
+                let segments = match path.as_ref() {
+                    "/" => Vec::new(),
+                    _ => own.split('/').map(str::to_owned).collect(),
+                };
                 return Some(Self::NonResource { path, segments });
             }
         };

@@ -855,6 +855,60 @@ async fn the_type_that_a_patch_says_is_checked() {
     server.stop().await;
 }
 
+/// A schema has members of its own type, which are absent on both sides without end.
+#[tokio::test]
+async fn definitions_that_a_webhook_patched_are_compared() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+    let (group, resource) = ("apiextensions.k8s.io", "customresourcedefinitions");
+    patched_by(&client, &hooks, group, resource, &patch).await;
+    let made = definition(json!([open_version("v1", true)]));
+    let made = client.post(DEFINITIONS, &made).await.expect(201);
+    assert_eq!(made["metadata"]["labels"], json!({"a": "b"}));
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn custom_resources_that_a_policy_replaces_say_their_kind() {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let versions = json!([open_version("v1", true)]);
+    client.create(DEFINITIONS, definition(versions)).await;
+    let rule = json!({
+        "apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["widgets"],
+    });
+    let policy = json!({
+        "metadata": {"name": "replacing"},
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [rule]},
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {
+                "expression": "[JSONPatch{op: 'replace', path: '', value: {'a': 'b'}}]",
+            }}],
+        },
+    });
+    client
+        .create(&format!("{GROUP}/mutatingadmissionpolicies"), policy)
+        .await;
+    let binding = json!({"metadata": {"name": "replacing"}, "spec": {"policyName": "replacing"}});
+    client
+        .create(&format!("{GROUP}/mutatingadmissionpolicybindings"), binding)
+        .await;
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    client.post(WIDGETS, &widget).await.refused(
+        500,
+        "InternalError",
+        "Internal error occurred: Object 'Kind' is missing in '{\"a\":\"b\"}'",
+    );
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn metadata_that_a_patch_brings_is_read_as_its_type() {
     let server = start().await;
@@ -961,6 +1015,37 @@ async fn watches_are_framed_in_protobuf() {
         object,
         client.get(&format!("{CONFIG_MAPS}/a")).await.expect(200)
     );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_root_lists_the_paths() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let listed = client.get("/").await.expect(200);
+    let paths: Vec<&str> = listed["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(paths.is_sorted());
+    // Whatever is listed is there.
+    for path in &paths {
+        let answer = client.get(path).await;
+        assert_eq!(answer.code, 200, "{path}: {}", answer.text());
+    }
+    for path in [
+        "/api/v1",
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/livez/ping",
+        "/readyz/shutdown",
+        "/version",
+    ] {
+        assert!(paths.contains(&path), "{path}");
+    }
+    assert_eq!(client.get("//").await.code, 404);
     server.stop().await;
 }
 
